@@ -1,0 +1,86 @@
+# One word for each thing one does here. `make build` needs Python 3.11 or newer, a C compiler and make;
+# everything else goes into .venv, by the exact versions of constraints.txt.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+JOBS ?= 2
+SEED ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+PYTEST := $(RUN) -m pytest -q $(if $(SEED),--seed=$(SEED))
+TOOLS := $(VENV)/.tools
+BUILT := build/.built
+INSTALLED := $(VENV)/.installed
+SANITIZED := build/sanitize
+FUZZ_SECONDS ?= 20
+
+NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
+
+.PHONY: build test proofs demo bench lint types fuzz planted sanitize docs clean
+
+build: $(BUILT) $(INSTALLED)
+
+$(TOOLS): constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --requirement constraints.txt
+	@touch $@
+
+$(BUILT): $(TOOLS) $(NATIVE)
+	$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	@mkdir -p build && touch $@
+
+# Editable: Python code is used from the tree, only native code has to be built again.
+$(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
+	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: build
+	$(PYTEST) -m "not proof and not java" -n $(JOBS)
+
+proofs: sanitize fuzz planted
+	$(PYTEST) -m proof
+
+demo: build
+	$(RUN) examples/demo.py
+
+bench: build
+	$(RUN) -m pytest -q bench
+
+lint: $(TOOLS)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+types: build
+	$(RUN) -m mypy
+	$(PYTEST) tests/test_stubs.py
+
+fuzz:
+	$(MAKE) -C tests/fuzz run SECONDS_EACH=$(FUZZ_SECONDS)
+
+# Each planted fault must be caught by a named test, or the tests prove nothing.
+planted: build
+	$(PYTEST) tests/planted
+
+# A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
+# CPython itself keeps memory until the process ends.
+sanitize: build
+	mkdir -p $(SANITIZED)
+	find $(SANITIZED)/tests $(SANITIZED)/rocketstore -type f ! -name '*.so' -delete 2>/dev/null || true
+	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
+	  | tar -xf - -C $(SANITIZED)
+	cd $(SANITIZED) && ROCKETSTORE_SANITIZE=address,undefined \
+	  ../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	  ../../$(RUN) -m pytest -q tests/unit
+
+docs: build
+	$(PYTEST) tests/test_docs.py tests/test_format_doc.py tests/test_features.py
+
+clean:
+	rm -rf build dist demo-store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find rocketstore tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f rocketstore/_native/*.so

@@ -1,0 +1,42 @@
+/* CRC-32 of zlib and PNG (reflected polynomial EDB88320), and CRC-32C for our own checkpoint.
+ *
+ * A kernel continues a running checksum: `crc` is what the bytes before gave (0 at the start), the
+ * result is the plain CRC-32 of all bytes so far, as zlib.crc32(data, crc). All kernels give identical
+ * results. csrc does not look at the CPU: the caller picks a kernel and passes it in. */
+#ifndef RS_CRC32_H
+#define RS_CRC32_H
+
+#include "rs_base.h"
+
+typedef uint32_t (*rs_crc32_kernel)(uint32_t crc, const uint8_t *bytes, size_t size);
+
+/* Works everywhere: sixteen bytes a step through constant tables. */
+uint32_t rs_crc32_slicing(uint32_t crc, const uint8_t *bytes, size_t size);
+
+#if defined(__x86_64__)
+#define RS_CRC32_HAS_CLMUL 1
+#define RS_CRC32_HAS_CLMUL256 1
+/* Needs PCLMULQDQ and SSE4.1 at run time. */
+uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
+/* Needs VPCLMULQDQ, AVX2 and all of the above at run time. */
+uint32_t rs_crc32_clmul256(uint32_t crc, const uint8_t *bytes, size_t size);
+#elif defined(__aarch64__)
+#define RS_CRC32_HAS_CLMUL 1
+#define RS_CRC32_HAS_CLMUL256 0
+/* Needs the CRC32 instructions (HWCAP_CRC32) at run time. */
+uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
+#else
+#define RS_CRC32_HAS_CLMUL 0
+#define RS_CRC32_HAS_CLMUL256 0
+#endif
+
+/* CRC-32C (Castagnoli), table driven; only for small state files. Same calling rule. */
+uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
+
+/* What RocketMQ stores: the top bit is dropped ("CRC-31", format.md 0). */
+static inline uint32_t rs_crc31(rs_crc32_kernel kernel, const uint8_t *bytes, size_t size)
+{
+    return kernel(0, bytes, size) & 0x7FFFFFFFu;
+}
+
+#endif

@@ -1,0 +1,245 @@
+#include "rs_log_file.h"
+#include "rs_properties.h"
+
+/* Where the byte at `offset` of the current segment is written. */
+static inline uint8_t *rs_log_at(const rs_log *log, int64_t offset)
+{
+    if (log->ring)
+        return log->ring + offset % log->ring_size;
+    return log->segment.bytes + (offset - log->segment.start);
+}
+
+static inline int64_t rs_log_left(const rs_log *log)
+{
+    return log->segment.size ? log->segment.start + log->segment.size - log->wrote : 0;
+}
+
+int64_t rs_log_refresh_limit(rs_log *log)
+{
+    int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
+    int64_t limit = flushed + log->max_unflushed_bytes;
+    int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
+    if (dispatched + log->max_undispatched_bytes < limit)
+        limit = dispatched + log->max_undispatched_bytes;
+    if (log->ring) {
+        int64_t committed = rs_position_load(log->positions, RS_POSITIONS_AT_COMMITTED);
+        if (committed + log->ring_size < limit)
+            limit = committed + log->ring_size;
+    }
+    log->limit = limit;
+    return limit;
+}
+
+/* A blank ends the segment; the next one becomes current. 8 bytes always stay free for its header. */
+static void rs_log_roll(rs_log *log)
+{
+    int64_t left = rs_log_left(log);
+    if (left > 0) {
+        uint8_t *blank = rs_log_at(log, log->wrote);
+        if (log->zero_blank)
+            memset(blank, 0, (size_t)left);
+        rs_store32(blank, (uint32_t)left);
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+        rs_store32(blank + RS_AT_MAGIC, RS_MAGIC_BLANK);
+        log->last_record_start = log->wrote;
+    }
+    log->segment = log->next;
+    log->next = (rs_segment){NULL, 0, 0};
+    log->wrote = log->segment.start;
+}
+
+/* Makes `size` bytes and a blank header available at log->wrote, or says what is missing. */
+static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *appended)
+{
+    int64_t segment_size = log->segment.size ? log->segment.size : log->next.size;
+    if (segment_size && size > segment_size - RS_BLANK_SIZE_MIN)
+        return RS_RECORD_TOO_LARGE;
+    if (log->ring && 2 * size + RS_BLANK_SIZE_MIN > log->ring_size)
+        return RS_RECORD_TOO_LARGE;
+    int64_t left = rs_log_left(log);
+    bool roll = size + RS_BLANK_SIZE_MIN > left;
+    if (roll && !log->next.size)
+        return RS_END_OF_FILE;
+    int64_t end = roll ? log->next.start + size : log->wrote + size;
+    if (end > log->limit && end > rs_log_refresh_limit(log)) {
+        /* One put is always let through when nothing is pending, whatever its size. */
+        int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
+        int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
+        if (flushed != log->wrote || dispatched != log->wrote)
+            return RS_FULL;
+    }
+    if (roll)
+        rs_log_roll(log);
+    appended->rolled = roll;
+    return RS_OK;
+}
+
+static void rs_log_advance(rs_log *log, int64_t end, rs_appended *appended)
+{
+    log->wrote = end;
+    rs_position_store(log->positions, RS_POSITIONS_AT_WROTE, end);
+    appended->end_offset = end;
+    appended->notify = end >= log->notify_at;
+    if (appended->notify)
+        log->notify_at = INT64_MAX;
+}
+
+/* Fields that only the log knows. Types prepared and rollback consume no queue offset (format.md 2.4). */
+static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state *queue, int64_t now_ms,
+                         rs_appended *appended)
+{
+    uint32_t type = rs_transaction_type(message->sys_flag);
+    bool queued = type == 0 || type == RS_FLAG_COMMIT;
+    if (now_ms > log->last_store_timestamp_ms)
+        log->last_store_timestamp_ms = now_ms;
+    message->queue_offset = queued ? queue->next_offset : 0;
+    message->physical_offset = log->wrote;
+    message->store_timestamp_ms = log->last_store_timestamp_ms;
+    appended->physical_offset = log->wrote;
+    appended->queue_offset = message->queue_offset;
+    appended->store_timestamp_ms = message->store_timestamp_ms;
+    return queued;
+}
+
+rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
+                        rs_appended *appended)
+{
+    int64_t size = (int64_t)rs_record_size(message);
+    rs_status status = rs_log_make_room(log, size, appended);
+    if (status != RS_OK)
+        return status;
+    bool queued = rs_log_stamp(log, message, queue, now_ms, appended);
+    uint8_t *record = rs_log_at(log, log->wrote);
+    rs_record_encode(message, record, log->kernel);
+    rs_record_publish(record, message->topic.size);
+    log->last_record_start = log->wrote;
+    queue->next_offset += queued;
+    queue->messages += 1;
+    queue->bytes += size;
+    rs_log_advance(log, log->wrote + size, appended);
+    return RS_OK;
+}
+
+static int64_t rs_log_size_without_body(const rs_message *message)
+{
+    rs_message empty = *message;
+    empty.body.size = 0;
+    return (int64_t)rs_record_size(&empty);
+}
+
+rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies, size_t count,
+                              rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
+                              rs_appended *appended)
+{
+    int64_t fixed = rs_log_size_without_body(message);
+    int64_t size = 0;
+    for (size_t i = 0; i < count; i++) {
+        size += fixed + (int64_t)bodies[i].size;
+        if (size > INT32_MAX)
+            return RS_RECORD_TOO_LARGE;
+    }
+    rs_status status = rs_log_make_room(log, size, appended);
+    if (status != RS_OK)
+        return status;
+    bool queued = rs_log_stamp(log, message, queue, now_ms, appended);
+    uint8_t *first = rs_log_at(log, log->wrote);
+    uint8_t *record = first;
+    for (size_t i = 0; i < count; i++) {
+        message->body = bodies[i];
+        offsets[i] = message->physical_offset;
+        size_t written = rs_record_encode(message, record, log->kernel);
+        if (i)
+            rs_record_publish(record, message->topic.size);
+        log->last_record_start = message->physical_offset;
+        message->physical_offset += (int64_t)written;
+        message->queue_offset += queued;
+        record += written;
+    }
+    rs_record_publish(first, message->topic.size);
+    if (queued)
+        queue->next_offset += (int64_t)count;
+    queue->messages += (int64_t)count;
+    queue->bytes += size;
+    rs_log_advance(log, log->wrote + size, appended);
+    return RS_OK;
+}
+
+static size_t rs_decimal(int64_t value, uint8_t to[20])
+{
+    uint8_t digits[20];
+    size_t count = 0;
+    do {
+        digits[count++] = (uint8_t)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    for (size_t i = 0; i < count; i++)
+        to[i] = digits[count - 1 - i];
+    return count;
+}
+
+rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
+                               rs_queue_state *const *lights, size_t count, uint8_t *text, size_t room,
+                               int64_t now_ms, rs_appended *appended)
+{
+    static const char name[] = "INNER_MULTI_QUEUE_OFFSET\x01";
+    size_t size = message->properties.size;
+    /* Nineteen digits and a comma for each queue, at most. */
+    if (size + sizeof name + 20 * count > room)
+        return RS_PROPERTIES_TOO_LARGE;
+    memcpy(text + size, name, sizeof name - 1);
+    size += sizeof name - 1;
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            text[size++] = ',';
+        size += rs_decimal(lights[i]->next_offset, text + size);
+    }
+    text[size++] = RS_PROPERTY_SEPARATOR;
+    size_t before = message->properties.size;
+    message->properties = (rs_span){text, size};
+    rs_status status = rs_log_append(log, message, queue, now_ms, appended);
+    message->properties.size = before;
+    for (size_t i = 0; status == RS_OK && i < count; i++)
+        lights[i]->next_offset++;
+    return status;
+}
+
+size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies, size_t count)
+{
+    int64_t fixed = rs_log_size_without_body(message);
+    int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;
+    int64_t pending = log->ring ? log->ring_size / 4 : (int64_t)INT32_MAX;
+    size_t fitting = 0;
+    if (left > pending)
+        left = pending;
+    while (fitting < count && fixed + (int64_t)bodies[fitting].size <= left) {
+        left -= fixed + (int64_t)bodies[fitting].size;
+        fitting++;
+    }
+    return fitting;
+}
+
+rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)
+{
+    int64_t size = (int64_t)bytes.size;
+    if (log->segment.size && rs_log_left(log) == 0) {
+        if (!log->next.size)
+            return RS_END_OF_FILE;
+        rs_log_roll(log);
+        appended->rolled = true;
+    }
+    if (!log->segment.size && !log->next.size)
+        return RS_END_OF_FILE;
+    if (!log->segment.size)
+        rs_log_roll(log);
+    if (start != log->wrote)
+        return RS_BAD_PHYSICAL_OFFSET;
+    if (size > rs_log_left(log) || (log->ring && size > log->ring_size))
+        return RS_RECORD_TOO_LARGE;
+    if (log->wrote + size > log->limit && log->wrote + size > rs_log_refresh_limit(log))
+        return RS_FULL;
+    memcpy(rs_log_at(log, start), bytes.bytes, bytes.size);
+    log->last_record_start = -1;
+    appended->physical_offset = start;
+    rs_log_advance(log, start + size, appended);
+    return RS_OK;
+}

@@ -1,0 +1,336 @@
+#include "rs_record.h"
+#include "rs_cursor.h"
+#include "rs_properties.h"
+
+/* 00, 10, 20 … 99: the two digits of a number, least significant first. */
+static const char digit_pairs[201] = "00102030405060708090"
+                                     "01112131415161718191"
+                                     "02122232425262728292"
+                                     "03132333435363738393"
+                                     "04142434445464748494"
+                                     "05152535455565758595"
+                                     "06162636465666768696"
+                                     "07172737475767778797"
+                                     "08182838485868788898"
+                                     "09192939495969798999";
+
+static inline uint32_t rs_magic_for(size_t topic_size)
+{
+    return topic_size > RS_TOPIC_MAX_V1 ? RS_MAGIC_V2 : RS_MAGIC_V1;
+}
+
+static inline size_t rs_host_size(bool v6)
+{
+    return v6 ? RS_HOST_V6_SIZE : RS_HOST_V4_SIZE;
+}
+
+/* 1 when the record CRC needs a separator that the property text does not end in. */
+static inline size_t rs_missing_separator(rs_span properties)
+{
+    return properties.size && properties.bytes[properties.size - 1] != RS_PROPERTY_SEPARATOR;
+}
+
+static inline size_t rs_properties_size(const rs_message *message)
+{
+    rs_span properties = message->properties;
+    if (!message->record_crc)
+        return properties.size;
+    return properties.size + rs_missing_separator(properties) + RS_RECORD_CRC_SIZE;
+}
+
+size_t rs_record_size(const rs_message *message)
+{
+    size_t topic_size = message->topic.size;
+    size_t length_size = topic_size > RS_TOPIC_MAX_V1 ? 2 : 1;
+    size_t hosts_size = (size_t)message->born_host.size + message->store_host.size;
+    return RS_RECORD_FIXED + hosts_size + length_size + message->body.size + topic_size +
+           rs_properties_size(message);
+}
+
+rs_status rs_record_check(const rs_message *message, size_t max_body_size, bool wide_topics)
+{
+    size_t topic_max = wide_topics ? RS_TOPIC_MAX_V2 : RS_TOPIC_MAX_V1;
+    if (message->topic.size == 0 || message->topic.size > topic_max)
+        return RS_TOPIC_ILLEGAL;
+    if (message->properties.size > RS_PROPERTIES_MAX ||
+        rs_properties_size(message) > RS_PROPERTIES_MAX)
+        return RS_PROPERTIES_TOO_LARGE;
+    if (message->body.size > max_body_size)
+        return RS_BODY_TOO_LARGE;
+    return RS_OK;
+}
+
+static inline void rs_put_pair(uint8_t *to, uint32_t below_100)
+{
+    memcpy(to, digit_pairs + 2 * below_100, 2);
+}
+
+/* The `__CRC32#` property. A CRC-31 has ten digits; RocketMQ writes them backwards. */
+static inline void rs_put_record_crc(uint8_t *to, uint32_t crc)
+{
+    memcpy(to, RS_RECORD_CRC_NAME "\x01", RS_RECORD_CRC_AT_DIGITS);
+    uint32_t high = crc / 10000, low = crc % 10000, top = high / 10000;
+    high %= 10000;
+    uint8_t *digits = to + RS_RECORD_CRC_AT_DIGITS;
+    rs_put_pair(digits, low % 100);
+    rs_put_pair(digits + 2, low / 100);
+    rs_put_pair(digits + 4, high % 100);
+    rs_put_pair(digits + 6, high / 100);
+    rs_put_pair(digits + 8, top);
+    digits[RS_RECORD_CRC_DIGITS] = RS_PROPERTY_SEPARATOR;
+}
+
+static inline uint8_t *rs_put_host(uint8_t *to, const rs_host *host)
+{
+    if (host->size == RS_HOST_V4_SIZE) {
+        memcpy(to, host->bytes, RS_HOST_V4_SIZE);
+        return to + RS_HOST_V4_SIZE;
+    }
+    memcpy(to, host->bytes, RS_HOST_V6_SIZE);
+    return to + RS_HOST_V6_SIZE;
+}
+
+/* Most topics and property texts are short: no call for those. Where the two halves of a short copy
+ * overlap they are equal. */
+static inline uint8_t *rs_put_span(uint8_t *to, rs_span span)
+{
+    const uint8_t *from = span.bytes;
+    const size_t size = span.size;
+    if (size > 16) {
+        memcpy(to, from, size);
+    } else if (size >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    } else if (size >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + size - 4, from + size - 4, 4);
+    } else {
+        for (size_t i = 0; i < size; i++)
+            to[i] = from[i];
+    }
+    return to + size;
+}
+
+/* sysFlag with the address family bits that the hosts really have. */
+static inline uint32_t rs_sys_flag(const rs_message *message)
+{
+    uint32_t flag = message->sys_flag & ~(RS_FLAG_BORN_HOST_V6 | RS_FLAG_STORE_HOST_V6);
+    if (message->born_host.size != RS_HOST_V4_SIZE)
+        flag |= RS_FLAG_BORN_HOST_V6;
+    if (message->store_host.size != RS_HOST_V4_SIZE)
+        flag |= RS_FLAG_STORE_HOST_V6;
+    return flag;
+}
+
+/* All but magic, body CRC and record CRC. Gives the body in its place; *properties_end is behind the
+ * property text. */
+static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uint32_t size,
+                                     uint8_t **properties_end)
+{
+    /* Locals: a store through `to` could change *message for all the compiler knows. */
+    const rs_span topic = message->topic, body = message->body, properties = message->properties;
+    const size_t properties_size = rs_properties_size(message);
+
+    rs_store32(to + RS_AT_TOTAL_SIZE, size);
+    rs_store32s(to + RS_AT_QUEUE_ID, message->queue_id);
+    rs_store32s(to + RS_AT_FLAG, message->flag);
+    rs_store64s(to + RS_AT_QUEUE_OFFSET, message->queue_offset);
+    rs_store64s(to + RS_AT_PHYSICAL_OFFSET, message->physical_offset);
+    rs_store32(to + RS_AT_SYS_FLAG, rs_sys_flag(message));
+    rs_store64s(to + RS_AT_BORN_TIMESTAMP, message->born_timestamp_ms);
+    uint8_t *at = rs_put_host(to + RS_AT_BORN_HOST, &message->born_host);
+    rs_store64s(at + RS_AFTER_BORN_STORE_TIMESTAMP, message->store_timestamp_ms);
+    at = rs_put_host(at + RS_AFTER_BORN_STORE_HOST, &message->store_host);
+    rs_store32s(at + RS_AFTER_STORE_RECONSUME_TIMES, message->reconsume_times);
+    rs_store64s(at + RS_AFTER_STORE_PREPARED_OFFSET, message->prepared_transaction_offset);
+    rs_store32(at + RS_AFTER_STORE_BODY_LENGTH, (uint32_t)body.size);
+    uint8_t *copied_body = at + RS_AFTER_STORE_BODY;
+    at = rs_put_span(copied_body, body);
+    if (topic.size > RS_TOPIC_MAX_V1) {
+        rs_store16(at, (uint16_t)topic.size);
+        at += 2;
+    } else {
+        *at++ = (uint8_t)topic.size;
+    }
+    at = rs_put_span(at, topic);
+    rs_store16(at, (uint16_t)properties_size);
+    *properties_end = rs_put_span(at + 2, properties);
+    return copied_body;
+}
+
+size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel)
+{
+    const size_t size = rs_record_size(message);
+    const size_t body_size = message->body.size, topic_size = message->topic.size;
+    const bool record_crc = message->record_crc;
+    const bool separator = rs_missing_separator(message->properties);
+    uint8_t *at;
+    uint8_t *body = rs_put_fields(message, to, (uint32_t)size, &at);
+    /* Of the copy: the caller's buffer may change meanwhile, the record must agree with itself. All
+     * fields stand already: their stores reach the cache while this runs, before they are loaded in
+     * larger pieces below. */
+    uint32_t body_crc = rs_crc31(kernel, body, body_size);
+    rs_store32(to + RS_AT_BODY_CRC, body_crc);
+    if (!record_crc)
+        return size;
+    if (separator)
+        *at++ = RS_PROPERTY_SEPARATOR;
+    /* The first 8 bytes from here: the magic counts, but must not stand at `to` yet. */
+    uint8_t head[RS_AT_BODY_CRC];
+    rs_store64(head, (uint64_t)size << 32 | rs_magic_for(topic_size));
+    uint32_t crc = kernel(0, head, sizeof head);
+    crc = kernel(crc, to + sizeof head, size - sizeof head - RS_RECORD_CRC_SIZE);
+    rs_put_record_crc(at, crc & 0x7FFFFFFFu);
+    return size;
+}
+
+void rs_record_publish(uint8_t *record, size_t topic_size)
+{
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    rs_store32(record + RS_AT_MAGIC, rs_magic_for(topic_size));
+}
+
+/* Everything behind the magic; the reader ends where the record does. */
+static rs_status rs_decode_fields(rs_reader *r, rs_record *record)
+{
+    const uint8_t *head = rs_take(r, RS_AT_BORN_HOST);
+    if (!head)
+        return RS_BAD_LENGTH;
+    record->body_crc = rs_load32(head + RS_AT_BODY_CRC);
+    record->queue_id = rs_load32s(head + RS_AT_QUEUE_ID);
+    record->flag = rs_load32s(head + RS_AT_FLAG);
+    record->queue_offset = rs_load64s(head + RS_AT_QUEUE_OFFSET);
+    record->physical_offset = rs_load64s(head + RS_AT_PHYSICAL_OFFSET);
+    record->sys_flag = (uint32_t)rs_read_once(rs_load32(head + RS_AT_SYS_FLAG));
+    record->born_timestamp_ms = rs_load64s(head + RS_AT_BORN_TIMESTAMP);
+    record->born_host = rs_take_span(r, rs_host_size(record->sys_flag & RS_FLAG_BORN_HOST_V6));
+    record->store_timestamp_ms = (int64_t)rs_take64(r);
+    record->store_host = rs_take_span(r, rs_host_size(record->sys_flag & RS_FLAG_STORE_HOST_V6));
+    record->reconsume_times = (int32_t)rs_take32(r);
+    record->prepared_transaction_offset = (int64_t)rs_take64(r);
+    uint32_t body_size = rs_take32(r);
+    record->body = rs_take_span(r, body_size); /* a negative length is beyond any record */
+    bool v2 = record->magic == RS_MAGIC_V2;
+    uint16_t topic_size = v2 ? rs_take16(r) : rs_take8(r);
+    if (r->failed)
+        return RS_BAD_LENGTH;
+    if (topic_size == 0 || topic_size > (v2 ? RS_TOPIC_MAX_V2_READ : RS_TOPIC_MAX_V1))
+        return RS_BAD_TOPIC;
+    record->topic = rs_take_span(r, topic_size);
+    uint16_t properties_size = rs_take16(r);
+    if (r->failed)
+        return RS_BAD_LENGTH;
+    record->properties = rs_take_span(r, properties_size);
+    if (r->failed || properties_size > RS_PROPERTIES_MAX)
+        return RS_BAD_PROPERTIES;
+    return rs_left(r) ? RS_BAD_LENGTH : RS_OK;
+}
+
+rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record)
+{
+    if (left < RS_BLANK_SIZE_MIN)
+        return RS_BAD_TRUNCATED;
+    /* The magic first: a writer beside us stores it last, behind a release fence. */
+    uint32_t magic = (uint32_t)rs_read_once(rs_load32(at + RS_AT_MAGIC));
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    uint32_t size = (uint32_t)rs_read_once(rs_load32(at + RS_AT_TOTAL_SIZE));
+    record->start = at;
+    record->size = size;
+    record->magic = magic;
+    if (magic == RS_MAGIC_BLANK)
+        return RS_BLANK;
+    if (magic == 0 && size == 0)
+        return RS_NOTHING;
+    if (magic != RS_MAGIC_V1 && magic != RS_MAGIC_V2)
+        return RS_BAD_MAGIC;
+    if (size < RS_RECORD_SIZE_MIN || size > INT32_MAX)
+        return RS_BAD_LENGTH;
+    if (size > left)
+        return RS_BAD_TRUNCATED;
+    rs_reader reader = rs_reader_over(at, size);
+    return rs_decode_fields(&reader, record);
+}
+
+bool rs_record_crc_find(const rs_record *record, uint32_t *crc)
+{
+    rs_span properties = record->properties;
+    if (properties.size < RS_RECORD_CRC_SIZE)
+        return false;
+    const uint8_t *at = properties.bytes + properties.size - RS_RECORD_CRC_SIZE;
+    const uint8_t *digits = at + RS_RECORD_CRC_AT_DIGITS;
+    if (memcmp(at, RS_RECORD_CRC_NAME "\x01", RS_RECORD_CRC_AT_DIGITS) != 0 ||
+        digits[RS_RECORD_CRC_DIGITS] != RS_PROPERTY_SEPARATOR ||
+        (at != properties.bytes && at[-1] != RS_PROPERTY_SEPARATOR))
+        return false;
+    uint64_t number = 0;
+    for (int i = RS_RECORD_CRC_DIGITS - 1; i >= 0; i--) {
+        unsigned digit = digits[i] - (unsigned)'0';
+        if (digit > 9)
+            return false;
+        number = 10 * number + digit;
+    }
+    *crc = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+    return true;
+}
+
+rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
+                           rs_crc32_kernel kernel)
+{
+    uint32_t stored;
+    if (physical_offset >= 0 && record->physical_offset != physical_offset)
+        return RS_BAD_PHYSICAL_OFFSET;
+    if ((what & RS_VERIFY_BODY_CRC) && record->body.size &&
+        rs_crc31(kernel, record->body.bytes, record->body.size) != record->body_crc)
+        return RS_BAD_BODY_CRC;
+    if ((what & RS_VERIFY_RECORD_CRC) && rs_record_crc_find(record, &stored) &&
+        rs_crc31(kernel, record->start, record->size - RS_RECORD_CRC_SIZE) != stored)
+        return RS_BAD_RECORD_CRC;
+    return RS_OK;
+}
+
+size_t rs_batch_put(uint8_t *to, const rs_batch_element *element)
+{
+    const rs_span body = element->body, properties = element->properties;
+    const size_t size = rs_batch_element_size(element);
+    memset(to, 0, RS_BATCH_AT_FLAG);
+    rs_store32(to + RS_BATCH_AT_TOTAL_SIZE, (uint32_t)size);
+    rs_store32s(to + RS_BATCH_AT_FLAG, element->flag);
+    rs_store32(to + RS_BATCH_AT_BODY_LENGTH, (uint32_t)body.size);
+    uint8_t *at = rs_put_span(to + RS_BATCH_AT_BODY, body);
+    rs_store16(at, (uint16_t)properties.size);
+    rs_put_span(at + 2, properties);
+    return size;
+}
+
+rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element *element)
+{
+    if (*at == end)
+        return RS_NOT_FOUND;
+    rs_reader r = {*at, end, false};
+    rs_take(&r, RS_BATCH_AT_FLAG); /* size, magic and CRC say nothing: RocketMQ does not look either */
+    element->flag = (int32_t)rs_take32(&r);
+    uint32_t body_size = rs_take32(&r);
+    element->body = rs_take_span(&r, body_size);
+    uint16_t properties_size = rs_take16(&r);
+    element->properties = rs_take_span(&r, properties_size);
+    if (r.failed || properties_size > RS_PROPERTIES_MAX)
+        return RS_BAD_BATCH;
+    *at = r.at;
+    return RS_OK;
+}
+
+rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room,
+                                   size_t *size)
+{
+    size_t between = batch.size ? rs_missing_separator(element) : 0;
+    /* Compared one by one: the sum of two hostile sizes could wrap. */
+    if (element.size > room || between > room - element.size ||
+        batch.size > room - element.size - between)
+        return RS_PROPERTIES_TOO_LARGE;
+    uint8_t *next = rs_put_span(to, element);
+    if (between)
+        *next++ = RS_PROPERTY_SEPARATOR;
+    next = rs_put_span(next, batch);
+    *size = element.size + between + batch.size;
+    return RS_OK;
+}

@@ -1,0 +1,117 @@
+/* One commit log record: measure, encode, decode, verify (format.md 2). */
+#ifndef RS_RECORD_H
+#define RS_RECORD_H
+
+#include "rs_base.h"
+#include "rs_crc32.h"
+#include "rs_format.h"
+
+/* Address bytes and port as they stand in a record: 8 bytes (IPv4) or 20 (IPv6). */
+typedef struct rs_host {
+    uint8_t bytes[20];
+    uint8_t size; /* 8 or 20 */
+} rs_host;
+
+/* What the encoder takes. Spans are borrowed. `properties` is the property text without the record CRC,
+ * with its last separator (the encoder adds a missing one only when it appends the record CRC).
+ * sys_flag bits 10 and 20 are set by the encoder from the host sizes. V2 is written iff topic.size > 127. */
+typedef struct rs_message {
+    rs_span topic;
+    rs_span body;
+    rs_span properties;
+    int64_t queue_offset;
+    int64_t physical_offset;
+    int64_t born_timestamp_ms;
+    int64_t store_timestamp_ms;
+    int64_t prepared_transaction_offset;
+    int32_t queue_id;
+    int32_t flag;
+    int32_t reconsume_times;
+    uint32_t sys_flag;
+    rs_host born_host;
+    rs_host store_host;
+    bool record_crc; /* append the __CRC32# property */
+} rs_message;
+
+/* What the decoder gives: every field, spans into the record itself. */
+typedef struct rs_record {
+    const uint8_t *start;
+    uint32_t size; /* totalSize */
+    uint32_t magic;
+    uint32_t body_crc;
+    int32_t queue_id;
+    int32_t flag;
+    int64_t queue_offset;
+    int64_t physical_offset;
+    uint32_t sys_flag;
+    int64_t born_timestamp_ms;
+    rs_span born_host;
+    int64_t store_timestamp_ms;
+    rs_span store_host;
+    int32_t reconsume_times;
+    int64_t prepared_transaction_offset;
+    rs_span body;
+    rs_span topic;
+    rs_span properties;
+} rs_record;
+
+/* Bytes that rs_record_encode will write; 0 never. Cannot overflow for spans below 2^31 bytes. */
+size_t rs_record_size(const rs_message *message);
+
+/* RS_OK, or the refusal: RS_TOPIC_ILLEGAL (empty, > 255 bytes, or > 127 with wide_topics false),
+ * RS_PROPERTIES_TOO_LARGE (> 32,767 with separator and record CRC), RS_BODY_TOO_LARGE (> max_body_size). */
+rs_status rs_record_check(const rs_message *message, size_t max_body_size, bool wide_topics);
+
+/* Writes rs_record_size(message) bytes at `to`, all but the 4 magic bytes, which are left as they are.
+ * rs_record_publish writes them, behind a release fence: only then can the record be recognised.
+ * Returns the size. `kernel` computes the body CRC and the record CRC. */
+size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel);
+void rs_record_publish(uint8_t *record, size_t topic_size);
+
+/* Reads a record that begins at `at`, of which at most `left` bytes may be touched (left = bytes to the
+ * end of the file). RS_OK and *record; RS_BLANK (record->size = its length field); RS_NOTHING when the
+ * size and magic are zero; else the RS_BAD_* of the first rule broken. Checks structure only: sizes
+ * add up (equation 1), topic and properties lengths in range (equation 4). Works on copies of the lengths,
+ * so bytes that change underneath cannot lead it outside [at, at + left). */
+rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record);
+
+enum { RS_VERIFY_BODY_CRC = 1, RS_VERIFY_RECORD_CRC = 2 };
+
+/* A decoded record against its place and its checksums: physical offset (equation 2; skipped when
+ * physical_offset is negative), body CRC (3; an empty body is not checked), record CRC when present. */
+rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
+                           rs_crc32_kernel kernel);
+
+/* True when the last 20 bytes of the properties are a well formed __CRC32# property; *crc is its number
+ * (UINT32_MAX for one that needs more bits, which no checksum equals: they have 31). */
+bool rs_record_crc_find(const rs_record *record, uint32_t *crc);
+
+/* Transaction type bits of a sysFlag: 0 none, 4 prepared, 8 commit, 12 rollback. */
+static inline uint32_t rs_transaction_type(uint32_t sys_flag)
+{
+    return sys_flag & 0xCu;
+}
+
+/* One element of a client batch (format.md 4.1). */
+typedef struct rs_batch_element {
+    int32_t flag;
+    rs_span body;
+    rs_span properties;
+} rs_batch_element;
+
+/* Bytes of an element, and the element written as a client sends it (magic and CRC 0). The caller has
+ * checked that properties are at most 32,767 bytes and the whole is below 2^31; returns the size. */
+static inline size_t rs_batch_element_size(const rs_batch_element *element)
+{
+    return RS_BATCH_FIXED + element->body.size + element->properties.size;
+}
+size_t rs_batch_put(uint8_t *to, const rs_batch_element *element);
+
+/* The next element of a client batch: RS_OK and moves *at; RS_NOT_FOUND at the end; RS_BAD_BATCH. */
+rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element *element);
+
+/* Joins an element's property text with the batch's (a separator between, when both are not empty and
+ * the first lacks one) into `to` of `room` bytes; *size is set. RS_PROPERTIES_TOO_LARGE beyond `room`. */
+rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room, size_t *size);
+
+#endif

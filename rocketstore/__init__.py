@@ -1,0 +1,72 @@
+"""The message store of Apache RocketMQ as a Python library, with a C core.
+
+    import rocketstore
+
+    with rocketstore.open("data/orders") as store:
+        result = store.writer("orders").put(b"hello", keys="o-17")
+        for message in store.consumer("orders"):
+            print(message.queue_offset, message.body)
+
+When `put` returns, the message survives a power cut, unless the store was opened with another `durability`.
+"""
+
+from rocketstore._native.put_result import PutResult
+from rocketstore.config import Durability, StoreConfig
+from rocketstore.consumer import Consumer
+from rocketstore.errors import (
+    BackpressureError,
+    ConfigError,
+    CorruptRecordError,
+    DiskFullError,
+    DurabilityTimeoutError,
+    InvalidTopicError,
+    MessageNotFoundError,
+    MessageRejectedError,
+    MessageTooLargeError,
+    MissingSegmentsError,
+    OffsetOutOfRangeError,
+    PropertiesTooLargeError,
+    ReadFailedError,
+    RocketStoreError,
+    StoreClosedError,
+    StoreFailedError,
+    StoreLockedError,
+    StoreReadOnlyError,
+)
+from rocketstore.message import Message
+from rocketstore.store import Store
+from rocketstore.store import open_store as open  # the one way in; shadows the builtin on purpose
+from rocketstore.tickets import Ticket
+from rocketstore.writer import Writer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackpressureError",
+    "ConfigError",
+    "Consumer",
+    "CorruptRecordError",
+    "DiskFullError",
+    "Durability",
+    "DurabilityTimeoutError",
+    "InvalidTopicError",
+    "Message",
+    "MessageNotFoundError",
+    "MessageRejectedError",
+    "MessageTooLargeError",
+    "MissingSegmentsError",
+    "OffsetOutOfRangeError",
+    "PropertiesTooLargeError",
+    "PutResult",
+    "ReadFailedError",
+    "RocketStoreError",
+    "Store",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreFailedError",
+    "StoreLockedError",
+    "StoreReadOnlyError",
+    "Ticket",
+    "Writer",
+    "open",
+]

@@ -1,0 +1,61 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from rocketstore._native.core cimport (
+    rs_appended, rs_host, rs_log, rs_message, rs_queue_state, rs_span, rs_status,
+)
+from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.positions cimport Positions
+from rocketstore._native.put_result cimport PutResult
+from rocketstore._native.waiting cimport Mutex, Signal
+
+cdef class QueueState:
+    cdef rs_queue_state state
+    cdef readonly str topic
+    cdef readonly bytes topic_bytes
+    cdef readonly int32_t queue_id
+
+
+cdef class Log:
+    cdef rs_log log
+    cdef Mutex mutex
+    cdef readonly Positions positions
+    cdef readonly Signal dispatch_signal
+    cdef readonly Signal flush_signal
+    cdef readonly Signal progress
+    cdef object owner
+    cdef uint64_t token
+    cdef MappedFile segment_file
+    cdef MappedFile next_file
+    cdef object segment_buffer
+    cdef object next_buffer
+    cdef object ring
+    cdef int state
+    cdef bint buffered
+    cdef bint visible_when_flushed
+    cdef int64_t clock_offset_ns
+    cdef int64_t flush_wanted_offset
+    cdef rs_host store_host
+    cdef public int64_t max_message_size_bytes
+    cdef public int64_t sync_flush_timeout_ms
+
+    cdef int64_t now_ms(self) noexcept nogil
+    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue,
+                                 rs_appended *appended) noexcept nogil
+    cdef rs_status batch_locked(self, rs_message *message, const rs_span *bodies, size_t count,
+                                rs_queue_state *queue, int64_t *offsets,
+                                rs_appended *appended) noexcept nogil
+    cdef rs_status lights_locked(self, rs_message *message, rs_queue_state *queue,
+                                 rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
+                                 rs_appended *appended) noexcept nogil
+    cdef int append_lights(self, rs_message *message, QueueState queue, list lights, uint8_t *text,
+                           size_t room, rs_appended *appended) except -1
+    cdef void publish(self) noexcept nogil
+    cdef int ready(self) except -1
+    cdef int append(self, rs_message *message, QueueState queue, rs_appended *appended) except -1
+    cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
+                          QueueState queue, int64_t *offsets, rs_appended *appended) except -1
+    cdef int react(self, rs_status status, rs_message *message) except -1
+    cdef int after(self, rs_appended *appended) except -1
+    cdef void want_flush(self, int64_t offset) noexcept nogil
+    cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
+    cdef PutResult result(self, rs_appended *appended, int32_t queue_id, int64_t count, int level)

@@ -1,0 +1,453 @@
+"""The end of the commit log for one process: the append lock, the positions, waiting for the disk.
+
+`Log` owns what one put needs and nothing else. It decides no policy: when a segment, room or an answer
+to "may I?" is needed it asks its owner (`rocketstore.log.commit_log.CommitLog`) and tries again.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
+
+from rocketstore._native.codec cimport best_kernel
+from rocketstore._native.core cimport (
+    RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED,
+    RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_RECORD_TOO_LARGE, RS_STATUS_COUNT,
+    rs_appended, rs_host, rs_log, rs_log_append, rs_log_append_batch, rs_log_append_lights,
+    rs_log_append_raw, rs_message,
+    rs_position_load, rs_position_store, rs_queue_state, rs_record_size,
+    rs_segment, rs_span, rs_status,
+)
+from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.positions cimport Positions
+from rocketstore._native.put_result cimport DISK, PutResult, set_host
+from rocketstore._native.syscalls cimport forked_since, process_token, sys
+from rocketstore._native.waiting cimport Mutex, Signal
+
+from rocketstore._native.codec import pack_host
+from rocketstore.errors import (
+    MessageTooLargeError, RocketStoreError, StoreClosedError,
+)
+
+cdef extern from *:
+    """
+    #define rs_load_int(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+    #define rs_store_int(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+    static inline void rs_store_max(int64_t *p, int64_t v)
+    {
+        int64_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
+        while (seen < v && !__atomic_compare_exchange_n(p, &seen, v, 0, __ATOMIC_ACQ_REL,
+                                                        __ATOMIC_RELAXED))
+            ;
+    }
+    """
+    int rs_load_int(int *where) noexcept nogil
+    int64_t rs_load_int64 "rs_load_int"(int64_t *where) noexcept nogil
+    void rs_store_int(int *where, int value) noexcept nogil
+    void rs_store_max(int64_t *where, int64_t value) noexcept nogil
+
+# A born timestamp that means: the same clock reading as the store timestamp.
+cdef int64_t NOW = INT64_MIN
+
+cdef enum:
+    STATE_CLOSED = 0
+    STATE_OPEN = 1
+    STATE_REFUSING = 2  # failed, or a running flag forbids puts; the owner knows why
+    MAX_LIGHTS = 256
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class QueueState:
+    """Next queue offset of one (topic, queue id), and what was put there since the store was opened."""
+
+    def __init__(self, str topic not None, bytes topic_bytes not None, int32_t queue_id,
+                 int64_t next_offset):
+        memset(&self.state, 0, sizeof(self.state))
+        self.topic = topic
+        self.topic_bytes = topic_bytes
+        self.queue_id = queue_id
+        self.state.next_offset = next_offset
+
+    @property
+    def next_offset(self):
+        return rs_load_int64(&self.state.next_offset)
+
+    @property
+    def messages(self):
+        return rs_load_int64(&self.state.messages)
+
+    @property
+    def bytes(self):
+        return rs_load_int64(&self.state.bytes)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Log:
+    """One process's end of a commit log. The append mutex is never held while Python code may run."""
+
+    def __cinit__(self):
+        memset(&self.log, 0, sizeof(self.log))
+        self.state = STATE_CLOSED
+
+    def __init__(self, owner, Positions positions not None, *, object ring=None,
+                 int64_t ring_size=0, Py_ssize_t ring_address=0, bint buffered=False,
+                 bint visible_when_flushed=False, int64_t max_unflushed_bytes,
+                 int64_t max_undispatched_bytes, str store_host not None):
+        cdef timespec wall, steady
+        self.owner = owner
+        self.token = process_token()
+        self.positions = positions
+        self.mutex = Mutex()
+        self.dispatch_signal = Signal()
+        self.flush_signal = Signal()
+        self.progress = Signal()
+        self.ring = ring
+        self.buffered = buffered
+        self.visible_when_flushed = visible_when_flushed
+        self.log.positions = positions.page
+        self.log.kernel = best_kernel()
+        self.log.ring = <uint8_t *>ring_address
+        self.log.ring_size = ring_size
+        self.log.zero_blank = buffered
+        self.log.max_unflushed_bytes = max_unflushed_bytes
+        self.log.max_undispatched_bytes = max_undispatched_bytes
+        self.log.last_record_start = -1
+        self.log.notify_at = INT64_MAX
+        set_host(&self.store_host, pack_host(store_host))
+        sys.clock_gettime(CLOCK_REALTIME, &wall)
+        sys.clock_gettime(CLOCK_MONOTONIC, &steady)
+        self.clock_offset_ns = ((wall.tv_sec - steady.tv_sec) * 1_000_000_000
+                                + wall.tv_nsec - steady.tv_nsec)
+
+    # ---- set-up by the owner ----
+
+    def start(self, int64_t end_offset, int64_t last_record_start, int64_t last_store_timestamp_ms,
+              MappedFile segment=None, MappedFile buffer=None):
+        """Opens the log for puts: it ends at `end_offset`, in `segment` (None: at a segment border)."""
+        self.log.wrote = end_offset
+        self.log.last_record_start = last_record_start
+        self.log.last_store_timestamp_ms = last_store_timestamp_ms
+        if segment is not None:
+            self.segment_file = segment
+            self.segment_buffer = buffer
+            self.log.segment = describe(segment, buffer)
+        rs_store_int(&self.state, STATE_OPEN)
+
+    def set_next(self, MappedFile segment not None, MappedFile buffer=None):
+        """Hands over the segment that follows; the put that needs it swaps it in."""
+        cdef rs_segment described = describe(segment, buffer)
+        cdef bint free
+        with nogil:
+            self.mutex.lock()
+            free = self.log.next.size == 0
+            if free:
+                self.log.next = described
+            self.mutex.unlock()
+        if not free:
+            raise ValueError("the next segment is already there")
+        self.next_file = segment
+        self.next_buffer = buffer
+
+    def take_roll(self):
+        """After a put rolled: (the segment and buffer that were left, the new segment). Called once
+        a roll by the owner, under its own lock."""
+        cdef tuple left = (self.segment_file, self.segment_buffer, self.next_file)
+        if self.next_file is None or self.log.next.size:
+            return None
+        self.segment_file, self.next_file = self.next_file, None
+        self.segment_buffer, self.next_buffer = self.next_buffer, None
+        return left
+
+    @property
+    def has_next(self):
+        cdef bint there
+        with nogil:
+            self.mutex.lock()
+            there = self.log.next.size != 0
+            self.mutex.unlock()
+        return there
+
+    def notify_at(self, int64_t offset):
+        """Asks for owner.half_full() once the log has passed `offset`."""
+        with nogil:
+            self.mutex.lock()
+            self.log.notify_at = offset
+            self.mutex.unlock()
+
+    def refuse(self, bint closed):
+        """No append after this returns: closed for good, or until admit() (failed, not writeable)."""
+        with nogil:
+            self.mutex.lock()
+            if rs_load_int(&self.state) != STATE_CLOSED:
+                rs_store_int(&self.state, STATE_CLOSED if closed else STATE_REFUSING)
+            self.mutex.unlock()
+        self.progress.notify_c()
+
+    def admit(self):
+        with nogil:
+            self.mutex.lock()
+            if rs_load_int(&self.state) == STATE_REFUSING:
+                rs_store_int(&self.state, STATE_OPEN)
+            self.mutex.unlock()
+
+    def snapshot(self):
+        """(wrote, start of the record that ends there or -1, store time of the last record), at once."""
+        cdef int64_t wrote, start, stored
+        with nogil:
+            self.mutex.lock()
+            wrote = self.log.wrote
+            start = self.log.last_record_start
+            stored = self.log.last_store_timestamp_ms
+            self.mutex.unlock()
+        return wrote, start, stored
+
+    @property
+    def pooled(self):
+        """Written through pool buffers: file and mapping share the page cache, the descriptor syncs."""
+        return self.buffered and self.log.ring is NULL
+
+    @property
+    def flush_wanted(self):
+        """The largest offset that anybody waits for."""
+        return rs_load_int64(&self.flush_wanted_offset)
+
+    # ---- appending ----
+
+    cdef int64_t now_ms(self) noexcept nogil:
+        """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show."""
+        cdef timespec now
+        sys.clock_gettime(CLOCK_MONOTONIC, &now)
+        return (now.tv_sec * 1_000_000_000 + now.tv_nsec + self.clock_offset_ns) // 1_000_000
+
+    cdef void publish(self) noexcept nogil:
+        """On the mapped path what is written is committed, and visible unless that waits for a flush."""
+        if not self.buffered:
+            rs_position_store(self.log.positions, RS_POSITIONS_AT_COMMITTED, self.log.wrote)
+            if not self.visible_when_flushed:
+                rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, self.log.wrote)
+
+    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue,
+                                 rs_appended *appended) noexcept nogil:
+        if rs_load_int(&self.state) != STATE_OPEN:
+            return RS_STATUS_COUNT
+        cdef int64_t now = self.now_ms()
+        if message.born_timestamp_ms == NOW:
+            message.born_timestamp_ms = now
+        cdef rs_status status = rs_log_append(&self.log, message, queue, now, appended)
+        if status == RS_OK:
+            self.publish()
+        return status
+
+    cdef rs_status lights_locked(self, rs_message *message, rs_queue_state *queue,
+                                 rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
+                                 rs_appended *appended) noexcept nogil:
+        if rs_load_int(&self.state) != STATE_OPEN:
+            return RS_STATUS_COUNT
+        cdef int64_t now = self.now_ms()
+        if message.born_timestamp_ms == NOW:
+            message.born_timestamp_ms = now
+        cdef rs_status status = rs_log_append_lights(&self.log, message, queue, lights, count, text,
+                                                     room, now, appended)
+        if status == RS_OK:
+            self.publish()
+        return status
+
+    cdef rs_status batch_locked(self, rs_message *message, const rs_span *bodies, size_t count,
+                                rs_queue_state *queue, int64_t *offsets,
+                                rs_appended *appended) noexcept nogil:
+        if rs_load_int(&self.state) != STATE_OPEN:
+            return RS_STATUS_COUNT
+        cdef int64_t now = self.now_ms()
+        if message.born_timestamp_ms == NOW:
+            message.born_timestamp_ms = now
+        cdef rs_status status = rs_log_append_batch(&self.log, message, bodies, count, queue, now,
+                                                    offsets, appended)
+        if status == RS_OK:
+            self.publish()
+        return status
+
+    cdef int ready(self) except -1:
+        if rs_load_int(&self.state) != STATE_OPEN or forked_since(self.token):
+            if forked_since(self.token):
+                raise StoreClosedError("this process is a forked child of the one that opened the "
+                                       "store; open it again here")
+            raise self.owner.refusal()
+        return 0
+
+    cdef int append(self, rs_message *message, QueueState queue, rs_appended *appended) except -1:
+        """One record, whatever it takes: a roll, room, a detached wait for the mutex."""
+        cdef rs_status status
+        while True:
+            self.ready()
+            if self.mutex.try_lock():
+                status = self.append_locked(message, &queue.state, appended)
+                self.mutex.unlock()
+            else:
+                with nogil:
+                    self.mutex.lock()
+                    status = self.append_locked(message, &queue.state, appended)
+                    self.mutex.unlock()
+            if status == RS_OK:
+                return self.after(appended)
+            self.react(status, message)
+
+    cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
+                          QueueState queue, int64_t *offsets, rs_appended *appended) except -1:
+        """All bodies in one segment under one lock, without the GIL."""
+        cdef rs_status status
+        while True:
+            self.ready()
+            with nogil:
+                self.mutex.lock()
+                status = self.batch_locked(message, bodies, count, &queue.state, offsets, appended)
+                self.mutex.unlock()
+            if status == RS_OK:
+                return self.after(appended)
+            self.react(status, message)
+
+    cdef int append_lights(self, rs_message *message, QueueState queue, list lights, uint8_t *text,
+                           size_t room, rs_appended *appended) except -1:
+        """One record that is also listed in light queues; `text` holds its properties and has `room`."""
+        cdef rs_queue_state *states[MAX_LIGHTS]
+        cdef rs_status status
+        cdef QueueState light
+        cdef size_t count = 0
+        for light in lights[:MAX_LIGHTS]:
+            states[count] = &light.state
+            count += 1
+        while True:
+            self.ready()
+            with nogil:
+                self.mutex.lock()
+                status = self.lights_locked(message, &queue.state, states, count, text, room, appended)
+                self.mutex.unlock()
+            if status == RS_OK:
+                return self.after(appended)
+            self.react(status, message)
+
+    cdef int react(self, rs_status status, rs_message *message) except -1:
+        """What an append that did not happen needs before it is tried again; raises when nothing helps."""
+        if status == RS_END_OF_FILE:
+            self.owner.next_segment()
+        elif status == RS_FULL:
+            self.owner.wait_for_room()
+        elif status == RS_RECORD_TOO_LARGE:
+            raise MessageTooLargeError(
+                "the message or batch is larger than a segment (or the write buffer) can take; "
+                "send smaller batches, or open the store with a larger commit_log_file_size_bytes "
+                "or write_buffer_bytes")
+        elif status != RS_STATUS_COUNT:
+            raise RocketStoreError(f"append ended with status {<int>status}")
+        return 0
+
+    cdef int after(self, rs_appended *appended) except -1:
+        if not self.visible_when_flushed and not self.buffered:
+            self.dispatch_signal.notify_c()
+        if appended.rolled:
+            self.owner.rolled()
+        if appended.notify:
+            self.owner.half_full()
+        return 0
+
+    def append_raw(self, int64_t start, const uint8_t[::1] data not None):
+        """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere."""
+        cdef rs_appended appended
+        cdef rs_status status
+        cdef rs_span span
+        cdef rs_message nothing
+        if data.shape[0] == 0:
+            return self.log.wrote
+        memset(&appended, 0, sizeof(appended))
+        memset(&nothing, 0, sizeof(nothing))
+        span.bytes = &data[0]
+        span.size = <size_t>data.shape[0]
+        while True:
+            self.ready()
+            with nogil:
+                self.mutex.lock()
+                status = rs_log_append_raw(&self.log, start, span, &appended)
+                if status == RS_OK:
+                    self.publish()
+                self.mutex.unlock()
+            if status == RS_OK:
+                self.after(&appended)
+                return appended.end_offset
+            if status == RS_BAD_PHYSICAL_OFFSET:
+                raise ValueError(f"start = {start}: the log ends at {self.log.wrote}")
+            self.react(status, &nothing)
+
+    def moved(self):
+        """The owner moved `committed` or `flushed`: visible follows, everybody who waits hears of it."""
+        cdef size_t at = RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed else RS_POSITIONS_AT_COMMITTED
+        cdef int64_t end = rs_position_load(self.log.positions, at)
+        if self.buffered or self.visible_when_flushed:
+            if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
+                rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, end)
+                self.dispatch_signal.notify_c()
+        self.progress.notify_c()
+
+    def check_waitable(self):
+        """Raises what the owner says when waiting is in vain."""
+        self.owner.check_waitable()
+
+    def request_flush(self, int64_t offset):
+        """Asks the flusher for everything below `offset`, without waiting."""
+        self.want_flush(offset)
+
+    # ---- waiting ----
+
+    cdef void want_flush(self, int64_t offset) noexcept nogil:
+        rs_store_max(&self.flush_wanted_offset, offset)
+        self.flush_signal.notify_c()
+
+    cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
+        """Until everything below `end_offset` is committed (OS) or flushed (DISK). 1: yes, 0: timeout.
+        Raises what the owner says when the store fails or closes meanwhile."""
+        cdef timespec now
+        cdef int64_t deadline, left
+        cdef uint32_t seen, woken
+        cdef size_t at = RS_POSITIONS_AT_FLUSHED if level == DISK else RS_POSITIONS_AT_COMMITTED
+        if rs_position_load(self.log.positions, at) >= end_offset:
+            return 1
+        sys.clock_gettime(CLOCK_MONOTONIC, &now)
+        deadline = now.tv_sec * 1_000_000_000 + now.tv_nsec + timeout_ms * 1_000_000
+        while True:
+            seen = self.progress.load()
+            if rs_position_load(self.log.positions, at) >= end_offset:
+                return 1
+            self.owner.check_waitable()
+            self.want_flush(end_offset)
+            sys.clock_gettime(CLOCK_MONOTONIC, &now)
+            left = deadline - now.tv_sec * 1_000_000_000 - now.tv_nsec
+            if left <= 0:
+                return 0
+            with nogil:
+                woken = self.progress.wait_c(seen, left)
+            if woken == seen:
+                PyErr_CheckSignals()
+
+    def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
+        """True once everything below `end_offset` met `level`, False after the timeout."""
+        return self.wait_level(end_offset, level, timeout_ms) == 1
+
+    cdef PutResult result(self, rs_appended *appended, int32_t queue_id, int64_t count, int level):
+        cdef PutResult result = PutResult.__new__(PutResult)
+        result.physical_offset = appended.physical_offset
+        result.end_offset = appended.end_offset
+        result.queue_id = queue_id
+        result.queue_offset = appended.queue_offset
+        result.store_timestamp_ms = appended.store_timestamp_ms
+        result.count = count
+        result.level = level
+        result.store_host = self.store_host
+        return result
+
+
+cdef rs_segment describe(MappedFile segment, MappedFile buffer):
+    cdef rs_segment described
+    described.bytes = buffer.base if buffer is not None else segment.base
+    described.start = segment.start_offset
+    described.size = segment.size
+    return described

@@ -1,0 +1,249 @@
+# csrc declared for Cython, one block a header.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from "<stdbool.h>" nogil:
+    ctypedef bint bool_ "bool"
+
+
+cdef extern from "rs_base.h" nogil:
+    ctypedef enum rs_status:
+        RS_OK
+        RS_END_OF_FILE
+        RS_BLANK
+        RS_NOTHING
+        RS_FULL
+        RS_NOT_FOUND
+        RS_BAD_TRUNCATED
+        RS_BAD_MAGIC
+        RS_BAD_LENGTH
+        RS_BAD_TOPIC
+        RS_BAD_PROPERTIES
+        RS_BAD_PHYSICAL_OFFSET
+        RS_BAD_BODY_CRC
+        RS_BAD_RECORD_CRC
+        RS_BAD_UNIT
+        RS_BAD_BATCH
+        RS_TOPIC_ILLEGAL
+        RS_BODY_TOO_LARGE
+        RS_PROPERTIES_TOO_LARGE
+        RS_PROPERTY_ILLEGAL
+        RS_RECORD_TOO_LARGE
+        RS_STATUS_COUNT
+
+    ctypedef struct rs_span:
+        const uint8_t *bytes
+        size_t size
+
+    uint32_t rs_load32(const uint8_t *where)
+    int32_t rs_load32s(const uint8_t *where)
+    int64_t rs_load64s(const uint8_t *where)
+    void rs_store32(uint8_t *to, uint32_t value)
+    void rs_store32s(uint8_t *to, int32_t value)
+    void rs_store64s(uint8_t *to, int64_t value)
+
+
+cdef extern from "rs_crc32.h" nogil:
+    ctypedef uint32_t (*rs_crc32_kernel)(uint32_t crc, const uint8_t *bytes, size_t size) noexcept nogil
+    enum: RS_CRC32_HAS_CLMUL
+    uint32_t rs_crc32_slicing(uint32_t crc, const uint8_t *bytes, size_t size) noexcept
+    uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size) noexcept
+    uint32_t rs_crc31(rs_crc32_kernel kernel, const uint8_t *bytes, size_t size) noexcept
+
+
+cdef extern from "rs_properties.h" nogil:
+    enum: RS_PROPERTIES_MAX
+    ctypedef struct rs_property_walk:
+        const uint8_t *at
+        const uint8_t *end
+    rs_property_walk rs_properties_walk(rs_span text)
+    bint rs_property_next(rs_property_walk *walk, rs_span *name, rs_span *value)
+    bint rs_property_find(rs_span text, const char *name, size_t name_size, rs_span *value)
+    int32_t rs_java_hash(rs_span utf8)
+    int32_t rs_java_hash_continue(int32_t hash, rs_span utf8)
+    int64_t rs_tags_code(rs_span tags)
+    rs_status rs_property_check(rs_span name, rs_span value)
+    bint rs_parse_decimal(rs_span text, int64_t *value)
+
+
+cdef extern from "rs_record.h" nogil:
+    ctypedef struct rs_host:
+        uint8_t bytes[20]
+        uint8_t size
+    ctypedef struct rs_message:
+        rs_span topic
+        rs_span body
+        rs_span properties
+        int64_t queue_offset
+        int64_t physical_offset
+        int64_t born_timestamp_ms
+        int64_t store_timestamp_ms
+        int64_t prepared_transaction_offset
+        int32_t queue_id
+        int32_t flag
+        int32_t reconsume_times
+        uint32_t sys_flag
+        rs_host born_host
+        rs_host store_host
+        bint record_crc
+    ctypedef struct rs_record:
+        const uint8_t *start
+        uint32_t size
+        uint32_t magic
+        uint32_t body_crc
+        int32_t queue_id
+        int32_t flag
+        int64_t queue_offset
+        int64_t physical_offset
+        uint32_t sys_flag
+        int64_t born_timestamp_ms
+        rs_span born_host
+        int64_t store_timestamp_ms
+        rs_span store_host
+        int32_t reconsume_times
+        int64_t prepared_transaction_offset
+        rs_span body
+        rs_span topic
+        rs_span properties
+    enum:
+        RS_VERIFY_BODY_CRC
+        RS_VERIFY_RECORD_CRC
+    size_t rs_record_size(const rs_message *message)
+    rs_status rs_record_check(const rs_message *message, size_t max_body_size, bint wide_topics)
+    size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel)
+    void rs_record_publish(uint8_t *record, size_t topic_size)
+    rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record)
+    rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
+                               rs_crc32_kernel kernel)
+    bint rs_record_crc_find(const rs_record *record, uint32_t *crc)
+    uint32_t rs_transaction_type(uint32_t sys_flag)
+    ctypedef struct rs_batch_element:
+        int32_t flag
+        rs_span body
+        rs_span properties
+    size_t rs_batch_element_size(const rs_batch_element *element)
+    size_t rs_batch_put(uint8_t *to, const rs_batch_element *element)
+    rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element *element)
+    rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room, size_t *size)
+
+
+cdef extern from "rs_message_id.h" nogil:
+    size_t rs_message_id_encode(rs_span store_host, int64_t physical_offset, char *to)
+    rs_status rs_message_id_decode(const char *text, size_t size, rs_host *store_host, int64_t *physical_offset)
+    ctypedef struct rs_unique_id:
+        rs_span ip
+        uint16_t process_id
+        int32_t class_loader_hash
+        uint32_t month_ms
+        uint16_t counter
+    rs_status rs_unique_id_decode(const char *text, size_t size, uint8_t *raw, rs_unique_id *id)
+    size_t rs_unique_id_encode(const rs_unique_id *id, char *to)
+
+
+cdef extern from "rs_positions.h" nogil:
+    void rs_position_store(uint8_t *page, size_t at, int64_t value)
+    int64_t rs_position_load(const uint8_t *page, size_t at)
+    enum:
+        RS_POSITIONS_PAGE_SIZE
+        RS_POSITIONS_AT_MAGIC
+        RS_POSITIONS_AT_WROTE
+        RS_POSITIONS_AT_COMMITTED
+        RS_POSITIONS_AT_FLUSHED
+        RS_POSITIONS_AT_VISIBLE
+        RS_POSITIONS_AT_DISPATCHED
+        RS_POSITIONS_AT_INDEXED
+        RS_POSITIONS_AT_MINIMUM
+        RS_POSITIONS_AT_STATE
+        RS_POSITIONS_AT_PID
+        RS_POSITIONS_AT_RUN_ID
+        RS_POSITIONS_AT_BOOT_ID
+        RS_POSITIONS_AT_CHANGES
+
+
+cdef extern from "rs_log_file.h" nogil:
+    ctypedef struct rs_segment:
+        uint8_t *bytes
+        int64_t start
+        int64_t size
+    ctypedef struct rs_queue_state:
+        int64_t next_offset
+        int64_t messages
+        int64_t bytes
+    ctypedef struct rs_log:
+        uint8_t *positions
+        rs_crc32_kernel kernel
+        uint8_t *ring
+        int64_t ring_size
+        bint zero_blank
+        rs_segment segment
+        rs_segment next
+        int64_t wrote
+        int64_t last_record_start
+        int64_t last_store_timestamp_ms
+        int64_t limit
+        int64_t max_unflushed_bytes
+        int64_t max_undispatched_bytes
+        int64_t notify_at
+    ctypedef struct rs_appended:
+        int64_t physical_offset
+        int64_t end_offset
+        int64_t queue_offset
+        int64_t store_timestamp_ms
+        bint rolled
+        bint notify
+    rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
+                            rs_appended *appended)
+    rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies, size_t count,
+                                  rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
+                                  rs_appended *appended)
+    rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
+                                   rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
+                                   int64_t now_ms, rs_appended *appended)
+    size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies, size_t count)
+    rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)
+    int64_t rs_log_refresh_limit(rs_log *log)
+
+
+cdef extern from "rs_index_file.h" nogil:
+    enum:
+        RS_INDEX_HEADER_SIZE
+        RS_INDEX_ENTRIES_MAX
+        RS_INDEX_SLOTS_MAX
+    ctypedef struct rs_index_header:
+        int64_t begin_timestamp_ms
+        int64_t end_timestamp_ms
+        int64_t begin_offset
+        int64_t end_offset
+        int32_t slot_count
+        uint32_t index_count
+    ctypedef struct rs_index_entry:
+        int32_t key_hash
+        int64_t physical_offset
+        int32_t time_diff_s
+        int32_t previous
+    ctypedef struct rs_index_hit:
+        int64_t physical_offset
+        int64_t timestamp_ms
+    ctypedef struct rs_index_walk:
+        uint32_t number
+    uint64_t rs_index_file_size(uint32_t slots, uint32_t entries) noexcept
+    uint64_t rs_index_entry_at(uint32_t slots, uint32_t number) noexcept
+    uint32_t rs_index_key_hash(rs_span topic, rs_span key) noexcept
+    void rs_index_header_init(uint8_t *base, int64_t previous_end_timestamp_ms,
+                              int64_t previous_end_offset) noexcept
+    rs_status rs_index_header_load(const uint8_t *base, uint32_t entries,
+                                   rs_index_header *header) noexcept
+    rs_status rs_index_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t key_hash,
+                           int64_t physical_offset, int64_t store_timestamp_ms) noexcept
+    void rs_index_entry_load(const uint8_t *base, uint32_t slots, uint32_t number,
+                             rs_index_entry *entry) noexcept
+    void rs_index_walk_start(rs_index_walk *walk, const uint8_t *base, uint32_t slots,
+                             uint32_t entries, uint32_t key_hash, int64_t begin_ms,
+                             int64_t end_ms) noexcept
+    bint rs_index_walk_next(rs_index_walk *walk, rs_index_hit *hit) noexcept
+    bint rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries) noexcept
+    rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots,
+                              uint32_t *entries) noexcept
+    rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries) noexcept
+    uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries,
+                          int64_t from_offset) noexcept

@@ -1,0 +1,28 @@
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+# Mapped memory. Views, readers and the MappedFile hold it; it is unmapped when the last one lets go.
+cdef class Mapping:
+    cdef uint8_t *base
+    cdef int64_t size
+    cdef bint counted
+    cdef bint locked
+
+    cdef int export(self, Py_buffer *view, int flags) except -1
+
+# `base` stays valid while the object lives, closed or not: who uses it keeps a reference.
+cdef class MappedFile:
+    cdef uint8_t *base
+    cdef readonly int64_t size
+    cdef readonly int64_t start_offset
+    cdef readonly int fd
+    cdef readonly bint writable
+    cdef readonly bint closed
+    cdef readonly str path
+    cdef Mapping mapping
+    cdef bint shared
+    cdef uint64_t token
+
+    cdef int check_range(self, int64_t position, int64_t size) except -1
+    cdef int check_writable(self) except -1
+    cdef int check_shared(self) except -1
+    cdef int64_t find(self, int fd, int64_t position, int64_t end) noexcept nogil

@@ -1,0 +1,430 @@
+"""One file of the store in memory: the raw pointer, the descriptor, and who keeps them alive."""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ENOMEM, ENXIO, errno
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.fcntl cimport O_RDONLY, O_RDWR
+
+from rocketstore._native.syscalls cimport (
+    done, file_stat, forked_since, outcome, page_size, process_token, sys,
+)
+
+import io
+import os
+import stat
+
+from rocketstore._native import syscalls as system
+from rocketstore.errors import StoreClosedError
+
+cdef extern from "rs_zeros.h" nogil:
+    size_t rs_find_nonzero(const uint8_t *bytes, size_t size)
+
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    #include <unistd.h>
+    #ifndef MADV_COLD
+    #define MADV_COLD 20
+    #endif
+    #ifndef MADV_POPULATE_WRITE
+    #define MADV_POPULATE_WRITE 23
+    #endif
+    static int64_t rs_mapped_files, rs_mapped_bytes;
+    #define rs_count(counter, change) ((void)__atomic_add_fetch(&counter, (change), __ATOMIC_RELAXED))
+    #define rs_counted(counter) __atomic_load_n(&counter, __ATOMIC_RELAXED)
+
+    /* Makes each page of [bytes, bytes + size) present and writable without changing it: another thread
+     * may be storing to it, so a plain load and store would be wrong. */
+    static void rs_touch(uint8_t *bytes, size_t size, size_t page)
+    {
+        for (size_t at = 0; at < size; at += page)
+            __atomic_fetch_add((volatile uint8_t *)bytes + at, 0, __ATOMIC_SEQ_CST);
+    }
+    """
+    int64_t rs_mapped_files
+    int64_t rs_mapped_bytes
+    void rs_count(int64_t counter, int64_t change) noexcept nogil
+    int64_t rs_counted(int64_t counter) noexcept nogil
+    void rs_touch(uint8_t *bytes, size_t size, size_t page) noexcept nogil
+    enum:
+        MADV_COLD, MADV_DONTNEED, MADV_NORMAL, MADV_POPULATE_WRITE, MADV_RANDOM, MADV_SEQUENTIAL
+        MADV_WILLNEED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ
+        PROT_WRITE, SEEK_DATA, SEEK_HOLE
+
+cdef enum:
+    # Copies above this give up the GIL; below, giving it up costs more than the copy.
+    LONG_COPY = 1 << 18
+    # D-39; the kernel's own bound is 65,530 mappings a process, and others want some too.
+    MAPPED_FILES_MAX = 20_000
+
+ADVICE = {
+    "normal": MADV_NORMAL,
+    "random": MADV_RANDOM,
+    "sequential": MADV_SEQUENTIAL,
+    "willneed": MADV_WILLNEED,
+    "cold": MADV_COLD,
+    "dontneed": MADV_DONTNEED,
+}
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Mapping:
+    """Mapped memory; exports itself read-only, and each export keeps it mapped (D-36, K-41)."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.export(view, flags)
+
+    cdef int export(self, Py_buffer *view, int flags) except -1:
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("views of the store are read-only")
+        view.buf = self.base
+        view.obj = self
+        view.len = self.size
+        view.readonly = 1
+        view.itemsize = 1
+        view.format = NULL
+        if flags & PyBUF_FORMAT:
+            view.format = b"B"
+        view.ndim = 1
+        view.shape = &view.len if flags & PyBUF_ND else NULL
+        view.strides = &view.itemsize if (flags & PyBUF_STRIDES) == PyBUF_STRIDES else NULL
+        view.suboffsets = NULL
+        view.internal = NULL
+        return 0
+
+    def __dealloc__(self):
+        if self.base is NULL:
+            return
+        if self.counted:
+            rs_count(rs_mapped_files, -1)
+            rs_count(rs_mapped_bytes, -self.size)
+        with nogil:
+            sys.munmap(self.base, <size_t>self.size)
+
+
+cdef Mapping map_memory(int fd, object path, int64_t size, int protection, int flags):
+    cdef Mapping mapping = Mapping.__new__(Mapping)
+    cdef void *base
+    cdef int64_t result = 0
+    if fd >= 0 and rs_counted(rs_mapped_files) >= MAPPED_FILES_MAX:
+        raise OSError(ENOMEM, f"{MAPPED_FILES_MAX} files of stores are mapped already", path)
+    with nogil:
+        base = sys.mmap(NULL, <size_t>size, protection, flags, fd, 0)
+        if base == <void *>-1:
+            result = outcome(-1)
+    done(result, path)
+    mapping.base = <uint8_t *>base
+    mapping.size = size
+    if fd >= 0:
+        mapping.counted = True
+        rs_count(rs_mapped_files, 1)
+        rs_count(rs_mapped_bytes, size)
+    return mapping
+
+
+cdef int check_place(int64_t start_offset, int64_t size) except -1:
+    if size <= 0 or start_offset < 0 or start_offset > INT64_MAX - size:
+        raise ValueError(f"no file starts at {start_offset} with {size} bytes")
+    return 0
+
+
+cdef int check_file(int fd, object path, int64_t size) except -1:
+    """A mapping beyond the end of its file would be a signal later; say so now."""
+    cdef file_stat found
+    done(outcome(sys.fstat(fd, &found)), path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(EINVAL, "not a plain file", path)
+    if found.st_size < size:
+        raise ValueError(f"{path} has {found.st_size} bytes, {size} were to be mapped")
+    return 0
+
+
+cdef MappedFile describe(Mapping mapping, int fd, str path, int64_t start_offset, bint writable, bint shared):
+    cdef MappedFile file = MappedFile.__new__(MappedFile)
+    file.mapping = mapping
+    file.base = mapping.base
+    file.size = mapping.size
+    file.start_offset = start_offset
+    file.fd = fd
+    file.path = path
+    file.writable = writable
+    file.shared = shared
+    file.token = process_token()
+    file.closed = False
+    return file
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class MappedFile:
+    """`size` bytes whose first one has offset `start_offset` in their log or queue.
+
+    `write`: shared with the file. `read`: the same, not writable. `private`: writable, the file never
+    changes (what recovery would do, without doing it). Made by `open`, `adopt` and `anonymous`.
+    """
+
+    def __cinit__(self):
+        self.fd = -1
+        self.path = ""
+        self.closed = True
+
+    def __init__(self):
+        raise TypeError("a MappedFile is made by MappedFile.open, adopt or anonymous")
+
+    @staticmethod
+    def open(path, int64_t start_offset, int64_t size, str access):
+        """Maps a file that exists. ValueError when it is shorter than `size`."""
+        cdef str name = os.fspath(path)
+        cdef bint shared = access != "private"
+        cdef int protection = PROT_READ if access == "read" else PROT_READ | PROT_WRITE
+        cdef int flags = MAP_SHARED if shared else MAP_PRIVATE | MAP_NORESERVE
+        if access not in ("write", "read", "private"):
+            raise ValueError(f"access = {access!r}: one of 'write', 'read', 'private'")
+        check_place(start_offset, size)
+        cdef int fd = system.open(name, O_RDWR if access == "write" else O_RDONLY)
+        try:
+            check_file(fd, name, size)
+            return describe(map_memory(fd, name, size, protection, flags), fd, name, start_offset,
+                            access != "read", shared)
+        except BaseException:
+            sys.close(fd)
+            raise
+
+    @staticmethod
+    def adopt(int fd, path, int64_t start_offset, int64_t size):
+        """Maps a file that is open for reading and writing; owns `fd` from here on unless it raises."""
+        cdef str name = os.fspath(path)
+        check_place(start_offset, size)
+        check_file(fd, name, size)
+        return describe(map_memory(fd, name, size, PROT_READ | PROT_WRITE, MAP_SHARED), fd, name,
+                        start_offset, True, True)
+
+    @staticmethod
+    def anonymous(int64_t start_offset, int64_t size):
+        """Zeroed private memory without a file."""
+        check_place(start_offset, size)
+        return describe(map_memory(-1, None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS),
+                        -1, "", start_offset, True, False)
+
+    @property
+    def end_offset(self):
+        return self.start_offset + self.size
+
+    @property
+    def name(self):
+        return os.path.basename(self.path)
+
+    @property
+    def memory_locked(self):
+        return self.mapping is not None and self.mapping.locked
+
+    def __len__(self):
+        return self.size
+
+    def __repr__(self):
+        state = " closed" if self.closed else ""
+        return f"<MappedFile {self.path or 'anonymous'} {self.start_offset}+{self.size}{state}>"
+
+    # ---- access ----
+
+    cdef int check_range(self, int64_t position, int64_t size) except -1:
+        if self.closed:
+            raise StoreClosedError(f"{self.path or 'memory'} is closed")
+        if position < 0 or size < 0 or size > self.size - position:
+            raise ValueError(f"[{position}, {position + size}) is outside the {self.size} bytes of {self.path}")
+        return 0
+
+    cdef int check_writable(self) except -1:
+        if not self.writable:
+            raise io.UnsupportedOperation(f"{self.path} is open for reading only")
+        if forked_since(self.token):
+            raise StoreClosedError("this process is a forked child of the one that opened the store")
+        return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.check_range(0, 0)
+        self.mapping.export(view, flags)
+
+    def view(self, int64_t position, int64_t size):
+        """The bytes themselves, read-only; they stay mapped while the view lives, closed or not."""
+        self.check_range(position, size)
+        return memoryview(self.mapping)[position:position + size]
+
+    def read(self, int64_t position, int64_t size):
+        """A copy."""
+        self.check_range(position, size)
+        cdef bytes copy = PyBytes_FromStringAndSize(NULL, size)
+        cdef char *to = PyBytes_AS_STRING(copy)
+        if size > LONG_COPY:
+            with nogil:
+                memcpy(to, self.base + position, <size_t>size)
+        else:
+            memcpy(to, self.base + position, <size_t>size)
+        return copy
+
+    def write(self, int64_t position, data):
+        """Stores into the mapping; on disk after `sync`."""
+        cdef Py_buffer source
+        self.check_writable()
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+        try:
+            self.check_range(position, source.len)
+            if source.len > LONG_COPY:
+                with nogil:
+                    memcpy(self.base + position, source.buf, <size_t>source.len)
+            else:
+                memcpy(self.base + position, source.buf, <size_t>source.len)
+        finally:
+            PyBuffer_Release(&source)
+
+    def zero(self, int64_t position, int64_t size):
+        self.check_writable()
+        self.check_range(position, size)
+        with nogil:
+            memset(self.base + position, 0, <size_t>size)
+
+    def find_data(self, int64_t position, int64_t end):
+        """Position of the first byte in [position, end) that is not zero, `end` when there is none."""
+        self.check_range(position, end - position)
+        cdef int fd = -1
+        cdef int64_t found
+        if self.shared:  # a private mapping may hold what its file does not
+            with cython.critical_section(self):  # else `close` could give the number to another file
+                fd = sys.duplicate(self.fd)
+        with nogil:
+            found = self.find(fd, position, end)
+            if fd >= 0:
+                sys.close(fd)
+        return found
+
+    cdef int64_t find(self, int fd, int64_t position, int64_t end) noexcept nogil:
+        """`fd` may be -1: then holes are read like everything else."""
+        cdef int64_t at = position
+        cdef int64_t stop, found
+        while at < end:
+            stop = end
+            if fd >= 0:
+                found = sys.lseek(fd, at, SEEK_DATA)
+                if found < 0:
+                    if errno == ENXIO:
+                        return end  # a hole up to the end of the file
+                    fd = -1  # a file system that does not know its holes
+                    continue
+                if found >= end:
+                    return end
+                at = found
+                found = sys.lseek(fd, at, SEEK_HOLE)
+                if found > at:
+                    stop = min(end, found)
+            found = at + <int64_t>rs_find_nonzero(self.base + at, <size_t>(stop - at))
+            if found < stop:
+                return found
+            at = stop
+        return end
+
+    # ---- memory and disk ----
+
+    cdef int check_shared(self) except -1:
+        if not self.shared:
+            raise io.UnsupportedOperation("private memory has no file to go to")
+        return 0
+
+    def sync(self, int64_t from_position, int64_t to_position):
+        """On disk when this returns. Any error is final for the file: the kernel may have dropped the
+        pages, so that a second sync would say OK (K-01); the caller must not try again."""
+        self.check_writable()
+        self.check_shared()
+        self.check_range(from_position, to_position - from_position)
+        cdef int64_t low = from_position & -page_size
+        cdef int64_t result
+        if to_position == from_position:
+            return
+        with nogil:
+            result = outcome(sys.msync(self.base + low, <size_t>(to_position - low), MS_SYNC))
+        if result < 0:
+            raise OSError(<int>-result, os.strerror(<int>-result), self.path)
+
+    def lock_memory(self):
+        """Whether the memory is locked now; refused beyond RLIMIT_MEMLOCK, which is no error (D-39)."""
+        self.check_range(0, 0)
+        cdef int result
+        with nogil:
+            result = sys.mlock(self.base, <size_t>self.size)
+        self.mapping.locked = result == 0
+        return result == 0
+
+    def unlock_memory(self):
+        self.check_range(0, 0)
+        with nogil:
+            sys.munlock(self.base, <size_t>self.size)
+        self.mapping.locked = False
+
+    def advise(self, str kind):
+        """Tells the kernel how the memory will be used. Whether it took the advice."""
+        if kind not in ADVICE:
+            raise ValueError(f"kind = {kind!r}: one of {', '.join(ADVICE)}")
+        self.check_range(0, 0)
+        cdef int advice = ADVICE[kind]
+        cdef int result
+        if advice == MADV_DONTNEED:
+            self.check_shared()  # it would drop the only copy
+        with nogil:
+            result = sys.madvise(self.base, <size_t>self.size, advice)
+        return result == 0
+
+    def populate(self, int64_t from_position, int64_t to_position):
+        """Makes the pages present and writable without changing a byte; another thread may write there.
+        OSError when there is no room for them."""
+        self.check_writable()
+        self.check_range(from_position, to_position - from_position)
+        cdef int64_t low = from_position & -page_size
+        cdef size_t count = <size_t>(to_position - low)
+        cdef int64_t result = -EINTR
+        if to_position == from_position:
+            return
+        while result == -EINTR or result == -EAGAIN:
+            with nogil:
+                result = outcome(sys.madvise(self.base + low, count, MADV_POPULATE_WRITE))
+                if result == -EINVAL:  # Linux before 5.14
+                    rs_touch(self.base + low, count, <size_t>page_size)
+                    result = 0
+            if result == -EINTR:
+                done(result)
+        done(result, self.path)
+
+    # ---- end ----
+
+    def close_descriptor(self):
+        """Gives the descriptor back and keeps the mapping: enough for a file that is only read or synced."""
+        cdef int fd
+        with cython.critical_section(self):
+            fd = self.fd
+            self.fd = -1
+        if fd >= 0:
+            system.close(fd)
+
+    def close(self):
+        """The descriptor goes now, the memory when the last view, message or reader lets go."""
+        self.closed = True
+        self.close_descriptor()
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            sys.close(self.fd)
+
+
+def mapped_files():
+    """Files that are mapped now, by live views too (S004-09)."""
+    return rs_counted(rs_mapped_files)
+
+
+def mapped_bytes():
+    """Bytes of the files that are mapped now (S004-08)."""
+    return rs_counted(rs_mapped_bytes)

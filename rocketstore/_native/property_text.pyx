@@ -1,0 +1,121 @@
+"""Property text built from Python objects, checked on the way: the part of a put before the lock."""
+
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.unicode cimport PyUnicode_Check
+from libc.stdint cimport uint8_t
+from libc.string cimport memchr, memcpy
+
+from rocketstore._native.core cimport rs_span
+
+from rocketstore.errors import MessageRejectedError
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object unicode, Py_ssize_t *size) except NULL
+
+
+cdef void text_start(Text *text) noexcept nogil:
+    text.bytes = text.stack
+    text.size = 0
+    text.room = TEXT_ON_STACK
+    text.heap = NULL
+
+
+cdef void text_free(Text *text) noexcept nogil:
+    if text.heap is not NULL:
+        PyMem_RawFree(text.heap)
+        text.heap = NULL
+
+
+cdef rs_span text_span(Text *text) noexcept nogil:
+    cdef rs_span span
+    span.bytes = text.bytes
+    span.size = text.size
+    return span
+
+
+cdef int text_reserve(Text *text, size_t more) except -1:
+    cdef size_t room
+    cdef uint8_t *grown
+    if text.room - text.size >= more:
+        return 0
+    room = 2 * (text.size + more)
+    grown = <uint8_t *>PyMem_RawMalloc(room)
+    if grown is NULL:
+        raise MemoryError("no memory for the property text")
+    memcpy(grown, text.bytes, text.size)
+    text_free(text)
+    text.heap = grown
+    text.bytes = grown
+    text.room = room
+    return 0
+
+
+cdef int text_add(Text *text, const uint8_t *bytes, size_t size) except -1:
+    text_reserve(text, size)
+    memcpy(text.bytes + text.size, bytes, size)
+    text.size += size
+    return 0
+
+
+cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except NULL:
+    """UTF-8 of a name or value that may stand in a property text."""
+    if not PyUnicode_Check(value):
+        raise TypeError(f"property {what!r}: expected str, not {type(value).__name__}")
+    cdef const uint8_t *bytes
+    try:
+        bytes = <const uint8_t *>PyUnicode_AsUTF8AndSize(value, size)
+    except UnicodeEncodeError as error:
+        raise MessageRejectedError(f"property {what!r}: {value!r} cannot be UTF-8: {error}") from None
+    if size[0] == 0:
+        raise MessageRejectedError(
+            f"property {what!r}: empty names and values cannot be stored (RocketMQ drops them)")
+    if (memchr(bytes, 1, <size_t>size[0]) is not NULL
+            or memchr(bytes, 2, <size_t>size[0]) is not NULL):
+        raise MessageRejectedError(
+            f"property {what!r}: {value!r} holds a control character 1 or 2, which separate properties")
+    return bytes
+
+
+cdef int text_property(Text *text, object name, object value) except -1:
+    """Adds `name 01 value 02`."""
+    cdef Py_ssize_t name_size, value_size
+    cdef const uint8_t *name_bytes = checked(name, name, &name_size)
+    cdef const uint8_t *value_bytes = checked(name, value, &value_size)
+    text_reserve(text, <size_t>(name_size + value_size + 2))
+    memcpy(text.bytes + text.size, name_bytes, <size_t>name_size)
+    text.size += <size_t>name_size
+    text.bytes[text.size] = 1
+    memcpy(text.bytes + text.size + 1, value_bytes, <size_t>value_size)
+    text.size += <size_t>value_size + 2
+    text.bytes[text.size - 1] = 2
+    return 0
+
+
+cdef int text_keys(Text *text, object keys) except -1:
+    """Adds KEYS: one str, or several joined with blanks."""
+    cdef Py_ssize_t size
+    cdef const uint8_t *bytes
+    cdef bint first = True
+    if PyUnicode_Check(keys):
+        keys = (keys,)
+    for key in keys:
+        bytes = checked("KEYS", key, &size)
+        if memchr(bytes, b' ', <size_t>size) is not NULL:
+            raise MessageRejectedError(
+                f"key {key!r} holds a blank, which separates keys; pass several keys as a tuple")
+        text_add(text, <const uint8_t *>(b"KEYS\x01" if first else b" "), 5 if first else 1)
+        text_add(text, bytes, <size_t>size)
+        first = False
+    if not first:
+        text_add(text, <const uint8_t *>b"\x02", 1)
+    return 0
+
+
+cdef int text_properties(Text *text, object properties, object reserved) except -1:
+    """Adds a mapping; names in `reserved` are refused."""
+    for name, value in properties.items():
+        if reserved is not None and name in reserved:
+            raise MessageRejectedError(
+                f"property {name!r} is reserved by RocketMQ; {reserved[name]}")
+        text_property(text, name, value)
+    return 0

@@ -1,0 +1,24 @@
+from libc.stdint cimport int32_t, int64_t
+
+from rocketstore._native.core cimport rs_host
+
+cdef enum:
+    MEMORY = 0
+    OS = 1
+    DISK = 2
+
+cpdef str durability_name(int level)
+cpdef int durability_level(object name) except -1
+cdef int set_host(rs_host *host, bytes packed) except -1
+
+
+cdef class PutResult:
+    cdef readonly int64_t physical_offset
+    cdef readonly int64_t end_offset
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t store_timestamp_ms
+    cdef readonly int64_t count
+    cdef readonly int32_t queue_id
+    cdef int level
+    cdef rs_host store_host
+    cdef bytes offsets

@@ -1,0 +1,54 @@
+from typing import final
+
+def durability_name(level: int) -> str: ...
+def durability_level(name: object) -> int: ...
+def restore_put_result(
+    physical_offset: int,
+    end_offset: int,
+    queue_id: int,
+    queue_offset: int,
+    store_timestamp_ms: int,
+    count: int,
+    level: int,
+    store_host: bytes,
+    offsets: bytes | None,
+) -> PutResult: ...
+
+@final
+class PutResult:
+    """Where a message (or the `count` messages of a batch) went, and which promise was met.
+
+    `end_offset` is the first byte behind the message: what `store.wait_flushed` takes. For a batch the
+    offsets are those of its first message; `physical_offsets` and `queue_offsets` give all of them.
+    """
+
+    @property
+    def physical_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def store_timestamp_ms(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes on disk: of the record, or of the whole batch."""
+
+    @property
+    def durability(self) -> str:
+        """"memory", "os" or "disk": the promise that was met when the call returned."""
+
+    @property
+    def message_id(self) -> str:
+        """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
+
+    @property
+    def physical_offsets(self) -> list[int]: ...
+    @property
+    def queue_offsets(self) -> range: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...

@@ -1,0 +1,102 @@
+"""What a put gives back, and the three promises a put can have met."""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from rocketstore._native.core cimport rs_host, rs_message_id_encode, rs_span
+
+cdef tuple DURABILITIES = ("memory", "os", "disk")
+
+
+cpdef str durability_name(int level):
+    return DURABILITIES[level]
+
+
+cpdef int durability_level(object name) except -1:
+    for level in range(3):
+        if name == DURABILITIES[level]:
+            return level
+    raise ValueError(f"durability = {name!r}: one of 'memory', 'os', 'disk'")
+
+
+@cython.final
+@cython.freelist(64)
+@cython.auto_pickle(False)
+cdef class PutResult:
+    """Where a message (or the `count` messages of a batch) went, and which promise was met."""
+
+    @property
+    def size(self):
+        return self.end_offset - self.physical_offset
+
+    @property
+    def durability(self):
+        return DURABILITIES[self.level]
+
+    @property
+    def message_id(self):
+        cdef char text[56]
+        cdef rs_span host
+        host.bytes = self.store_host.bytes
+        host.size = self.store_host.size
+        cdef size_t size = rs_message_id_encode(host, self.physical_offset, text)
+        return text[:size].decode("ascii")
+
+    @property
+    def physical_offsets(self):
+        cdef const int64_t *offsets
+        if self.offsets is None:
+            return [self.physical_offset]
+        offsets = <const int64_t *><const char *>self.offsets
+        return [offsets[i] for i in range(self.count)]
+
+    @property
+    def queue_offsets(self):
+        return range(self.queue_offset, self.queue_offset + self.count)
+
+    def __repr__(self):
+        many = f", count={self.count}" if self.count != 1 else ""
+        return (f"PutResult(physical_offset={self.physical_offset}, queue_id={self.queue_id}, "
+                f"queue_offset={self.queue_offset}{many}, size={self.size}, "
+                f"durability={self.durability!r})")
+
+    def __eq__(self, other):
+        if not isinstance(other, PutResult):
+            return NotImplemented
+        return self.__reduce__() == other.__reduce__()
+
+    def __hash__(self):
+        return hash((self.physical_offset, self.end_offset))
+
+    def __reduce__(self):
+        host = (<char *>self.store_host.bytes)[:self.store_host.size]
+        return (restore_put_result, (
+            self.physical_offset, self.end_offset, self.queue_id, self.queue_offset,
+            self.store_timestamp_ms, self.count, self.level, host, self.offsets))
+
+
+def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queue_id,
+                       int64_t queue_offset, int64_t store_timestamp_ms, int64_t count, int level,
+                       bytes store_host not None, bytes offsets):
+    """What PutResult.__reduce__ says, back as a PutResult."""
+    cdef PutResult result = PutResult.__new__(PutResult)
+    if len(store_host) > 20 or (offsets is not None and len(offsets) != 8 * count):
+        raise ValueError("not the pickle of a PutResult")
+    result.physical_offset = physical_offset
+    result.end_offset = end_offset
+    result.queue_id = queue_id
+    result.queue_offset = queue_offset
+    result.store_timestamp_ms = store_timestamp_ms
+    result.count = count
+    result.level = level
+    result.offsets = offsets
+    set_host(&result.store_host, store_host)
+    return result
+
+
+cdef int set_host(rs_host *host, bytes packed) except -1:
+    memset(host, 0, sizeof(host[0]))
+    memcpy(host.bytes, <const char *>packed, len(packed))
+    host.size = <uint8_t>len(packed)
+    return 0

@@ -1,0 +1,3 @@
+STATUS_NAMES: tuple[str, ...]
+
+def check_status(status: int, physical_offset: int) -> None: ...

@@ -1,0 +1,32 @@
+from libc.stdint cimport int64_t, uint32_t
+
+cdef class Signal:
+    cdef uint32_t word
+    cdef uint32_t sleepers
+
+    # Adds one; wakes all sleepers if there are any. Callable under a native lock, without the GIL.
+    cdef void notify_c(self) noexcept nogil
+    cdef uint32_t load(self) noexcept nogil
+    # Sleeps while the count is `seen`, at most `timeout_ns` (negative: no limit). Returns the count; it
+    # may be `seen` before the time is up (a signal, a limit of its own): the caller looks again, with
+    # PyErr_CheckSignals where it is a Python thread.
+    cdef uint32_t wait_c(self, uint32_t seen, int64_t timeout_ns) noexcept nogil
+
+
+cdef class Mutex:
+    cdef uint32_t word
+
+    cdef bint try_lock(self) noexcept nogil
+    # Without the GIL only (D-33).
+    cdef void lock(self) noexcept nogil
+    # False after `timeout_ns`, or when a signal wants to be served.
+    cdef bint lock_for(self, int64_t timeout_ns) noexcept nogil
+    cdef void unlock(self) noexcept nogil
+
+
+# CLOCK_MONOTONIC.
+cdef int64_t now_ns() noexcept nogil
+# FUTEX_WAIT on `word` with the clock and EINTR rules of this module: 0, or minus an errno. `shared`:
+# the word may lie in memory of several processes.
+cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns, bint shared) noexcept nogil
+cdef void futex_wake(uint32_t *word, int count, bint shared) noexcept nogil

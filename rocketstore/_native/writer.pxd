@@ -1,0 +1,27 @@
+from libc.stdint cimport int32_t, int64_t
+
+from rocketstore._native.appender cimport Log, QueueState
+from rocketstore._native.core cimport rs_message, rs_span
+from rocketstore._native.property_text cimport Text
+from rocketstore._native.put_result cimport PutResult
+
+
+cdef class Writer:
+    cdef readonly Log log
+    cdef readonly tuple queues
+    cdef readonly str topic
+    cdef bytes topic_bytes
+    cdef bytes constant_text
+    cdef rs_message template
+    cdef readonly int level
+    cdef readonly int64_t timeout_ms
+    cdef Py_ssize_t turn
+    cdef object reserved
+    cdef object to_ms
+
+    cdef QueueState pick(self, object shard_key)
+    cdef int describe(self, Text *text, object tags, object keys, object properties,
+                      object shard_key) except -1
+    cdef int fill(self, rs_message *message, Text *text, object flag, object born_time) except -1
+    cdef int check_body(self, const rs_message *message) except -1
+    cdef int finish(self, PutResult result, object durability, object timeout_s) except -1

@@ -1,0 +1,110 @@
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rocketstore._native.appender import Log, QueueState
+from rocketstore._native.put_result import PutResult
+from rocketstore.timestamps import Timestamp
+
+class Writer:
+    """A handle for one topic: `put` appends, in one queue, round robin or by shard key."""
+
+    def __init__(
+        self,
+        log: Log,
+        topic: str,
+        topic_bytes: bytes,
+        queues: tuple[QueueState, ...],
+        *,
+        properties: Mapping[str, str] | None = None,
+        durability: str,
+        timeout_ms: int,
+        record_crc: bool,
+        born_host: str,
+        reserved: Mapping[str, str] | None,
+        to_ms: Callable[[str, object], int],
+    ) -> None: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def queues(self) -> tuple[QueueState, ...]: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    @property
+    def durability(self) -> str: ...
+    def put(
+        self,
+        body: Any,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: Timestamp | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult:
+        """Appends one message and waits for the promise (`durability`, default the store's).
+
+        Raises:
+            MessageRejectedError and its kin: the message cannot be stored as it is.
+            BackpressureError, DiskFullError: no room; nothing was stored.
+            DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
+            StoreClosedError, StoreFailedError, StoreReadOnlyError.
+        """
+
+    def put_batch(
+        self,
+        bodies: Iterable[Any],
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: Timestamp | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult:
+        """Appends several bodies to one queue, back to back in one segment, and waits once.
+
+        After the death of the process all of them are there or none; an unacknowledged batch may
+        survive a power cut in part, from its beginning (D-37).
+        """
+
+    def put_column(
+        self,
+        data: Any,
+        offsets: Any,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: Timestamp | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult: ...
+    def note_level(self, result: PutResult, durability: str) -> None: ...
+
+def put_message(
+    writer: Writer,
+    body: Any,
+    properties: bytes,
+    *,
+    flag: int,
+    sys_flag: int,
+    born_timestamp_ms: int | None,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    lights: list[QueueState],
+    durability: str | None,
+    timeout_s: float | None,
+) -> PutResult: ...

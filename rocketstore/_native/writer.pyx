@@ -1,0 +1,330 @@
+"""The hot path of a put: arguments to bytes in the log, with no Python object but the result."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from rocketstore._native.appender cimport Log, QueueState
+from rocketstore._native.core cimport (
+    RS_OK, RS_PROPERTIES_TOO_LARGE, RS_BODY_TOO_LARGE, rs_appended, rs_host, rs_java_hash, rs_log_fitting,
+    rs_message, rs_record_check, rs_span, rs_status,
+)
+from rocketstore._native.property_text cimport (
+    Text, text_add, text_free, text_keys, text_properties, text_property, text_reserve, text_span,
+    text_start,
+)
+from rocketstore._native.put_result cimport DISK, MEMORY, OS, PutResult, durability_level, durability_name, set_host
+
+from rocketstore._native.codec import pack_host
+from rocketstore.errors import (
+    DurabilityTimeoutError, MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError,
+    RocketStoreError,
+)
+
+cdef int64_t NOW = INT64_MIN
+
+
+cdef struct Body:
+    rs_span span
+    Py_buffer view
+    bint held
+
+
+cdef int body_open(Body *body, object data) except -1:
+    """Points at the bytes of a body; anything but bytes stays pinned until body_close."""
+    body.held = False
+    if PyBytes_Check(data):
+        body.span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
+        body.span.size = <size_t>PyBytes_GET_SIZE(data)
+        return 0
+    if isinstance(data, str):
+        raise TypeError("body is a str; encode it first, for example body.encode()")
+    PyObject_GetBuffer(data, &body.view, PyBUF_SIMPLE)
+    body.held = True
+    body.span.bytes = <const uint8_t *>body.view.buf
+    body.span.size = <size_t>body.view.len
+    return 0
+
+
+cdef void body_close(Body *body):
+    if body.held:
+        PyBuffer_Release(&body.view)
+        body.held = False
+
+
+@cython.auto_pickle(False)
+cdef class Writer:
+    """A handle for one topic: `put` appends, in one queue, round robin or by shard key."""
+
+    def __cinit__(self):
+        memset(&self.template, 0, sizeof(self.template))
+
+    def __init__(self, Log log not None, str topic not None, bytes topic_bytes not None,
+                 tuple queues not None, *, object properties=None, object durability,
+                 int64_t timeout_ms, bint record_crc, str born_host not None, object reserved,
+                 object to_ms):
+        cdef Text text
+        self.log = log
+        self.topic = topic
+        self.reserved = reserved
+        self.to_ms = to_ms
+        self.topic_bytes = topic_bytes
+        self.queues = queues
+        self.level = durability_level(durability)
+        self.timeout_ms = timeout_ms
+        self.template.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic_bytes)
+        self.template.topic.size = <size_t>len(topic_bytes)
+        self.template.record_crc = record_crc
+        self.template.store_host = log.store_host
+        set_host(&self.template.born_host, pack_host(born_host))
+        text_start(&text)
+        try:
+            if properties:
+                text_properties(&text, properties, reserved)
+            self.constant_text = PyBytes_FromStringAndSize(<char *>text.bytes, <Py_ssize_t>text.size)
+        finally:
+            text_free(&text)
+
+    cdef QueueState pick(self, object shard_key):
+        cdef rs_span span
+        cdef Py_ssize_t count = len(self.queues)
+        cdef Py_ssize_t turn
+        if shard_key is not None:
+            key = shard_key.encode()
+            span.bytes = <const uint8_t *>PyBytes_AS_STRING(key)
+            span.size = <size_t>PyBytes_GET_SIZE(key)
+            return self.queues[<uint32_t>rs_java_hash(span) % <uint32_t>count]
+        if count == 1:
+            return self.queues[0]
+        turn = self.turn
+        self.turn = turn + 1 if turn + 1 < count else 0
+        return self.queues[turn]
+
+    cdef int describe(self, Text *text, object tags, object keys, object properties,
+                      object shard_key) except -1:
+        """The property text of one put."""
+        text_start(text)
+        if self.constant_text:
+            text_add(text, <const uint8_t *>PyBytes_AS_STRING(self.constant_text),
+                     <size_t>PyBytes_GET_SIZE(self.constant_text))
+        if properties is not None:
+            text_properties(text, properties, self.reserved)
+        if keys is not None:
+            text_keys(text, keys)
+        if tags is not None:
+            text_property(text, "TAGS", tags)
+        if shard_key is not None:
+            text_property(text, "__SHARDINGKEY", shard_key)
+        return 0
+
+    cdef int fill(self, rs_message *message, Text *text, object flag, object born_time) except -1:
+        message[0] = self.template
+        message.properties = text_span(text)
+        if flag != 0:
+            message.flag = flag
+        message.born_timestamp_ms = NOW if born_time is None else self.to_ms("born_time", born_time)
+        return 0
+
+    cdef int check_body(self, const rs_message *message) except -1:
+        cdef rs_status status = rs_record_check(message, <size_t>self.log.max_message_size_bytes, True)
+        if status == RS_OK:
+            return 0
+        if status == RS_BODY_TOO_LARGE:
+            raise MessageTooLargeError(
+                f"body of {message.body.size} bytes: at most max_message_size_bytes = "
+                f"{self.log.max_message_size_bytes}")
+        if status == RS_PROPERTIES_TOO_LARGE:
+            raise PropertiesTooLargeError(
+                f"properties of {message.properties.size} bytes, encoded: at most 32767 with "
+                f"separators{' and the 20 bytes of the record CRC' if message.record_crc else ''}")
+        raise MessageRejectedError(f"message refused (status {<int>status})")
+
+    cdef int finish(self, PutResult result, object durability, object timeout_s) except -1:
+        """Waits for the promise that was asked for and notes which one was met."""
+        cdef int asked = self.level if durability is None else durability_level(durability)
+        cdef int met = MEMORY if self.log.buffered else OS
+        cdef int64_t timeout_ms = self.timeout_ms
+        result.level = met
+        if asked <= met:
+            return 0
+        if timeout_s is not None:
+            timeout_ms = <int64_t>(timeout_s * 1000)
+        if not self.log.wait_level(result.end_offset, asked, timeout_ms):
+            raise DurabilityTimeoutError(
+                f"stored at physical offset {result.physical_offset}, but not known to be on disk "
+                f"after {timeout_ms} ms; wait again with store.wait_flushed({result.end_offset}), "
+                f"do not put it again", result)
+        result.level = asked
+        return 0
+
+    def put(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
+            shard_key=None, durability=None, timeout_s=None):
+        cdef rs_message message
+        cdef rs_appended appended
+        cdef Body data
+        cdef Text text
+        cdef PutResult result
+        cdef QueueState queue = self.pick(shard_key)
+        body_open(&data, body)
+        try:
+            self.describe(&text, tags, keys, properties, shard_key)
+            self.fill(&message, &text, flag, born_time)
+            message.queue_id = queue.queue_id
+            message.body = data.span
+            self.check_body(&message)
+            self.log.append(&message, queue, &appended)
+        finally:
+            text_free(&text)
+            body_close(&data)
+        result = self.log.result(&appended, queue.queue_id, 1, 0)
+        self.finish(result, durability, timeout_s)
+        return result
+
+    def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
+                  shard_key=None, durability=None, timeout_s=None):
+        cdef rs_message message
+        cdef rs_appended appended
+        cdef Text text
+        cdef PutResult result
+        cdef QueueState queue = self.pick(shard_key)
+        cdef list items = list(bodies)
+        cdef size_t count = <size_t>len(items)
+        cdef size_t opened = 0
+        cdef Body *data = NULL
+        cdef rs_span *spans = NULL
+        cdef bytes offsets
+        if count == 0:
+            raise MessageRejectedError("an empty batch: pass at least one body")
+        text_start(&text)
+        try:
+            data = <Body *>PyMem_RawMalloc(count * sizeof(Body))
+            spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
+            if data is NULL or spans is NULL:
+                raise MemoryError("no memory for the batch")
+            self.describe(&text, tags, keys, properties, shard_key)
+            self.fill(&message, &text, flag, born_time)
+            message.queue_id = queue.queue_id
+            while opened < count:
+                body_open(&data[opened], items[opened])
+                opened += 1
+                spans[opened - 1] = data[opened - 1].span
+                message.body = spans[opened - 1]
+                self.check_body(&message)
+            offsets = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
+            self.log.append_batch(&message, spans, count, queue,
+                                  <int64_t *>PyBytes_AS_STRING(offsets), &appended)
+        finally:
+            while opened > 0:
+                opened -= 1
+                body_close(&data[opened])
+            PyMem_RawFree(data)
+            PyMem_RawFree(spans)
+            text_free(&text)
+        result = self.log.result(&appended, queue.queue_id, <int64_t>count, 0)
+        result.offsets = offsets
+        self.finish(result, durability, timeout_s)
+        return result
+
+    def put_column(self, const uint8_t[::1] data not None, const int64_t[::1] offsets not None, *,
+                   tags=None, keys=None, properties=None, flag=0, born_time=None, shard_key=None,
+                   durability=None, timeout_s=None):
+        """Appends rows data[offsets[i]:offsets[i + 1]], as many segments as it takes. `offsets` was
+        checked by the caller (rising, inside data)."""
+        cdef rs_message message
+        cdef rs_appended appended
+        cdef Text text
+        cdef PutResult result = None
+        cdef QueueState queue = self.pick(shard_key)
+        cdef size_t count = <size_t>(offsets.shape[0] - 1)
+        cdef size_t done = 0
+        cdef size_t part, i
+        cdef rs_span *spans = NULL
+        cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
+        cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+        text_start(&text)
+        try:
+            spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
+            if spans is NULL:
+                raise MemoryError("no memory for the rows")
+            self.describe(&text, tags, keys, properties, shard_key)
+            self.fill(&message, &text, flag, born_time)
+            message.queue_id = queue.queue_id
+            for i in range(count):
+                spans[i].bytes = start + offsets[i]
+                spans[i].size = <size_t>(offsets[i + 1] - offsets[i])
+                message.body = spans[i]
+                self.check_body(&message)
+            while done < count:
+                with nogil:
+                    self.log.mutex.lock()
+                    part = rs_log_fitting(&self.log.log, &message, spans + done, count - done)
+                    self.log.mutex.unlock()
+                part = max(part, <size_t>1)
+                self.log.append_batch(&message, spans + done, part, queue,
+                                      <int64_t *>PyBytes_AS_STRING(places) + done, &appended)
+                done += part
+                if result is None:
+                    result = self.log.result(&appended, queue.queue_id, <int64_t>count, 0)
+                result.end_offset = appended.end_offset
+                result.offsets = places
+        except RocketStoreError as error:
+            error.add_note(f"{done} of {count} rows were stored before this")
+            raise
+        finally:
+            PyMem_RawFree(spans)
+            text_free(&text)
+        self.finish(result, durability, timeout_s)
+        return result
+
+    @property
+    def durability(self):
+        """The promise that put waits for unless a call asks for another."""
+        return durability_name(self.level)
+
+    def note_level(self, PutResult result not None, durability not None):
+        """A ticket's result says the promise that the ticket stands for."""
+        result.level = max(result.level, durability_level(durability))
+
+
+def put_message(Writer writer not None, body, bytes properties not None, *, flag, sys_flag,
+                born_timestamp_ms, bytes born_host not None, bytes store_host not None,
+                reconsume_times, prepared_transaction_offset, list lights not None, durability,
+                timeout_s):
+    """One message with every field as given; `properties` is checked property text. `lights` are the
+    states of the light queues it is listed in as well."""
+    cdef rs_message message
+    cdef rs_appended appended
+    cdef Body data
+    cdef Text text
+    cdef PutResult result
+    cdef QueueState queue = writer.queues[0]
+    body_open(&data, body)
+    text_start(&text)
+    try:
+        text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
+        text_reserve(&text, 32 + 20 * <size_t>len(lights))
+        writer.fill(&message, &text, flag, None)
+        message.queue_id = queue.queue_id
+        message.sys_flag = sys_flag
+        message.body = data.span
+        message.reconsume_times = reconsume_times
+        message.prepared_transaction_offset = prepared_transaction_offset
+        if born_timestamp_ms is not None:
+            message.born_timestamp_ms = born_timestamp_ms
+        set_host(&message.born_host, born_host)
+        set_host(&message.store_host, store_host)
+        writer.check_body(&message)
+        if lights:
+            writer.log.append_lights(&message, queue, lights, text.bytes, text.room, &appended)
+        else:
+            writer.log.append(&message, queue, &appended)
+    finally:
+        text_free(&text)
+        body_close(&data)
+    result = writer.log.result(&appended, queue.queue_id, 1, 0)
+    set_host(&result.store_host, store_host)
+    writer.finish(result, durability, timeout_s)
+    return result

@@ -1,0 +1,354 @@
+"""Consumers: iterators over one queue or all queues of a topic, with stored offsets if wanted."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import threading
+import time
+from operator import length_hint
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from rocketstore._native.codec import tags_code
+from rocketstore.errors import RocketStoreError, StoreClosedError
+from rocketstore.log.queue_cursors import Edge, QueueCursors
+from rocketstore.timestamps import timestamp_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from rocketstore._native.scanner import Message
+    from rocketstore.log.consumer_offsets import ConsumerOffsets
+    from rocketstore.log.reader import Reader
+
+__all__ = ["Consumer", "ConsumerBusyError"]
+
+logger = logging.getLogger(__name__)
+
+# Messages that one look at a queue takes along: what a queue is ahead of its neighbours at most.
+BATCH = 512
+# A wait looks at the store again after this long: a store that closes without a word cannot hold
+# a consumer.
+LONGEST_WAIT_MS = 1000
+
+
+class ConsumerBusyError(RocketStoreError, RuntimeError):
+    """Two threads used one consumer at the same time. Give each thread a consumer of its own."""
+
+
+class Consumer:
+    """Messages of one queue, or of all queues of a topic: in order within a queue, queues taking
+    turns.
+
+    Iterating ends when the consumer has caught up and can go on later; `follow` waits for more.
+    Nothing is stored before `commit`. One thread at a time may use a consumer: this is checked,
+    not waited for.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        topic: str,
+        *,
+        queue_id: int | None = None,
+        offset: Edge | int | datetime.datetime = "earliest",
+        group: str | None = None,
+        tags: str | Iterable[str] | None = None,
+        reset: Edge | None = None,
+        offsets: ConsumerOffsets | None = None,
+        wait_flushed: Callable[[int], object] | None = None,
+    ) -> None:
+        """Made by `store.consumer`.
+
+        Args:
+            queue_id: One queue; None: all queues of the topic, those to come included.
+            offset: Where to begin without a stored offset: "earliest", "latest" (what is put from
+                now on), a queue offset (needs `queue_id`) or a time (an aware datetime).
+            group: Begin at the offsets stored for this group, and own them until `close`.
+            tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
+            reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
+        """
+        if reset not in (None, "earliest", "latest"):
+            raise ValueError(f"reset is 'earliest', 'latest' or None, not {reset!r}")
+        if group is not None and offsets is None:
+            raise ValueError("a group needs the store's offset table")
+        wanted = _tag_set(tags)
+        edge, time_ms = _place(offset, queue_id)
+        reader.source.check()
+        self._reader = reader
+        self._topic = topic
+        self._queue_id = queue_id
+        self._group = group
+        self._offsets = offsets
+        self._wait_flushed = wait_flushed
+        self._busy = threading.Lock()
+        self._closed = False
+        stored: dict[int, int] = {}
+        if group is not None and offsets is not None:
+            offsets.claim(topic, group, self)
+            stored = offsets.get(topic, group)
+        try:
+            reader.source.catch_up()
+            self._cursors = QueueCursors(
+                reader,
+                topic,
+                queue_id,
+                tags=wanted,
+                tags_codes=None if wanted is None else frozenset(map(tags_code, wanted)),
+                reset=reset,
+                stored=stored,
+            )
+            self._cursors.join(edge, time_ms=time_ms)
+        except BaseException:
+            self._release()
+            raise
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def group(self) -> str | None:
+        return self._group
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Queue offset of the next message of each queue: what `commit` would store now."""
+        return {cursor.queue_id: self._cursors.handed(cursor) for cursor in self._cursors}
+
+    @property
+    def statuses(self) -> dict[int, str]:
+        """RocketMQ's read status of the last look at each queue: FOUND, OFFSET_OVERFLOW_ONE, …"""
+        return {cursor.queue_id: cursor.status for cursor in self._cursors}
+
+    def lag(self) -> int:
+        """Queue offsets between the positions and the ends of the queues, over all queues."""
+        with self._use():
+            self._cursors.join("earliest")
+            lag = 0
+            for cursor in self._cursors:
+                _, maximum = self._reader.bounds(self._topic, cursor.queue_id)
+                lag += max(0, maximum - self._cursors.handed(cursor))
+            return lag
+
+    def __iter__(self) -> Iterator[Message]:
+        """Hands out messages until the consumer has caught up."""
+        while True:
+            with self._use():
+                if not length_hint(self._cursors.left) and not self._cursors.fill(BATCH):
+                    return
+            yield from self._cursors.left
+
+    def __next__(self) -> Message:
+        with self._use():
+            if length_hint(self._cursors.left) or self._cursors.fill(BATCH):
+                return next(self._cursors.left)
+        raise StopIteration
+
+    def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
+        """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
+        while True:
+            with self._use():
+                if not length_hint(self._cursors.left) and not self._wait(BATCH, timeout_s):
+                    return
+            yield from self._cursors.left
+
+    def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+        """Up to `max_messages`; waits up to `timeout_s` seconds for the first (None: for ever)."""
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, not {max_messages}")
+        with self._use():
+            cursors = self._cursors
+            messages: list[Message] = []
+            _move(cursors.left, messages, max_messages)
+            if not messages and self._wait(cursors.share(max_messages), timeout_s):
+                _move(cursors.left, messages, max_messages)
+            try:
+                # The rest comes from the queues whose turn is next, each with its share of the
+                # room left.
+                while 0 < len(messages) < max_messages:
+                    if not cursors.fill(cursors.share(max_messages - len(messages))):
+                        break
+                    _move(cursors.left, messages, max_messages)
+            except RocketStoreError:
+                # What is in hand goes out first; the next call meets the same error with empty
+                # hands.
+                logger.debug("a poll of %s ends early", self._topic, exc_info=True)
+            return messages
+
+    def seek(self, to: Edge | int | datetime.datetime, *, queue_id: int | None = None) -> None:
+        """Moves to an offset, an end, or the first message stored at a time or later.
+
+        For one queue, or for all where `to` is not a number. What was fetched before is dropped.
+        """
+        with self._use():
+            self._cursors.join("earliest")
+            chosen = self._queue_id if queue_id is None else queue_id
+            edge, time_ms = _place(to, chosen)
+            if chosen is not None and chosen not in self._cursors:
+                raise ValueError(f"this consumer has no queue {chosen} of topic {self._topic!r}")
+            self._cursors.forget_batch()
+            for cursor in self._cursors:
+                if chosen in (None, cursor.queue_id):
+                    self._cursors.place(cursor, edge, time_ms)
+
+    def commit(self) -> dict[int, int]:
+        """Stores the positions for the group, durably, and returns them.
+
+        Waits until the log is flushed as far as they imply, so that a power cut cannot make the
+        group skip messages.
+        """
+        with self._use():
+            if self._group is None or self._offsets is None:
+                raise RocketStoreError(
+                    "this consumer has no group: pass group= to store.consumer, "
+                    "or keep `positions` yourself"
+                )
+            changed: dict[int, int] = {}
+            physical_end = 0
+            for cursor in self._cursors:
+                position = self._cursors.handed(cursor)
+                if position != cursor.committed:
+                    changed[cursor.queue_id] = position
+                    physical_end = max(physical_end, self._implied_end(cursor.queue_id, position))
+            if changed:
+                wait = self._wait_flushed or _cannot_flush
+                self._offsets.commit(self._topic, self._group, changed, physical_end, wait)
+            for cursor in self._cursors:
+                cursor.committed = changed.get(cursor.queue_id, cursor.committed)
+            return self.positions
+
+    def close(self) -> None:
+        """Gives the group back. Does not commit. Messages handed out stay readable."""
+        if not self._closed:
+            self._closed = True
+            self._release()
+            self._cursors.forget_batch()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "all queues" if self._queue_id is None else f"queue_id={self._queue_id}"
+        group = "" if self._group is None else f", group={self._group!r}"
+        state = "closed" if self._closed else f"positions={self.positions}"
+        return f"<rocketstore.Consumer topic={self._topic!r}, {where}{group}, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Consumer belongs to its open store and cannot be pickled: send path, topic and "
+            "`positions`, and reopen with "
+            "rocketstore.open(path, mode='r').consumer(topic, queue_id=…, offset=…)"
+        )
+
+    def _use(self) -> _Turn:
+        return _Turn(self, self._busy)
+
+    def _release(self) -> None:
+        if self._group is not None and self._offsets is not None:
+            self._offsets.release(self._topic, self._group, self)
+
+    def _wait(self, limit: int, timeout_s: float | None) -> bool:
+        """Fills the batch, waiting until there is something or the time is over."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        arrival = self._reader.source.arrival
+        while True:
+            # The count is read first: what arrives behind this line ends the wait at once.
+            seen = arrival.count
+            if self._cursors.fill(limit):
+                return True
+            left_ms = LONGEST_WAIT_MS
+            if deadline is not None:
+                left_ms = min(left_ms, int((deadline - time.monotonic()) * 1000 + 0.999))
+                if left_ms <= 0:
+                    return False
+            arrival.wait(seen, left_ms)
+            if self._closed:
+                raise StoreClosedError("the consumer was closed while it waited")
+
+    def _implied_end(self, queue_id: int, position: int) -> int:
+        """Physical end of all records below a position (D-17)."""
+        if position == 0:
+            return 0
+        end = self._reader.unit_end(self._topic, queue_id, position - 1)
+        # No record stands there: the visible end covers whatever the position may imply.
+        return self._reader.source.visible() if end is None else end
+
+
+class _Turn:
+    """One call's use of a consumer; a second thread meanwhile is an error, not a wait."""
+
+    __slots__ = ("_busy", "_consumer")
+
+    def __init__(self, consumer: Consumer, busy: threading.Lock) -> None:
+        self._consumer = consumer
+        self._busy = busy
+
+    def __enter__(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise ConsumerBusyError(
+                "another thread is using this consumer: give each thread its own, "
+                "or hand it over between calls"
+            )
+        if self._consumer.closed:
+            self._busy.release()
+            raise StoreClosedError("the consumer is closed")
+
+    def __exit__(self, *_: object) -> None:
+        self._busy.release()
+
+
+def _place(
+    to: Edge | int | datetime.datetime, queue_id: int | None
+) -> tuple[Edge | int, int | None]:
+    """A wish as (end or offset, time in ms): one of the two counts."""
+    if to == "earliest" or to == "latest":
+        return to, None
+    if isinstance(to, datetime.datetime):
+        return "earliest", timestamp_ms("offset", to)
+    if isinstance(to, str):
+        raise ValueError(f"an offset is a number, a datetime, 'earliest' or 'latest', not {to!r}")
+    if isinstance(to, bool) or not isinstance(to, int):
+        raise TypeError(f"an offset is a number, a datetime or a word, not {to!r}")
+    if to < 0:
+        raise ValueError(f"a queue offset is at least 0, not {to}")
+    if queue_id is None:
+        raise ValueError("an offset that is a number needs the queue_id it belongs to")
+    return to, None
+
+
+def _move(left: Iterator[Message], into: list[Message], limit: int) -> None:
+    """Hands messages out into a list of at most `limit`."""
+    while len(into) < limit:
+        message = next(left, None)
+        if message is None:
+            return
+        into.append(message)
+
+
+def _tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:
+    """The tags wanted; None for all. A text may be RocketMQ's expression, `paid || refunded`."""
+    if tags is None:
+        return None
+    words = tags.split("||") if isinstance(tags, str) else list(tags)
+    wanted = frozenset(word.strip() for word in words)
+    if "" in wanted or not wanted:
+        raise ValueError(f"tags is None, a tag, 'a || b' or several tags, not {tags!r}")
+    return None if "*" in wanted else wanted
+
+
+def _cannot_flush(physical_end: int) -> NoReturn:
+    raise RocketStoreError(f"nothing here can flush the log up to {physical_end}")

@@ -1,0 +1,179 @@
+"""Every error that rocketstore raises, under one root.
+
+Each class names the RocketMQ status it stands for in `status`, so that operators find the word they know
+in their logs. All errors pickle: their constructor arguments are their `args`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from rocketstore._native.put_result import PutResult
+
+__all__ = [
+    "BackpressureError",
+    "ConfigError",
+    "CorruptRecordError",
+    "DiskFullError",
+    "DurabilityTimeoutError",
+    "InvalidTopicError",
+    "MessageNotFoundError",
+    "MessageRejectedError",
+    "MessageTooLargeError",
+    "MissingSegmentsError",
+    "OffsetOutOfRangeError",
+    "PropertiesTooLargeError",
+    "ReadFailedError",
+    "RocketStoreError",
+    "StoreClosedError",
+    "StoreFailedError",
+    "StoreLockedError",
+    "StoreReadOnlyError",
+]
+
+
+class RocketStoreError(Exception):
+    """Root of all errors of this library."""
+
+    status: ClassVar[str] = "UNKNOWN_ERROR"
+
+
+class ConfigError(RocketStoreError, ValueError):
+    """An option is unknown, of the wrong type or out of range. Says which, its value, what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(field, value, allowed)
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.field} = {self.value!r}: {self.allowed}"
+
+
+class StoreLockedError(RocketStoreError):
+    """Another process has the store open for writing. `holder` says who, as far as it is known."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(path, holder)
+        self.path = path
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return f"{self.path} is locked by {self.holder}; close it there, or open with mode='r'"
+
+
+class StoreClosedError(RocketStoreError):
+    """The store was closed, or this process is a forked child of the one that opened it."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class StoreReadOnlyError(RocketStoreError):
+    """A put, commit or trim on a store that was opened with mode='r'."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class MissingSegmentsError(RocketStoreError):
+    """Commit log files that the store's own marks speak of are not there (D-25)."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class StoreFailedError(RocketStoreError):
+    """A sync or write of the log failed; nothing can be appended until the store is opened again.
+
+    The first cause is `__cause__` where the error is raised in the process that saw it.
+    """
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class ReadFailedError(RocketStoreError):
+    """The disk could not give back a range of the log. Other ranges stay readable."""
+
+    status = "OFFSET_FOUND_NULL"
+
+
+class DiskFullError(RocketStoreError, OSError):
+    """No room for the next file. Nothing was changed; the same call works again once there is room."""
+
+    status = "CREATE_MAPPED_FILE_FAILED"
+
+
+class BackpressureError(RocketStoreError):
+    """A put waited `max_wait_ms` for room. Says which position is stuck, and why. Nothing was stored."""
+
+    status = "OS_PAGE_CACHE_BUSY"
+
+
+class MessageRejectedError(RocketStoreError, ValueError):
+    """A message that cannot be stored as it is. Nothing of the call was stored."""
+
+    status = "MESSAGE_ILLEGAL"
+
+
+class MessageTooLargeError(MessageRejectedError):
+    """Body or record beyond the limit."""
+
+
+class PropertiesTooLargeError(MessageRejectedError):
+    """More than 32,767 bytes of encoded properties, separators and record CRC included."""
+
+    status = "PROPERTIES_SIZE_EXCEEDED"
+
+
+class InvalidTopicError(MessageRejectedError):
+    """A topic that RocketMQ does not allow, or that could leave the store's directory."""
+
+
+class CorruptRecordError(RocketStoreError):
+    """The bytes at `physical_offset` are not the record that should be there."""
+
+    status = "MESSAGE_WAS_REMOVING"
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(physical_offset, reason)
+        self.physical_offset = physical_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"record at physical offset {self.physical_offset}: {self.reason}"
+
+
+class OffsetOutOfRangeError(RocketStoreError, LookupError):
+    """A queue or physical offset outside [minimum, maximum]."""
+
+    def __init__(self, asked: int, minimum: int, maximum: int, status: str = "OFFSET_OVERFLOW_BADLY") -> None:
+        super().__init__(asked, minimum, maximum, status)
+        self.asked = asked
+        self.minimum = minimum
+        self.maximum = maximum
+        self.status = status  # type: ignore[misc]  # the read status of this very call
+
+    def __str__(self) -> str:
+        return f"offset {self.asked} is outside {self.minimum} … {self.maximum} ({self.status})"
+
+
+class MessageNotFoundError(RocketStoreError, LookupError):
+    """No message stands where it was looked for."""
+
+    status = "NO_MESSAGE_IN_QUEUE"
+
+
+class DurabilityTimeoutError(RocketStoreError, TimeoutError):
+    """The message *is* in the log (`result`), but whether it is durable is not known. Wait on it again
+    with `store.wait_flushed(error.result.end_offset)`; putting it again would store it twice."""
+
+    status = "FLUSH_DISK_TIMEOUT"
+
+    def __init__(self, message: str, result: PutResult | None = None) -> None:
+        super().__init__(message, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        return str(self.args[0])

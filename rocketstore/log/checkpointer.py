@@ -1,0 +1,135 @@
+"""Writes down how far everything is durable: our checkpoint each second, RocketMQ's with it.
+
+Order matters (D-17, D-18): capture the offsets, sync the files they speak of, only then store them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketstore.log.worker import Worker
+
+if TYPE_CHECKING:
+    from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+    from rocketstore.log.commit_log import CommitLog
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.index import IndexStore
+
+logger = logging.getLogger(__name__)
+
+#: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
+INTERVAL_S = 1.0
+EVERY_BYTES = 64 << 20
+
+
+class Checkpointer(Worker):
+    """Keeper of both checkpoint files of one store."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexStore | None,
+        own: CheckpointFile,
+        rocketmq: RocketmqCheckpoint,
+        template: OwnCheckpoint,
+        fingerprint: Callable[[int, int], dict[str, int]],
+        on_failure: Callable[[BaseException], None],
+        *,
+        queue_flush_interval_ms: int,
+    ) -> None:
+        super().__init__("rocketstore-checkpointer", on_failure)
+        self._commit_log = commit_log
+        self._queues = queues
+        self._index = index
+        self._own = own
+        self._rocketmq = rocketmq
+        self._last = template
+        self._fingerprint = fingerprint
+        self.queue_flush_interval_ms = queue_flush_interval_ms
+        self._next_queue_flush = time.monotonic()
+        self._marks: list[tuple[int, int, int]] = []  # (end, start of the last record, store time)
+
+    def step(self) -> float | None:
+        """One round, each second: remember where a record ends, store what has become durable."""
+        self._commit_log.tick()
+        self._note_end()
+        derived = time.monotonic() >= self._next_queue_flush
+        if derived:
+            self._next_queue_flush = time.monotonic() + self.queue_flush_interval_ms / 1000
+        self.save(derived=derived)
+        return INTERVAL_S
+
+    def _note_end(self) -> None:
+        end, last_record_start, store_time = self._commit_log.log.snapshot()
+        if not self._marks or self._marks[-1][0] < end:
+            self._marks.append((end, last_record_start, store_time))
+        flushed = self._commit_log.positions.flushed
+        while len(self._marks) > 1 and self._marks[1][0] <= flushed:
+            self._marks.pop(0)
+
+    def save(self, *, derived: bool, clean: bool = False) -> OwnCheckpoint:
+        """Stores the newest durable offsets; with `derived` queue and index files are synced first."""
+        positions = self._commit_log.positions
+        last = self._last
+        dispatched, indexed = last.dispatched, last.indexed
+        if derived:
+            # Captured before the sync: what is dispatched meanwhile is not covered by it.
+            dispatched_now, indexed_now = positions.dispatched, positions.indexed
+            if self._queues.sync_dirty():
+                dispatched = min(dispatched_now, positions.flushed)
+            if self._index is None or self._index.sync():
+                indexed = min(indexed_now, positions.flushed)
+        end, last_record_start, store_time = self._durable_mark()
+        count, digest = self._queues.digest()
+        changes: dict[str, int] = {"dispatched": dispatched, "indexed": indexed}
+        if end >= last.flushed:
+            changes |= self._fingerprint(end, last_record_start)
+            changes |= {"flushed": end, "last_store_timestamp_ms": store_time}
+        new = dataclasses.replace(
+            last,
+            **changes,
+            minimum=self._commit_log.begin_offset,
+            queue_count=count,
+            queues_digest=digest,
+            clean=clean,
+        )
+        if dataclasses.replace(new, generation=last.generation) != last:
+            new = dataclasses.replace(new, generation=last.generation + 1)
+            self._own.store(new)
+            self._store_rocketmq(store_time if end >= last.flushed else 0, derived=derived)
+            self._last = new
+        return self._last
+
+    def _durable_mark(self) -> tuple[int, int, int]:
+        """The newest remembered record end that is flushed."""
+        flushed = self._commit_log.positions.flushed
+        best = (self._last.flushed, self._last.last_record_start, self._last.last_store_timestamp_ms)
+        for mark in self._marks:
+            if best[0] < mark[0] <= flushed:
+                best = mark
+        return best
+
+    def _store_rocketmq(self, store_time: int, *, derived: bool) -> None:
+        """Times that are truly forced, as RocketMQ expects them (format.md 8, 17)."""
+        physic, logics, index, master, confirm = self._rocketmq.load()
+        physic = max(physic, store_time)
+        positions = self._commit_log.positions
+        if derived and positions.dispatched >= positions.flushed:
+            logics = max(logics, store_time)
+            index = max(index, store_time)
+        self._rocketmq.store(physic, logics, index, master, confirm)
+
+    @property
+    def last(self) -> OwnCheckpoint:
+        """What our checkpoint says now."""
+        return self._last
+
+    def close_clean(self) -> None:
+        """The last save of a clean stop: everything is flushed and dispatched by now."""
+        self._note_end()
+        self.save(derived=True, clean=True)

@@ -1,0 +1,273 @@
+"""The commit log of a store that is open for writing: segments, roll, room, refusals.
+
+The native `Log` appends; this class is its owner: it is asked for the next segment, for room, and why
+an append is refused. Every method that the native side calls runs without the append mutex.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketstore._native.appender import Log
+from rocketstore.errors import (
+    BackpressureError,
+    MissingSegmentsError,
+    RocketStoreError,
+    StoreClosedError,
+    StoreFailedError,
+)
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.positions import Positions
+    from rocketstore._native.ring import Ring
+    from rocketstore._native.waiting import Signal
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.preallocator import Preallocator
+    from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.log.write_buffer_pool import WriteBufferPool
+
+logger = logging.getLogger(__name__)
+
+#: A put, or a wait for the append lock, that takes longer is logged (semantics 0).
+SLOW_MS = 500
+#: The preallocated next segment is asked for when this share of the current one is used.
+PREALLOCATE_AT = 0.5
+#: A file that was rolled out of stays locked in memory for this long (semantics 0).
+UNLOCK_DELAY_S = 6.0
+
+
+class CommitLog:
+    """Segments and the end of the log. `log` is its native half.
+
+    Exactly one of `ring` (promise `disk`) and `pool` (promise `memory`) is given, or neither: then
+    records are encoded straight into the mapping (promise `os`).
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        positions: Positions,
+        preallocator: Preallocator,
+        flags: RunningFlags,
+        arrival: Signal,
+        *,
+        ring: Ring | None = None,
+        pool: WriteBufferPool | None = None,
+        pool_fast_fail: bool = False,
+        visible_when_flushed: bool,
+        max_unflushed_bytes: int,
+        max_undispatched_bytes: int,
+        max_wait_ms: int,
+        store_host: str,
+        on_new_segment: Callable[[MappedFile], None],
+    ) -> None:
+        self.queue = queue
+        self.positions = positions
+        self.flags = flags
+        self._arrival = arrival
+        self._preallocator = preallocator
+        self._pool = pool
+        self._pool_fast_fail = pool_fast_fail
+        self._on_new_segment = on_new_segment
+        self._max_unflushed_bytes = max_unflushed_bytes
+        self._max_undispatched_bytes = max_undispatched_bytes
+        self._max_wait_ms = max_wait_ms
+        self._roll_lock = threading.Lock()
+        self._buffers: dict[int, MappedFile] = {}  # segment start -> its write buffer
+        self._unlock_at: list[tuple[float, MappedFile]] = []
+        self._closed = False
+        self._failure: BaseException | None = None
+        self.log = Log(
+            self,
+            positions,
+            ring=ring,
+            ring_size=ring.size if ring else 0,
+            ring_address=ring.address if ring else 0,
+            buffered=ring is not None or pool is not None,
+            visible_when_flushed=visible_when_flushed,
+            max_unflushed_bytes=max_unflushed_bytes,
+            max_undispatched_bytes=max_undispatched_bytes,
+            store_host=store_host,
+        )
+
+    # ---- life ----
+
+    def start(self, end_offset: int, last_record_start: int, last_store_timestamp_ms: int) -> None:
+        """Admits puts; the log ends at `end_offset`, which recovery has found and made durable."""
+        segment = self.queue.find(end_offset)
+        if segment is None and self.queue.files and end_offset != self.queue.end_offset:
+            raise MissingSegmentsError(f"no segment holds the end of the log, {end_offset}")
+        buffer = None
+        if segment is not None:
+            buffer = self._borrow(segment)
+            if buffer is not None:
+                buffer.write(0, segment.read(0, end_offset - segment.start_offset))
+        self.log.start(end_offset, last_record_start, last_store_timestamp_ms, segment, buffer)
+        if segment is not None:
+            self._watch_half(segment)
+
+    def fail(self, cause: BaseException) -> None:
+        """Latches the store as failed (K-01): puts are refused, waiters told, reads go on."""
+        if self._failure is None:
+            self._failure = cause
+            logger.error("the store has failed, no more puts until it is opened again: %s", cause)
+        self.log.refuse(False)
+
+    def close(self) -> None:
+        """Refuses puts from now on; those in flight have ended when this returns."""
+        self._closed = True
+        self.log.refuse(True)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first cause, once the store has failed."""
+        return self._failure
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record goes."""
+        return self.positions.wrote
+
+    @property
+    def begin_offset(self) -> int:
+        """Smallest physical offset that is kept."""
+        files = self.queue.files
+        return files[0].start_offset if files else self.positions.wrote
+
+    def refuse_or_admit(self) -> None:
+        """Follows a change of the running flags."""
+        if self._failure is None and not self._closed:
+            if self.flags.writeable:
+                self.log.admit()
+            else:
+                self.log.refuse(False)
+
+    # ---- what the native log asks its owner ----
+
+    def refusal(self) -> RocketStoreError:
+        """Why no put is taken at present."""
+        if self._closed:
+            return StoreClosedError("the store is closed; open it again with rocketstore.open(path)")
+        if self._failure is not None:
+            return self._failed("nothing was stored")
+        return StoreFailedError(f"the store takes no puts: {self.flags}")
+
+    def check_waitable(self) -> None:
+        """Raises when waiting for a flush is in vain."""
+        if self._failure is not None:
+            raise self._failed("whether the message is on disk is not known")
+        if self._closed:
+            raise StoreClosedError("the store was closed while a put waited for the disk")
+
+    def _failed(self, outcome: str) -> StoreFailedError:
+        error = StoreFailedError(
+            f"{outcome}: an earlier write or sync failed ({self._failure}); "
+            "close the store and open it again, which recovers what the disk has"
+        )
+        error.__cause__ = self._failure
+        return error
+
+    def next_segment(self) -> None:
+        """Makes the segment that follows available. Raises with nothing changed (D-16)."""
+        with self._roll_lock:
+            self._settle_roll()
+            if self.log.has_next:
+                return
+            start = self.queue.end_offset if self.queue.files else self.positions.wrote
+            if not self.queue.files:
+                start = self.queue.start_for(start)
+            self._take_segment(start)
+
+    def _take_segment(self, start: int) -> None:
+        segment = self._preallocator.take(start, self._max_wait_ms / 1000)
+        self.queue.publish(segment)
+        self._on_new_segment(segment)
+        self.log.set_next(segment, self._borrow(segment))
+
+    def half_full(self) -> None:
+        """The current segment is half used: the next one is made ready meanwhile."""
+        self._preallocator.request(self.queue.end_offset)
+
+    def rolled(self) -> None:
+        """A put has left a segment for the next one."""
+        with self._roll_lock:
+            self._settle_roll()
+
+    def _settle_roll(self) -> None:
+        left = self.log.take_roll()
+        if left is None:
+            return
+        old, _, new = left
+        self._watch_half(new)
+        if old is not None and old.memory_locked:
+            self._unlock_at.append((time.monotonic() + UNLOCK_DELAY_S, old))
+
+    def _watch_half(self, segment: MappedFile) -> None:
+        self.log.notify_at(segment.start_offset + int(segment.size * PREALLOCATE_AT))
+
+    def wait_for_room(self) -> None:
+        """Waits until a bound on pending bytes may have moved (D-14, D-15)."""
+        positions, log = self.positions, self.log
+        wrote = positions.wrote
+        undispatched = wrote - positions.dispatched
+        unflushed = wrote - positions.flushed
+        # The dispatcher only sees what is visible, so a full flush bound is what holds up both.
+        behind = positions.visible - positions.dispatched
+        signal = self._arrival if behind * 2 > self._max_undispatched_bytes else log.progress
+        seen = signal.count
+        log.dispatch_signal.notify()
+        if positions.flushed < wrote:
+            log.request_flush(wrote)
+        if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
+            return
+        if signal.wait(seen, self._max_wait_ms) != seen:
+            return
+        if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
+            return
+        stuck = (
+            f"dispatched = {positions.dispatched} (bound {self._max_undispatched_bytes} bytes behind)"
+            if signal is self._arrival
+            else f"flushed = {positions.flushed} (bound {self._max_unflushed_bytes} bytes behind)"
+        )
+        raise BackpressureError(
+            f"no room after {self._max_wait_ms} ms: wrote = {wrote}, stuck at {stuck}; "
+            f"the disk or the dispatcher does not keep up ({self.flags})"
+        )
+
+    # ---- write buffers ----
+
+    def _borrow(self, segment: MappedFile) -> MappedFile | None:
+        """A write buffer for `segment`; without a free one it is an ordinary mapped file (K-43)."""
+        if self._pool is None:
+            return None
+        buffer = self._pool.borrow()
+        if buffer is None:
+            if self._pool_fast_fail:
+                raise BackpressureError("no free write buffer (transient_pool_fast_fail is on)")
+            return None
+        self._buffers[segment.start_offset] = buffer
+        return buffer
+
+    def buffer_of(self, segment: MappedFile) -> MappedFile | None:
+        """The write buffer that `segment` is written through, if any."""
+        return self._buffers.get(segment.start_offset)
+
+    def committed_whole(self, segment: MappedFile) -> None:
+        """Gives the buffer of a segment back once all of it is committed (S000-92)."""
+        buffer = self._buffers.pop(segment.start_offset, None)
+        if buffer is not None and self._pool is not None:
+            self._pool.give_back(buffer)
+
+    def tick(self) -> None:
+        """Housekeeping of a slow worker: unlocks files that were rolled out of a while ago."""
+        now = time.monotonic()
+        with self._roll_lock:
+            due = [file for when, file in self._unlock_at if when <= now]
+            self._unlock_at = [(when, file) for when, file in self._unlock_at if when > now]
+        for file in due:
+            file.unlock_memory()

@@ -1,0 +1,222 @@
+"""Stored offsets of consumer groups: `config/consumerOffset.json`, in RocketMQ's own form.
+
+    {"offsetTable": {"topic@group": {"0": 5, "1": 7}}}
+
+The number is the next queue offset that the group wants. Whatever else the file holds
+(`dataVersion`, other groups, values that we do not understand) is carried over as it is. An
+offset is stored only after the flushed position covers the end of the record in front of it, so
+that a power cut cannot leave a group waiting beyond the log, where the messages put next would be
+skipped (D-17).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstore.errors import RocketStoreError, StoreReadOnlyError
+from rocketstore.log import state_files
+from rocketstore.log.layout import check_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["Clamped", "ConsumerOffsets", "GroupClaimedError"]
+
+logger = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 64 << 20
+MAX_DEPTH = 8
+# RocketMQ's own bound of a queue offset: a signed 64-bit number.
+MAX_OFFSET = (1 << 63) - 1
+
+
+class GroupClaimedError(RocketStoreError):
+    """A group has a live consumer of this topic; two would overwrite each other's offsets."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, topic: str, group: str) -> None:
+        super().__init__(topic, group)
+        self.topic = topic
+        self.group = group
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group!r} already has a live consumer of topic {self.topic!r}; "
+            "close that one first, or use another group"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Clamped:
+    """A stored offset that pointed beyond its queue and was set back at open."""
+
+    topic: str
+    group: str
+    queue_id: int
+    stored: int
+    maximum: int
+
+
+class ConsumerOffsets:
+    """The table of one store. Any thread may use it; each change replaces the file atomically."""
+
+    def __init__(self, layout: StoreLayout, *, read_only: bool = False) -> None:
+        self._layout = layout
+        self._read_only = read_only
+        # Guards the table, the claims and the file; never held while anyone waits for a flush.
+        self._lock = threading.Lock()
+        self._document: dict[str, object] = {}
+        self._claims: dict[str, weakref.ref[object]] = {}
+
+    def load(self) -> None:
+        """Reads the file, or its `.bak`; one that is no use is reported and counts as empty."""
+        document = state_files.read_json(self._layout.consumer_offsets, MAX_FILE_BYTES, MAX_DEPTH)
+        path = self._layout.consumer_offsets
+        if document is None:
+            document = {}
+        if not isinstance(document, dict):
+            logger.warning("%s is not an object; it counts as empty", path)
+            document = {}
+        if not isinstance(document.get("offsetTable", {}), dict):
+            logger.warning("%s: offsetTable is not an object; it counts as empty", path)
+            document = {**document, "offsetTable": {}}
+        with self._lock:
+            self._document = document
+
+    def get(self, topic: str, group: str) -> dict[int, int]:
+        """Stored next offsets by queue id; empty for a group that never committed."""
+        with self._lock:
+            return dict(_offsets_of(self._table().get(f"{topic}@{group}")))
+
+    def groups(self, topic: str) -> tuple[str, ...]:
+        """Groups with stored offsets for a topic, sorted."""
+        with self._lock:
+            pairs = [_split(key) for key in self._table()]
+        return tuple(sorted(pair[1] for pair in pairs if pair is not None and pair[0] == topic))
+
+    def highest(self, topic: str, queue_id: int) -> int:
+        """The largest offset stored for a queue: a floor of its next offset (D-17)."""
+        largest = 0
+        with self._lock:
+            for stored_topic, _, stored_queue, offset in self._rows():
+                if stored_topic == topic and stored_queue == queue_id:
+                    largest = max(largest, offset)
+        return largest
+
+    def claim(self, topic: str, group: str, owner: object) -> None:
+        """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
+        check_group(group)
+        key = f"{topic}@{group}"
+        with self._lock:
+            held = self._claims.get(key)
+            living = held() if held is not None else None
+            if living is not None and living is not owner:
+                raise GroupClaimedError(topic, group)
+            self._claims[key] = weakref.ref(owner)
+
+    def release(self, topic: str, group: str, owner: object) -> None:
+        """Gives a claim back; nothing happens when `owner` does not hold it."""
+        key = f"{topic}@{group}"
+        with self._lock:
+            held = self._claims.get(key)
+            if held is not None and held() is owner:
+                del self._claims[key]
+
+    def commit(
+        self,
+        topic: str,
+        group: str,
+        offsets: Mapping[int, int],
+        physical_end: int,
+        wait_flushed: Callable[[int], object],
+    ) -> None:
+        """Stores next offsets by queue id, durably, behind `wait_flushed(physical_end)`.
+
+        `physical_end` is the end of the furthest record that the offsets step over. Whatever the
+        wait raises is raised, and nothing is stored then.
+        """
+        if self._read_only:
+            raise StoreReadOnlyError("offsets cannot be committed: the store is open with mode='r'")
+        check_group(group)
+        for queue_id, offset in offsets.items():
+            if not 0 <= offset <= MAX_OFFSET or queue_id < 0:
+                raise ValueError(f"queue {queue_id}: offset {offset} cannot be stored")
+        wait_flushed(physical_end)
+        key = f"{topic}@{group}"
+        with self._lock:
+            table = self._table()
+            row = table.get(key)
+            changed = dict(row) if isinstance(row, dict) else {}
+            changed.update({str(queue_id): offset for queue_id, offset in offsets.items()})
+            self._replace({**table, key: changed})
+
+    def clamp(self, maximum: Callable[[str, int], int | None]) -> list[Clamped]:
+        """At open: sets offsets beyond their queue's end back to it and stores that, before the
+        first put.
+
+        `maximum(topic, queue_id)` is None for a queue of which nothing is known; its offsets stay.
+        """
+        clamped = []
+        with self._lock:
+            table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
+            for topic, group, queue_id, offset in self._rows():
+                limit = maximum(topic, queue_id)
+                if limit is not None and offset > limit:
+                    clamped.append(Clamped(topic, group, queue_id, offset, limit))
+                    table[f"{topic}@{group}"][str(queue_id)] = limit
+            if clamped and not self._read_only:
+                self._replace({**self._table(), **table})
+        for change in clamped:
+            logger.warning(
+                "group %s had stored offset %d of %s/%d, which ends at %d: set back",
+                change.group,
+                change.stored,
+                change.topic,
+                change.queue_id,
+                change.maximum,
+            )
+        return clamped
+
+    def _table(self) -> dict[str, object]:
+        table = self._document.get("offsetTable")
+        return table if isinstance(table, dict) else {}
+
+    def _rows(self) -> Iterator[tuple[str, str, int, int]]:
+        for key, row in self._table().items():
+            pair = _split(key)
+            if pair is not None:
+                for queue_id, offset in _offsets_of(row):
+                    yield pair[0], pair[1], queue_id, offset
+
+    def _replace(self, table: dict[str, object]) -> None:
+        """Writes the file, then takes the new table over; what cannot be written does not count."""
+        document = {**self._document, "offsetTable": table}
+        text = json.dumps(document, ensure_ascii=False, indent="\t")
+        state_files.write_state_file(self._layout, self._layout.consumer_offsets, text)
+        self._document = document
+
+
+def _split(key: str) -> tuple[str, str] | None:
+    """Topic and group of a key; neither can hold the sign between them."""
+    topic, separator, group = key.partition("@")
+    return (topic, group) if separator and topic and group and "@" not in group else None
+
+
+def _offsets_of(row: object) -> Iterator[tuple[int, int]]:
+    """Queue ids and offsets that make sense; anything else in a row is left alone."""
+    if not isinstance(row, dict):
+        return
+    for queue_id, offset in row.items():
+        plain = (
+            isinstance(queue_id, str) and queue_id.isdecimal() and str(int(queue_id)) == queue_id
+        )
+        if plain and type(offset) is int and 0 <= offset <= MAX_OFFSET:
+            yield int(queue_id), offset

@@ -1,0 +1,301 @@
+"""The parts of one open store, put together: what opens first, what closes last.
+
+Closing: refuse puts → flush → dispatch → sync derived files → clean mark → unlock. How a store is
+opened stands in `opening`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rocketstore._native.writer import Writer as NativeWriter
+from rocketstore.errors import ConfigError, StoreClosedError, StoreReadOnlyError
+from rocketstore.log.reader import Reader
+from rocketstore.timestamps import timestamp_ms
+
+if TYPE_CHECKING:
+    from rocketstore._native.appender import QueueState
+    from rocketstore._native.positions import Positions
+    from rocketstore.config import StoreConfig
+    from rocketstore.log.checkpointer import Checkpointer
+    from rocketstore.log.commit_log import CommitLog
+    from rocketstore.log.committer import Committer
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.consumer_offsets import ConsumerOffsets
+    from rocketstore.log.dispatcher import Dispatcher
+    from rocketstore.log.flusher import Flusher
+    from rocketstore.log.index import IndexStore
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.lock import StoreLock
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.positions import PositionsPage
+    from rocketstore.log.preallocator import Preallocator
+    from rocketstore.log.put_queues import PutQueues
+    from rocketstore.log.reader import ReadSource
+    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.services.statistics import Statistics, StoreStatistics
+    from rocketstore.tickets import Completions
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Engine", "Listener", "WriteParts"]
+
+#: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
+Listener = Callable[[str, int, int, int, int], None]
+
+
+@dataclass(slots=True)
+class WriteParts:
+    """What only a store that is open for writing has."""
+
+    lock: StoreLock
+    page: PositionsPage
+    commit_log: CommitLog
+    preallocator: Preallocator
+    flusher: Flusher
+    committer: Committer | None
+    checkpointer: Checkpointer
+    put_queues: PutQueues
+    completions: Completions
+    record_crc: bool
+
+
+class Engine:
+    """One open store: what `Store` delegates to."""
+
+    def __init__(
+        self,
+        path: str,
+        layout: StoreLayout,
+        config: StoreConfig,
+        source: ReadSource,
+        positions: Positions,
+        flags: RunningFlags,
+        statistics: StoreStatistics,
+        offsets: ConsumerOffsets,
+        recovery: RecoveryReport,
+        *,
+        index: IndexStore | None,
+        segments: MappedFileQueue | None,
+        queues: ConsumeQueueStore | None,
+        dispatcher: Dispatcher | None,
+        write: WriteParts | None,
+    ) -> None:
+        self.path = path
+        self.layout = layout
+        self.config = config
+        self.positions = positions
+        self.flags = flags
+        self.offsets = offsets
+        self.recovery = recovery
+        self.index = index
+        self.reader = Reader(source)
+        self._statistics = statistics
+        self._segments = segments
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._write = write
+        self._writers: dict[tuple[str, int], NativeWriter] = {}
+        self._close_lock = threading.Lock()
+        self._closed = False
+        self._process = os.getpid()
+
+    # ---- guards ----
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or os.getpid() != self._process
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(
+                f"the store is closed; open it again with rocketstore.open({self.path!r})"
+            )
+        if os.getpid() != self._process:
+            raise StoreClosedError(
+                "this process is a forked child of the one that opened the store; open it again here"
+            )
+
+    @property
+    def write(self) -> WriteParts:
+        if self._write is None:
+            raise StoreReadOnlyError("the store was opened with mode='r'")
+        return self._write
+
+    # ---- what puts need ----
+
+    @property
+    def commit_log(self) -> CommitLog:
+        return self.write.commit_log
+
+    @property
+    def completions(self) -> Completions:
+        return self.write.completions
+
+    @property
+    def record_crc(self) -> bool:
+        return self.write.record_crc
+
+    def check_topic(self, topic: str) -> bytes:
+        return self.write.put_queues.check_topic(topic)
+
+    def queue_state(self, topic: str, queue_id: int) -> QueueState:
+        return self.write.put_queues.state(topic, queue_id)
+
+    def light_queues(
+        self, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> list[QueueState]:
+        """States of the further queues that a message is listed in; none unless the option is on."""
+        if not self.config.multi_dispatch_enabled:
+            return []
+        return self.write.put_queues.listed(
+            topic, queue_id, properties, light=self.config.light_queue_enabled
+        )
+
+    def plain_writer(self, topic: str, queue_id: int) -> NativeWriter:
+        """The handle behind put_message, one for each queue."""
+        key = (topic, queue_id)
+        writer = self._writers.get(key)
+        if writer is None:
+            state = self.queue_state(topic, queue_id)
+            writer = NativeWriter(
+                self.commit_log.log,
+                topic,
+                state.topic_bytes,
+                (state,),
+                durability=str(self.config.durability),
+                timeout_ms=self.config.sync_flush_timeout_ms,
+                record_crc=self.record_crc,
+                born_host=self.config.store_host,
+                reserved=None,
+                to_ms=timestamp_ms,
+            )
+            self._writers[key] = writer
+        return writer
+
+    # ---- what readers need ----
+
+    @property
+    def begin_offset(self) -> int:
+        return self.reader.source.minimum()
+
+    def snapshot(self) -> Statistics:
+        return self._statistics.snapshot()
+
+    # ---- care ----
+
+    def configure(self, changes: Mapping[str, Any]) -> StoreConfig:
+        """Live options only; everything else raises ConfigError and changes nothing."""
+        config = self.config.replace(**changes)
+        for name in changes:
+            if name not in config.LIVE:
+                raise ConfigError(name, changes[name], "cannot change while the store is open")
+        write = self.write
+        write.commit_log.log.max_message_size_bytes = config.max_message_size_bytes
+        write.flusher.interval_ms = config.flush_interval_ms
+        write.flusher.timed = config.flush_timed
+        write.flusher.least_pages = config.flush_least_pages
+        write.flusher.thorough_interval_ms = config.flush_thorough_interval_ms
+        write.checkpointer.queue_flush_interval_ms = config.consume_queue_flush_interval_ms
+        if write.committer is not None:
+            write.committer.interval_ms = config.commit_interval_ms
+            write.committer.least_pages = config.commit_least_pages
+            write.committer.thorough_interval_ms = config.commit_thorough_interval_ms
+        self.config = config
+        return config
+
+    def trim(self, before: int | datetime.datetime) -> int:
+        """D-27: the new minimum is durable first, then files go, oldest first."""
+        write, segments, queues = self.write, self._segments, self._queues
+        assert segments is not None and queues is not None
+        with self._close_lock:
+            self.check_open()
+            limit = min(self.positions.dispatched, self.positions.flushed)
+            wanted = self._trim_target(before)
+            begin = self.begin_offset
+            for file in segments.files[:-1]:
+                if file.end_offset <= min(wanted, limit):
+                    begin = max(begin, file.end_offset)
+            if begin > self.begin_offset:
+                self.positions.minimum = begin
+                write.checkpointer.save(derived=True, minimum=begin)
+                segments.remove_before(begin)
+                queues.trim(begin)
+                if self.index is not None:
+                    self.index.trim(begin)
+                write.page.publish(self.positions)
+            return begin
+
+    def _trim_target(self, before: int | datetime.datetime) -> int:
+        if isinstance(before, int) and not isinstance(before, bool):
+            return before
+        moment = timestamp_ms("before", before)
+        segments = self._segments
+        assert segments is not None
+        target = self.begin_offset
+        for file in segments.files[:-1]:
+            # The newest message of a file is not newer than the first of the next one.
+            following = segments.find(file.end_offset)
+            first = self.reader.first_store_time(following) if following is not None else None
+            if first is None or first >= moment:
+                break
+            target = file.end_offset
+        return target
+
+    def destroy(self) -> None:
+        """Closes without marks and removes what belongs to the store, our own files last."""
+        from rocketstore.log.destroy import remove_store
+
+        self._close(clean=False, keep_lock=True)
+        remove_store(self.layout)
+        self.write.lock.release()
+
+    def close(self) -> None:
+        """Idempotent; also after a failure, which leaves `abort` and the old checkpoint (D-13)."""
+        if os.getpid() != self._process:
+            self._closed = True
+            return
+        self._close(clean=True, keep_lock=False)
+
+    def _close(self, *, clean: bool, keep_lock: bool) -> None:
+        with self._close_lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._write is not None:
+                self._close_write(self._write, clean=clean, keep_lock=keep_lock)
+            else:
+                close = getattr(self.reader.source, "close", None)
+                if close is not None:
+                    close()
+            for part in (self._queues, self.index, self._segments):
+                if part is not None:
+                    part.close()
+
+    def _close_write(self, write: WriteParts, *, clean: bool, keep_lock: bool) -> None:
+        from rocketstore.log.opening import mark_clean
+
+        write.commit_log.close()
+        write.preallocator.stop()
+        if write.committer is not None:
+            write.committer.stop()
+        write.flusher.stop()
+        if self._dispatcher is not None:
+            if clean and write.commit_log.failure is None:
+                self._dispatcher.catch_up(self.positions.visible)
+            self._dispatcher.stop()
+        write.checkpointer.stop()
+        write.completions.close()
+        write.preallocator.discard()
+        if clean and write.commit_log.failure is None:
+            mark_clean(self.layout, write, self.flags, self._queues, self.positions)
+        write.page.close()
+        if not keep_lock:
+            write.lock.release()

@@ -1,0 +1,312 @@
+"""One consume queue of a store that another process writes.
+
+Nothing here is told where the queue ends: it is found from the units themselves. A unit counts
+when it is written, lies strictly behind the one before, and either ends below the dispatched
+position of a live rocketstore writer, or, beside any other writer, matches its record (format
+15.2, equation 9).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout import parse_segment_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["UNIT_SIZE", "FollowedQueue", "Horizon", "list_files"]
+
+logger = logging.getLogger(__name__)
+
+UNIT_SIZE = 20
+PRE_BLANK_SIZE = 0x7FFFFFFF
+UNIT = numpy.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+# Units looked at for what has come since; more at a time while there are more.
+FEWEST_UNITS = 64
+MOST_UNITS = 8192
+# A file that was replaced by a rebuilt one (D-13) is noticed after this long.
+RECHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far the log may be believed at one moment; each change has an epoch of its own."""
+
+    epoch: int
+    minimum: int
+    visible: int
+    # Queue units of records below are complete; None when nobody says so and the files are
+    # followed.
+    dispatched: int | None
+
+
+class FollowedQueue:
+    """Readable part of one queue. Threads may share it; `horizon` is asked whenever a bound is
+    asked for."""
+
+    def __init__(
+        self,
+        directory: Path,
+        horizon: Callable[[], Horizon],
+        matches: Callable[[MappedFile, int, int, int], int],
+    ) -> None:
+        """`matches(file, position, count, queue_offset)` says how many of `count` units, from the
+        first one on, are those of the records that they point to."""
+        self._directory = directory
+        self._horizon = horizon
+        self._matches = matches
+        self._lock = threading.Lock()
+        self._starts: list[int] = []
+        self._files: dict[int, MappedFile] = {}
+        self._file_size = 0
+        self._epoch = -1
+        self._minimum_of = -1
+        self._min_offset = 0
+        self._max_offset = 0
+        self._last_physical_offset = -1
+        self._rechecked = time.monotonic()
+
+    @property
+    def file_size(self) -> int:
+        return self._file_size
+
+    @property
+    def min_offset(self) -> int:
+        with self._lock:
+            self._refresh()
+            return self._min_offset
+
+    @property
+    def max_offset(self) -> int:
+        with self._lock:
+            self._refresh()
+            return self._max_offset
+
+    def locate(self, queue_offset: int) -> tuple[MappedFile, int, int] | None:
+        """File, position and number of readable units there; None when the file is gone."""
+        with self._lock:
+            if not 0 <= queue_offset < self._max_offset:
+                return None
+            file = self._file_of(queue_offset)
+            if file is None:
+                return None
+            position = queue_offset * UNIT_SIZE - file.start_offset
+            in_file = (self._file_size - position) // UNIT_SIZE
+            return file, position, min(in_file, self._max_offset - queue_offset)
+
+    def close(self) -> None:
+        """Lets the files go; messages that were read from them are not affected."""
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+            self._starts.clear()
+
+    def _refresh(self) -> None:
+        """Moves the bounds as far as the horizon allows. Does nothing when it has not changed."""
+        horizon = self._horizon()
+        if horizon.epoch == self._epoch:
+            return
+        if not self._starts:
+            self._list()
+            if not self._starts:
+                return
+            self._find_end(horizon)
+        self._advance(horizon)
+        if horizon.minimum != self._minimum_of or self._min_offset >= self._max_offset:
+            self._find_minimum(horizon.minimum)
+        self._epoch = horizon.epoch
+
+    def _list(self) -> None:
+        """Names of the files; the size is taken from them (format 1.2). Others are not ours to
+        judge here."""
+        found = list_files(self._directory)
+        if not found:
+            return
+        self._file_size = self._file_size or found[0][1]
+        self._starts = [
+            start
+            for start, size in found
+            if size == self._file_size and size % UNIT_SIZE == 0 and start % size == 0
+        ]
+        for start in set(self._files).difference(self._starts):
+            self._files.pop(start).close()
+        if self._starts and not self._max_offset:
+            self._min_offset = self._max_offset = self._starts[0] // UNIT_SIZE
+
+    def _file_of(self, queue_offset: int) -> MappedFile | None:
+        at = queue_offset * UNIT_SIZE
+        start = at - at % self._file_size
+        file = self._files.get(start)
+        if file is None and start in self._starts:
+            path = self._directory / f"{start:020d}"
+            try:
+                file = MappedFile.open(str(path), start, self._file_size, "read")
+            except FileNotFoundError:
+                # Retention took it away between the listing and now.
+                self._starts.remove(start)
+                return None
+            file.advise("random")
+            self._files[start] = file
+        return file
+
+    def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:
+        return numpy.frombuffer(file.view(position, count * UNIT_SIZE), UNIT)
+
+    def _good(self, file: MappedFile, position: int, dispatched: int | None) -> bool:
+        """Whether a single unit is written and, as far as we are told, complete."""
+        unit = self._units(file, position, 1)[0]
+        return bool(_complete(unit["physical_offset"], unit["size"], dispatched))
+
+    def _find_end(self, horizon: Horizon) -> None:
+        """First sight: the last file that begins with a good unit, then its end by halving."""
+        for start in reversed(self._starts):
+            first = start // UNIT_SIZE
+            file = self._file_of(first)
+            if file is None or not self._good(file, 0, horizon.dispatched):
+                continue
+            low, high = 0, self._file_size // UNIT_SIZE
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._good(file, middle * UNIT_SIZE, horizon.dispatched):
+                    low = middle
+                else:
+                    high = middle
+            self._max_offset = first + high
+            self._step_back(file, first, horizon)
+            return
+
+    def _step_back(self, file: MappedFile, first: int, horizon: Horizon) -> None:
+        """Takes units off the end that do not match their records: stale ones, or half written
+        ones."""
+        width = 1 if horizon.dispatched is not None else 64
+        end = self._max_offset
+        while end > first:
+            begin = max(first, end - width)
+            position = begin * UNIT_SIZE - file.start_offset
+            matching = self._matches(file, position, end - begin, begin)
+            end = begin + matching
+            if matching:
+                break
+            width *= 2
+        self._max_offset = end
+        self._last_physical_offset = -1
+        if end > first:
+            position = (end - 1) * UNIT_SIZE - file.start_offset
+            self._last_physical_offset = int(self._units(file, position, 1)[0]["physical_offset"])
+
+    def _advance(self, horizon: Horizon) -> None:
+        """Steps over units that have come since."""
+        step = FEWEST_UNITS
+        while True:
+            file = self._file_at_end()
+            if file is None:
+                return
+            position = self._max_offset * UNIT_SIZE - file.start_offset
+            count = min(step, (self._file_size - position) // UNIT_SIZE)
+            units = self._units(file, position, count)
+            taken = self._count_good(units, horizon.dispatched)
+            if taken and horizon.dispatched is None:
+                taken = self._matches(file, position, taken, self._max_offset)
+            elif taken:
+                # Only the first unit of a record beyond `dispatched` can be seen half written: the
+                # last one taken, if any.
+                last = taken - 1
+                if not self._matches(file, position + last * UNIT_SIZE, 1, self._max_offset + last):
+                    taken = last
+            if not taken:
+                return
+            self._last_physical_offset = int(units[taken - 1]["physical_offset"])
+            self._max_offset += taken
+            if taken < count:
+                return
+            step = min(step * 8, MOST_UNITS)
+
+    def _file_at_end(self) -> MappedFile | None:
+        """The file that the next unit goes to, if it is there yet."""
+        file = self._file_of(self._max_offset)
+        if file is None and self._max_offset * UNIT_SIZE % self._file_size == 0:
+            self._list()
+            file = self._file_of(self._max_offset)
+        now = time.monotonic()
+        if file is not None and now > self._rechecked + RECHECK_S:
+            self._rechecked = now
+            path = self._directory / f"{file.start_offset:020d}"
+            try:
+                replaced = os.stat(path).st_ino != os.fstat(file.fd).st_ino
+            except FileNotFoundError:
+                replaced = True
+            if replaced:
+                logger.info("%s was replaced: reading the new file", path)
+                self._files.pop(file.start_offset).close()
+                self._list()
+                file = self._file_of(self._max_offset)
+        return file
+
+    def _count_good(self, units: NDArray[numpy.void], dispatched: int | None) -> int:
+        """How many units, from the first one on, are complete and rise."""
+        physical = units["physical_offset"].astype("i8")
+        sizes = units["size"].astype("i8")
+        good = _complete(physical, sizes, dispatched)
+        before = numpy.concatenate(([self._last_physical_offset], physical[:-1]))
+        # A pre-blank stands for a message that is not there; it has no place in the log.
+        good &= (physical > before) | (sizes == PRE_BLANK_SIZE)
+        return len(units) if good.all() else int(numpy.argmin(good))
+
+    def _find_minimum(self, minimum: int) -> None:
+        """First unit whose record the log still has; pre-blanks do not count (format 6.3)."""
+        for start in tuple(self._starts):
+            first = max(self._min_offset, start // UNIT_SIZE)
+            end = min(self._max_offset, (start + self._file_size) // UNIT_SIZE)
+            if first >= end:
+                continue
+            file = self._file_of(first)
+            if file is None:
+                continue
+            units = self._units(file, first * UNIT_SIZE - start, end - first)
+            kept = (units["physical_offset"] >= minimum) & (units["size"] != PRE_BLANK_SIZE)
+            if kept.any():
+                self._min_offset = first + int(numpy.argmax(kept))
+                break
+        else:
+            self._min_offset = self._max_offset
+        self._minimum_of = minimum
+
+
+def _complete(
+    physical_offset: object, size: object, dispatched: int | None
+) -> NDArray[numpy.bool_]:
+    """Written (format 6.1) and below the dispatched position; pre-blanks pass."""
+    physical = numpy.asarray(physical_offset, "i8")
+    sizes = numpy.asarray(size, "i8")
+    good = (physical >= 0) & (sizes > 0)
+    if dispatched is not None:
+        good &= (physical + sizes <= dispatched) | (sizes == PRE_BLANK_SIZE)
+    return good
+
+
+def list_files(directory: Path) -> list[tuple[int, int]]:
+    """Start offsets and sizes of the log-like files of a directory, in order; other names are
+    passed over."""
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                start = parse_segment_name(entry.name)
+                if start is not None and entry.is_file(follow_symlinks=False):
+                    found.append((start, entry.stat(follow_symlinks=False).st_size))
+    except FileNotFoundError:
+        return []
+    return sorted(found)

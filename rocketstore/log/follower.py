@@ -1,0 +1,378 @@
+"""A store that another process writes, read without a lock.
+
+Beside a live rocketstore writer the positions page says how far everything is (D-30), and its
+futex wakes us. Beside a Java writer, and when nobody writes, there is no such word: the files
+themselves are followed, and a queue unit counts only when it matches its record. Nothing is
+created, locked or changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.scanner import read_units
+from rocketstore.errors import CorruptRecordError, StoreClosedError
+from rocketstore.log.followed_queue import UNIT_SIZE, FollowedQueue, Horizon, list_files
+from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.writer_watch import WriterWatch
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.positions import PositionsPage
+    from rocketstore.log.writer_watch import WriterState
+
+__all__ = ["Follower"]
+
+logger = logging.getLogger(__name__)
+
+# A wait looks after this long whether the writer still lives: one that was killed wakes nobody.
+BELIEF_MS = 100
+# Without a futex the files are looked at after these waits, longer ones while nothing comes.
+SHORTEST_LOOK_MS = 1
+LONGEST_LOOK_MS = 50
+# Listings of the log are renewed this often in any case: retention takes files away.
+LISTING_S = 1.0
+
+
+class Follower:
+    """A `ReadSource` over the files of a store. Any thread may use it.
+
+    One lock guards what is known of the writer and the list of segments; queues have their own.
+    """
+
+    def __init__(self, layout: StoreLayout, *, verify: int) -> None:
+        self._layout = layout
+        self._verify = verify
+        self._lock = threading.RLock()
+        self._closed = False
+        self._process = os.getpid()
+        self._watch = WriterWatch(layout)
+        self._segments: tuple[MappedFile, ...] = ()
+        self._segment_size = 0
+        self._queues: dict[tuple[str, int], FollowedQueue] = {}
+        self._writer = self._watch.see()
+        self._changes = -1
+        self._listed_at = 0.0
+        self._look_ms = SHORTEST_LOOK_MS
+        self._horizon = Horizon(0, 0, 0, 0)
+        self._arrival = _Arrival(self)
+        with self._lock:
+            self._list_segments()
+            self._move()
+
+    # ---- ReadSource ----
+
+    @property
+    def segment_size(self) -> int:
+        return self._segment_size
+
+    @property
+    def verify(self) -> int:
+        return self._verify
+
+    @property
+    def arrival(self) -> _Arrival:
+        return self._arrival
+
+    def check(self) -> None:
+        if self._closed:
+            raise StoreClosedError("the store is closed")
+        if os.getpid() != self._process:
+            raise StoreClosedError("the store belongs to the parent process: open it again here")
+
+    def topics(self) -> tuple[str, ...]:
+        self.check()
+        names = _directories(self._layout.consume_queue)
+        return tuple(name for name in names if is_safe_topic(os.fsencode(name)))
+
+    def queues(self, topic: str) -> tuple[int, ...]:
+        self.check()
+        if not is_safe_topic(topic.encode()):
+            return ()
+        names = _directories(self._layout.consume_queue / topic)
+        return tuple(sorted(int(name) for name in names if _is_queue_id(name)))
+
+    def queue(self, topic: str, queue_id: int) -> FollowedQueue | None:
+        with self._lock:
+            known = self._queues.get((topic, queue_id))
+            if known is None and is_safe_topic(topic.encode()):
+                directory = self._layout.queue_directory(topic, queue_id)
+                if directory.is_dir():
+                    known = FollowedQueue(
+                        directory, lambda: self._horizon, _Matcher(self, topic, queue_id)
+                    )
+                    self._queues[topic, queue_id] = known
+            return known
+
+    def segments(self) -> tuple[MappedFile, ...]:
+        return self._segments
+
+    def minimum(self) -> int:
+        return self._horizon.minimum
+
+    def visible(self) -> int:
+        return self._horizon.visible
+
+    def catch_up(self) -> None:
+        """Looks where the writer is now."""
+        self.check()
+        with self._lock:
+            self._look()
+
+    # ---- beyond ----
+
+    @property
+    def writer(self) -> WriterState:
+        """Who writes: "live" (rocketstore), "recovering" (one that opens or closes), "java",
+        "none"."""
+        return self._writer.state
+
+    def close(self) -> None:
+        """Lets go of all files. Messages that were read stay readable."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for queue in self._queues.values():
+                queue.close()
+            for segment in self._segments:
+                segment.close()
+            self._queues.clear()
+            self._watch.close()
+
+    # ---- what the writer says ----
+
+    def _look(self) -> None:
+        """Takes over what has changed since the last look."""
+        writer = self._watch.see()
+        if writer != self._writer:
+            logger.info(
+                "%s: writer is %s, was %s", self._layout.root, writer.state, self._writer.state
+            )
+            begins_anew = writer.state != "recovering" and (
+                writer.run != self._writer.run
+                or writer.state == "java"
+                or self._writer.state == "recovering"
+            )
+            self._writer = writer
+            if begins_anew:
+                # Another run may have cut the log: what was known of the files is forgotten, and
+                # readers validate their cursors against the new bounds.
+                self._forget()
+            self._changes = -1
+        self._move()
+
+    def _move(self) -> None:
+        """Moves the horizon to where the writer is."""
+        state = self._writer.state
+        if state == "recovering":
+            return
+        page = self._watch.page
+        if state == "live" and page is not None:
+            self._move_by_page(page)
+        else:
+            self._move_by_files()
+
+    def _move_by_page(self, page: PositionsPage) -> None:
+        positions = page.positions
+        changes = positions.changes
+        listing_due = time.monotonic() >= self._listed_at + LISTING_S
+        if changes == self._changes and not listing_due:
+            return
+        # The writer stores them in the opposite order, so that dispatched <= visible holds for us
+        # too.
+        dispatched = positions.dispatched
+        visible = positions.visible
+        minimum = positions.minimum
+        if positions.run_id != self._writer.run:
+            return  # A new run began between two loads; the next look sees it whole.
+        segments = self._segments
+        outside = not segments or not segments[0].end_offset > minimum or self._log_end() < visible
+        if outside or listing_due:
+            self._list_segments()
+        self._changes = changes
+        self._set(minimum, min(visible, self._log_end()), dispatched)
+
+    def _move_by_files(self) -> None:
+        segments = self._segments
+        due = time.monotonic() >= self._listed_at + LISTING_S
+        if due or not segments or self._next_segment_exists():
+            self._list_segments()
+        # The files say nothing by themselves: each look has to go to the units.
+        self._set(0, self._log_end(), None)
+
+    def _set(self, minimum: int, visible: int, dispatched: int | None) -> None:
+        begin = self._segments[0].start_offset if self._segments else 0
+        old = self._horizon
+        self._horizon = Horizon(old.epoch + 1, max(minimum, begin), visible, dispatched)
+
+    def _log_end(self) -> int:
+        return self._segments[-1].end_offset if self._segments else 0
+
+    def _forget(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+        self._queues.clear()
+        for segment in self._segments:
+            segment.close()
+        self._segments = ()
+        self._list_segments()
+
+    # ---- segments ----
+
+    def _next_segment_exists(self) -> bool:
+        return (self._layout.commit_log / f"{self._log_end():020d}").exists()
+
+    def _list_segments(self) -> None:
+        """Maps new segments, lets removed ones go. Files of another length than the first are
+        left out."""
+        self._listed_at = time.monotonic()
+        found = list_files(self._layout.commit_log)
+        size = self._segment_size or next((size for _, size in found if size), 0)
+        starts = [start for start, length in found if length == size and size and start % size == 0]
+        # Readers find a segment by arithmetic, so what they get has no gap: the last unbroken run.
+        begin = len(starts)
+        while begin > 0 and (begin == len(starts) or starts[begin - 1] + size == starts[begin]):
+            begin -= 1
+        if begin:
+            logger.warning(
+                "%s: segments below %d are cut off by a missing file",
+                self._layout.commit_log,
+                starts[begin],
+            )
+        known = {segment.start_offset: segment for segment in self._segments}
+        segments = []
+        for start in starts[begin:]:
+            segment = known.pop(start, None) or self._open_segment(start, size)
+            if segment is None:
+                segments.clear()  # It was removed while we looked: so were all before it.
+            else:
+                segments.append(segment)
+        self._segment_size = size
+        self._segments = tuple(segments)
+
+    def _open_segment(self, start: int, size: int) -> MappedFile | None:
+        try:
+            return MappedFile.open(
+                str(self._layout.commit_log / f"{start:020d}"), start, size, "read"
+            )
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    # ---- waiting ----
+
+    def _arrivals(self) -> int:
+        with self._lock:
+            if not self._closed:
+                self._look()
+            return self._horizon.epoch
+
+    def _wait(self, seen: int, timeout_ms: int | None) -> int:
+        """Waits until the horizon moves away from `seen`."""
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            with self._lock:
+                self.check()
+                self._look()
+                epoch, changes, page = self._horizon.epoch, self._changes, self._watch.page
+                live = self._writer.state == "live"
+            left_ms = BELIEF_MS
+            if deadline is not None:
+                left_ms = min(left_ms, int((deadline - time.monotonic()) * 1000 + 0.999))
+            if live and (epoch != seen or left_ms <= 0):
+                return epoch
+            if live and page is not None:
+                page.positions.wait_change(changes, left_ms)
+                continue
+            # Each look moves the epoch where files are followed: it is the wait that spaces them.
+            if left_ms > 0:
+                time.sleep(min(self._look_ms, left_ms) / 1000)
+            self._look_ms = min(self._look_ms * 2, LONGEST_LOOK_MS)
+            return self._horizon.epoch
+
+    def _found(self) -> None:
+        """New units were seen: look often again."""
+        self._look_ms = SHORTEST_LOOK_MS
+
+
+class _Arrival:
+    """Counts the moves of a follower's horizon."""
+
+    __slots__ = ("_follower",)
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    @property
+    def count(self) -> int:
+        return self._follower._arrivals()
+
+    def wait(self, seen: int, timeout_ms: int | None) -> int:
+        return self._follower._wait(seen, timeout_ms)
+
+
+class _Matcher:
+    """Compares units of one queue with their records."""
+
+    __slots__ = ("_follower", "_queue_id", "_topic")
+
+    def __init__(self, follower: Follower, topic: str, queue_id: int) -> None:
+        self._follower = follower
+        self._topic = topic.encode()
+        self._queue_id = queue_id
+
+    def __call__(self, file: MappedFile, position: int, count: int, queue_offset: int) -> int:
+        """How many of `count` units, from the first one on, are those of their records."""
+        if self._hold(file, position, count, queue_offset):
+            return count
+        good, bad = 0, count
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            at = position + good * UNIT_SIZE
+            if self._hold(file, at, middle - good, queue_offset + good):
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def _hold(self, file: MappedFile, position: int, count: int, queue_offset: int) -> bool:
+        follower = self._follower
+        try:
+            read_units(
+                file,
+                position,
+                count,
+                follower.segments(),
+                follower.segment_size,
+                topic=self._topic,
+                queue_id=self._queue_id,
+                first_queue_offset=queue_offset,
+                log_minimum=follower.minimum(),
+                limit_offset=follower.visible(),
+                verify=0,
+                tags_codes=None,
+            )
+        except CorruptRecordError:
+            return False
+        follower._found()
+        return True
+
+
+def _directories(path: os.PathLike[str]) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def _is_queue_id(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and str(int(name)) == name and int(name) < 1 << 31

@@ -1,0 +1,335 @@
+"""The key index of a store: which records may have a key.
+
+It is derived from the log and optional: an index that cannot be written degrades with its cause and
+is rebuilt later; it never refuses a put (K-58). One thread, the dispatcher, writes; any may query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from rocketstore._native import index_file, syscalls
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.index_segment import IndexSegment, Shape, create_segment, deduce_shape
+from rocketstore.log.state_files import make_directories
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["IndexStore", "IndexTarget"]
+
+logger = logging.getLogger(__name__)
+
+#: yyyyMMddHHmmssSSS of the creation, in local time, as RocketMQ names its index files.
+NAME: Final = re.compile(r"[0-9]{17}")
+#: An entry's time can be so much before its record's: it counts whole seconds.
+TIME_LOST_MS: Final = 1000
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+#: Names tried for a new file before the directory is taken to be broken.
+NAMES_TRIED: Final = 1000
+
+
+class IndexTarget(NamedTuple):
+    """Where the dispatcher puts keys: a file, its slots, the first entry without a block."""
+
+    file: MappedFile
+    slots: int
+    limit: int
+
+
+class IndexStore:
+    """All index files of a store, oldest first.
+
+    `access` is that of `MappedFile.open`. Nothing here syncs by itself but the making of a file.
+    """
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        access: Literal["write", "read", "private"],
+        slots: int,
+        entries: int,
+    ) -> None:
+        self._layout = layout
+        self._access: Literal["write", "read", "private"] = access
+        self._shape = Shape(slots, entries)
+        self._lock = threading.Lock()  # held while the tuple of files is replaced
+        self._files: tuple[IndexSegment, ...] = ()
+        self._degraded: BaseException | None = None
+        self._failed: IndexSegment | None = None  # whose sync failed: never synced again (D-13)
+
+    def load(self) -> None:
+        """Open the files of the directory; a directory that is missing or empty is an empty index.
+
+        Files that are open already stay open, so a reader beside a live writer calls this again.
+        """
+        known = {segment.name: segment for segment in self._files}
+        try:
+            names = sorted(path.name for path in self._layout.index.iterdir())
+        except FileNotFoundError:
+            names = []
+        files = []
+        for name in names:
+            if name in known:
+                files.append(known[name])
+            elif NAME.fullmatch(name) is None:
+                logger.warning("%s: not an index file, ignored", self._layout.index / name)
+            else:
+                segment = self._open(name)
+                if segment is not None:
+                    files.append(segment)
+        with self._lock:
+            self._files = tuple(files)
+
+    def _open(self, name: str) -> IndexSegment | None:
+        path = self._layout.index / name
+        try:
+            size = path.lstat().st_size
+            file = MappedFile.open(str(path), 0, size, self._access)
+        except (OSError, ValueError) as error:
+            logger.warning("%s: ignored, it cannot be opened: %s", path, error)
+            return None
+        shape = deduce_shape(file, self._shape)
+        if shape is None:
+            logger.warning(
+                "%s: ignored, its %d bytes are no index file of %d slots and %d entries (%d bytes)",
+                path,
+                size,
+                *self._shape,
+                self._shape.file_size,
+            )
+            file.close()
+            return None
+        file.advise("random")
+        return IndexSegment(file, shape)
+
+    @property
+    def files(self) -> tuple[IndexSegment, ...]:
+        """A snapshot, oldest first."""
+        return self._files
+
+    @property
+    def degraded(self) -> BaseException | None:
+        """Why keys are not being indexed, or None. While it is set nothing here becomes durable."""
+        return self._degraded
+
+    def degrade(self, cause: BaseException) -> None:
+        """Stop indexing because of `cause`; the first one stays. Puts go on."""
+        if self._degraded is None:
+            self._degraded = cause
+            logger.error("the key index of %s is degraded: %s", self._layout.root, cause)
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Records that start below this are indexed: where indexing goes on after a clean stop.
+
+        Records without keys leave no trace, so it can lie before what was really looked at.
+        """
+        for segment in reversed(self._files):
+            header = segment.header()
+            if not header.empty:
+                return header.end_offset + 1
+        return 0
+
+    # -- writing: the dispatcher's thread
+
+    @property
+    def target(self) -> IndexTarget | None:
+        """Where the next key goes; None when there is no file yet or the index is degraded."""
+        if self._degraded is not None or not self._files:
+            return None
+        segment = self._files[-1]
+        return IndexTarget(segment.file, segment.shape.slots, segment.limit)
+
+    def make_room(self) -> IndexTarget | None:
+        """Called when there is no target, or when a put into it was told that it is full.
+
+        Gives the file its next blocks, or begins a new file. None when that fails: the index is
+        degraded then, and the cause is in `degraded`.
+        """
+        if self._access != "write":
+            raise ValueError(f"an index opened to {self._access} gets no keys")
+        if self._degraded is not None:
+            return None
+        try:
+            if not self._files or self._files[-1].full:
+                self._roll()
+            else:
+                self._files[-1].reserve()
+        except OSError as error:
+            self.degrade(error)
+        return self.target
+
+    def put(self, topic: str, key: str, physical_offset: int, store_timestamp_ms: int) -> bool:
+        """Index one key; False when the index is degraded. The dispatcher does it natively."""
+        key_hash = hash_of(topic, key)
+        while True:
+            target = self.target or self.make_room()
+            if target is None:
+                return False
+            segment = self._files[-1]
+            if index_file.put(
+                segment.file,
+                *segment.shape,
+                segment.limit,
+                key_hash,
+                physical_offset,
+                store_timestamp_ms,
+            ):
+                return True
+            if self.make_room() is None:
+                return False
+
+    def _roll(self) -> None:
+        """A new file behind the last one, which carries that one's end (Q-22)."""
+        directory = self._layout.index
+        if not directory.exists():
+            make_directories(self._layout)
+        last = self._files[-1] if self._files else None
+        end = last.header() if last else None
+        header = index_file.fresh_header(
+            end.end_timestamp_ms if end else 0, end.end_offset if end else 0
+        )
+        name = new_name(syscalls.realtime_ms(), max(self._names(), default=""))
+        for _ in range(NAMES_TRIED):
+            try:
+                segment = create_segment(directory / name, self._shape, header, self._layout.tmp)
+                break
+            except FileExistsError:
+                name = following_name(name)
+        else:
+            raise FileExistsError(f"{directory}: no free name after {name}")
+        with self._lock:
+            self._files = (*self._files, segment)
+
+    def _names(self) -> list[str]:
+        """Names of all index files there are, also of those that were not taken."""
+        return [x.name for x in self._layout.index.iterdir() if NAME.fullmatch(x.name)]
+
+    def sync(self) -> bool:
+        """Make what was put before this call durable; False when the index is degraded."""
+        for segment in self._files:
+            if segment is self._failed:
+                continue
+            try:
+                segment.sync()
+            except OSError as error:
+                self._failed = segment
+                self.degrade(error)
+        return self._degraded is None
+
+    # -- repair and retention
+
+    def begin_of(self, physical_offset: int) -> int:
+        """Begin of the file that has the entries of this record, at most `physical_offset`.
+
+        Resetting from there rebuilds that file under a new inode (D-13).
+        """
+        for segment in reversed(self._files):
+            header = segment.header()
+            if not header.empty and header.begin_offset <= physical_offset:
+                return header.begin_offset
+        return physical_offset
+
+    def reset_from(self, physical_offset: int) -> None:
+        """Drop every key of records at `physical_offset` and beyond, and mend what a crash tore.
+
+        Below it everything has to be durable. Files that begin at it or later go, newest first; the
+        one that is left at the end is cut and its chains are linked anew. Idempotent, so a crash in
+        between is mended by the next call.
+        """
+        if self._access == "read":
+            raise ValueError("an index opened to read cannot be reset")
+        while self._files:
+            segment = self._files[-1]
+            header = segment.header()
+            if not header.empty and header.begin_offset < physical_offset:
+                segment.cut(physical_offset, on_disk=self._access == "write")
+                if not segment.header().empty:
+                    return
+            self._remove(segment)
+
+    def trim(self, minimum_offset: int) -> list[str]:
+        """Remove the oldest files whose records lie below `minimum_offset`; never the newest."""
+        removed = []
+        while len(self._files) > 1 and self._files[0].header().end_offset < minimum_offset:
+            removed.append(self._files[0].name)
+            self._remove(self._files[0])
+        return removed
+
+    def _remove(self, segment: IndexSegment) -> None:
+        with self._lock:
+            self._files = tuple(other for other in self._files if other is not segment)
+        if self._access == "write":
+            with contextlib.suppress(FileNotFoundError):
+                syscalls.unlink(segment.file.path)
+            syscalls.sync_directory(str(self._layout.index))
+        segment.file.close()
+        if segment is self._failed:  # the rest of the index is sound
+            self._failed = None
+            self._degraded = None
+
+    # -- reading
+
+    def query(
+        self, topic: str, key: str, begin_ms: int = 0, end_ms: int = INT64_MAX, limit: int = 64
+    ) -> list[int]:
+        """Physical offsets of records that may have the key, newest first, each once.
+
+        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what
+        entries lose. The caller compares topic, key and store time with the record.
+        """
+        key_hash = hash_of(topic, key)
+        begin_ms = max(INT64_MIN, begin_ms - TIME_LOST_MS)
+        end_ms = min(INT64_MAX, end_ms)
+        found: set[int] = set()
+        for segment in reversed(self._files):
+            header = segment.header()
+            if header.empty:
+                continue
+            # The clock of a RocketMQ store can fall, and its end lies before its begin then.
+            first = min(header.begin_timestamp_ms, header.end_timestamp_ms)
+            last = max(header.begin_timestamp_ms, header.end_timestamp_ms)
+            if first <= end_ms and last >= begin_ms:
+                wanted = limit - len(found)
+                found.update(o for o, _ in segment.find(key_hash, begin_ms, end_ms, wanted))
+            if first < begin_ms or len(found) >= limit:
+                break
+        return sorted(found, reverse=True)
+
+    def close(self) -> None:
+        """Let go of the files, without a sync. Queries find nothing afterwards."""
+        with self._lock:
+            files, self._files = self._files, ()
+        for segment in files:
+            segment.file.close()
+
+
+def hash_of(topic: str, key: str) -> int:
+    """What the index keeps of a topic and a key: 31 bits."""
+    return index_file.key_hash(
+        topic.encode("utf-8", "surrogateescape"), key.encode("utf-8", "surrogateescape")
+    )
+
+
+def new_name(now_ms: int, newest: str) -> str:
+    """The name of a file made at `now_ms`, behind `newest` even if the clock fell."""
+    seconds, milliseconds = divmod(now_ms, 1000)
+    name = time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
+    return name if name > newest else following_name(newest)
+
+
+def following_name(name: str) -> str:
+    """The name of the next millisecond. What is no date counts up: RocketMQ only sorts names."""
+    try:
+        moment = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return f"{int(name) + 1:017d}"
+    return moment.strftime("%Y%m%d%H%M%S") + f"{moment.microsecond // 1000:03d}"

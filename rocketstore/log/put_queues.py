@@ -1,0 +1,78 @@
+"""The queues that puts go to: next queue offsets, and what was put since the store was opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from rocketstore._native.appender import QueueState
+from rocketstore.errors import MessageRejectedError
+from rocketstore.log.layout import check_topic, is_safe_topic
+
+__all__ = ["PutQueues"]
+
+LIGHT_PREFIX = "%LMQ%"
+#: Topics that RocketMQ never lists in further queues (format.md 6.7).
+NEVER_LISTED = ("%RETRY%", "rmq_sys_")
+MAX_LISTED = 256
+
+
+class PutQueues:
+    """(topic, queue id) → QueueState, made at the first use. Only the appender changes a state."""
+
+    def __init__(self, next_offset: Callable[[str, int], int], *, wide_topics: bool) -> None:
+        self._next_offset = next_offset
+        self._wide_topics = wide_topics
+        self._lock = threading.Lock()
+        self._states: dict[tuple[str, int], QueueState] = {}
+
+    def check_topic(self, topic: str) -> bytes:
+        """The topic's bytes, or InvalidTopicError."""
+        return check_topic(topic, wide=self._wide_topics)
+
+    def state(self, topic: str, queue_id: int) -> QueueState:
+        """The state of one queue; its next offset comes from what the store holds."""
+        key = (topic, queue_id)
+        found = self._states.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if key not in self._states:
+                next_offset = self._next_offset(topic, queue_id)
+                self._states[key] = QueueState(
+                    topic, self.check_topic(topic), queue_id, next_offset
+                )
+            return self._states[key]
+
+    def listed(
+        self, topic: str, queue_id: int, properties: Mapping[str, str], *, light: bool
+    ) -> list[QueueState]:
+        """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7)."""
+        names = properties.get("INNER_MULTI_DISPATCH", "")
+        if not names or topic.startswith(NEVER_LISTED) or topic == "SCHEDULE_TOPIC_XXXX":
+            return []
+        states = []
+        for name in names.split(","):
+            if not is_safe_topic(name.encode()):
+                raise MessageRejectedError(
+                    f"INNER_MULTI_DISPATCH = {names!r}: {name!r} cannot be the name of a queue"
+                )
+            is_light = name.startswith(LIGHT_PREFIX)
+            if is_light and not light:
+                raise MessageRejectedError(
+                    f"INNER_MULTI_DISPATCH = {names!r}: light queues need light_queue_enabled=True"
+                )
+            states.append(self.state(name, 0 if is_light else queue_id))
+        if len(states) > MAX_LISTED:
+            raise MessageRejectedError(
+                f"INNER_MULTI_DISPATCH names {len(states)} queues, at most {MAX_LISTED}"
+            )
+        return states
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Messages and bytes put to each topic since the store was opened."""
+        totals: dict[str, tuple[int, int]] = {}
+        for (topic, _), state in list(self._states.items()):
+            messages, size = totals.get(topic, (0, 0))
+            totals[topic] = (messages + state.messages, size + state.bytes)
+        return totals

@@ -1,0 +1,195 @@
+"""How far one consumer has read each queue of its topic, and whose turn is next.
+
+Queues take turns: each look at one takes at most a batch along, so a full queue cannot starve its
+neighbours. Within a queue messages keep their order.
+"""
+
+from __future__ import annotations
+
+from operator import length_hint
+from typing import TYPE_CHECKING, Literal
+
+from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.log import reader as read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rocketstore._native.scanner import Message
+    from rocketstore.log.reader import Reader
+
+__all__ = ["Cursor", "Edge", "QueueCursors"]
+
+Edge = Literal["earliest", "latest"]
+
+# Turns after which new queues of the topic are looked for, even while there is work.
+TURNS_PER_LISTING = 64
+
+_PASSED_OVER = (read.MESSAGE_WAS_REMOVING, read.NO_MATCHED_MESSAGE, read.OFFSET_FOUND_NULL)
+_OUT_OF_RANGE = (read.OFFSET_TOO_SMALL, read.OFFSET_OVERFLOW_BADLY)
+_NO_QUEUE = (read.NO_MATCHED_LOGIC_QUEUE, read.NO_MESSAGE_IN_QUEUE)
+
+
+class Cursor:
+    """How far one queue has been fetched, which may be ahead of what was handed out."""
+
+    __slots__ = ("committed", "floating", "position", "queue_id", "status")
+
+    def __init__(
+        self, queue_id: int, position: int, *, floating: bool, committed: int | None
+    ) -> None:
+        self.queue_id = queue_id
+        self.position = position
+        # True until the first message of a cursor that began at the minimum: it follows the
+        # minimum.
+        self.floating = floating
+        self.committed = committed
+        self.status = read.FOUND
+
+
+class QueueCursors:
+    """The cursors of one consumer. Not safe for threads: the consumer sees to that.
+
+    `left` iterates over what was fetched and not handed out yet. Handing out is one step of it,
+    without a line of Python: positions are told from its length hint.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        topic: str,
+        queue_id: int | None,
+        *,
+        tags: frozenset[str] | None,
+        tags_codes: frozenset[int] | None,
+        reset: Edge | None,
+        stored: Mapping[int, int],
+    ) -> None:
+        self._reader = reader
+        self._topic = topic
+        self._queue_id = queue_id
+        self._tags = tags
+        self._tags_codes = tags_codes
+        self._reset = reset
+        # Stored offsets; those of queues that are not there yet are kept for the day they come.
+        self._stored = dict(stored)
+        self._by_id: dict[int, Cursor] = {}
+        self._order: list[Cursor] = []
+        self._turn = 0
+        self._turns = 0
+        self._batch: list[Message] = []
+        self._batch_cursor: Cursor | None = None
+        self.left: Iterator[Message] = iter(self._batch)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Cursor]:
+        return iter(self._order)
+
+    def __contains__(self, queue_id: object) -> bool:
+        return queue_id in self._by_id
+
+    def join(self, offset: Edge | int, *, time_ms: int | None = None) -> bool:
+        """Takes up queues without a cursor: at the stored offset, else where it is said here."""
+        if self._queue_id is not None:
+            queue_ids: tuple[int, ...] = (self._queue_id,)
+        else:
+            queue_ids = tuple(sorted(self._reader.source.queues(self._topic)))
+        new = [queue_id for queue_id in queue_ids if queue_id not in self._by_id]
+        for queue_id in new:
+            stored = self._stored.pop(queue_id, None)
+            cursor = Cursor(queue_id, 0, floating=False, committed=stored)
+            self.place(
+                cursor, offset if stored is None else stored, time_ms if stored is None else None
+            )
+            self._by_id[queue_id] = cursor
+            self._order.append(cursor)
+        return bool(new)
+
+    def place(self, cursor: Cursor, to: Edge | int, time_ms: int | None = None) -> None:
+        """Moves a cursor to an end, an offset, or the first message stored at a time or later."""
+        if time_ms is not None:
+            cursor.position = self._reader.offset_at(self._topic, cursor.queue_id, time_ms)
+        elif isinstance(to, int):
+            cursor.position = to
+        else:
+            minimum, maximum = self._reader.bounds(self._topic, cursor.queue_id)
+            cursor.position = minimum if to == "earliest" else maximum
+        cursor.floating = time_ms is None and to == "earliest"
+
+    def handed(self, cursor: Cursor) -> int:
+        """Queue offset behind the last message of a queue that was handed out."""
+        left = length_hint(self.left) if cursor is self._batch_cursor else 0
+        return self._batch[-left].queue_offset if left else cursor.position
+
+    def forget_batch(self) -> None:
+        """Drops what was fetched and not handed out; the cursor goes back to it."""
+        if self._batch_cursor is not None:
+            self._batch_cursor.position = self.handed(self._batch_cursor)
+        # A loop may stand on this very iterator: it has to find it exhausted.
+        for _ in self.left:
+            pass
+        self._batch, self._batch_cursor, self.left = [], None, iter(())
+
+    def share(self, room: int) -> int:
+        """An even part of the room for each queue."""
+        return max(1, room // max(1, len(self._order)))
+
+    def fill(self, limit: int) -> bool:
+        """Fetches up to `limit` messages from the next queue that has some; False when all are
+        caught up.
+
+        To be called with an empty batch. A fault of one queue is raised when its turn comes and
+        leaves its cursor where it is.
+        """
+        self._batch, self._batch_cursor = [], None
+        if self._turns >= TURNS_PER_LISTING:
+            self._turns = 0
+            self.join("earliest")
+        while True:
+            moved = False
+            for _ in range(len(self._order)):
+                cursor = self._order[self._turn]
+                self._turn = (self._turn + 1) % len(self._order)
+                self._turns += 1
+                before = cursor.position
+                if self._fetch(cursor, limit):
+                    return True
+                moved = moved or cursor.position != before or cursor.status in _OUT_OF_RANGE
+            # New queues began after this consumer: all of their messages are new to it.
+            if not moved and not self.join("earliest"):
+                return False
+
+    def _fetch(self, cursor: Cursor, limit: int) -> bool:
+        """One look at one queue. True with a new batch, False when there was nothing for us."""
+        found = self._reader.fetch(
+            self._topic, cursor.queue_id, cursor.position, limit, self._tags_codes
+        )
+        messages, next_offset, cursor.status = found
+        if cursor.status == read.FOUND:
+            if self._tags is not None:
+                messages = [message for message in messages if message.tags in self._tags]
+            cursor.position, cursor.floating = next_offset, False
+            self._batch, self._batch_cursor, self.left = messages, cursor, iter(messages)
+            return bool(messages)
+        if cursor.status in _PASSED_OVER:
+            cursor.position = next_offset
+        elif cursor.status in _OUT_OF_RANGE or (cursor.status in _NO_QUEUE and cursor.position > 0):
+            self._out_of_range(cursor)
+        return False
+
+    def _out_of_range(self, cursor: Cursor) -> None:
+        """The position is below the minimum or beyond the end: moves it if allowed, else raises."""
+        minimum, maximum = self._reader.bounds(self._topic, cursor.queue_id)
+        if cursor.floating or self._reset == "earliest":
+            cursor.position = minimum
+        elif self._reset == "latest":
+            cursor.position = maximum
+        elif not minimum <= cursor.position <= maximum:
+            error = OffsetOutOfRangeError(cursor.position, minimum, maximum, cursor.status)
+            error.add_note(
+                f"topic {self._topic}, queue {cursor.queue_id}: seek() to an offset that exists, "
+                "or open the consumer with reset='earliest' or reset='latest'"
+            )
+            raise error

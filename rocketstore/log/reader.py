@@ -1,0 +1,369 @@
+"""Reading a queue: units to records, with RocketMQ's read statuses (format 16).
+
+A reader works on a `ReadSource`: the store of this process, or a store that another process writes
+(`log.follower`). It keeps no state of its own, so any number of threads may share one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from rocketstore._native.scanner import read_message, read_units
+from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.log.time_search import offset_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.scanner import Message
+    from rocketstore.log.time_search import Boundary
+
+__all__ = [
+    "FOUND",
+    "MESSAGE_WAS_REMOVING",
+    "NO_MATCHED_LOGIC_QUEUE",
+    "NO_MATCHED_MESSAGE",
+    "NO_MESSAGE_IN_QUEUE",
+    "OFFSET_FOUND_NULL",
+    "OFFSET_OVERFLOW_BADLY",
+    "OFFSET_OVERFLOW_ONE",
+    "OFFSET_TOO_SMALL",
+    "Arrivals",
+    "Fetch",
+    "QueueView",
+    "ReadSource",
+    "Reader",
+    "segment_at",
+]
+
+FOUND = "FOUND"
+NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+
+UNIT_SIZE = 20
+PRE_BLANK_SIZE = 0x7FFFFFFF
+# Units that one fetch looks at for a filter that takes none of them: RocketMQ's 16,000 bytes.
+FILTER_UNITS = 800
+
+
+class QueueView(Protocol):
+    """One consume queue, as a reader sees it. Offsets are queue offsets."""
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def max_offset(self) -> int: ...
+
+    @property
+    def file_size(self) -> int: ...
+
+    def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
+        """File, position of the unit in it, and how many units can be read from there in this file.
+        None when the file that should hold the unit is not there."""
+        ...
+
+
+class Arrivals(Protocol):
+    """Counts arrivals, so that a wait that begins late cannot miss one."""
+
+    @property
+    def count(self) -> int: ...
+
+    def wait(self, seen: int, timeout_ms: int | None, /) -> int: ...
+
+
+class ReadSource(Protocol):
+    """What a reader needs of a store."""
+
+    @property
+    def segment_size(self) -> int: ...
+
+    @property
+    def verify(self) -> int:
+        """Checksums that are tested in each record handed out: `RS_VERIFY_*` bits."""
+        ...
+
+    @property
+    def arrival(self) -> Arrivals: ...
+
+    def check(self) -> None:
+        """Raises `StoreClosedError` when nothing can be read any more."""
+        ...
+
+    def topics(self) -> Sequence[str]: ...
+
+    def queues(self, topic: str, /) -> Sequence[int]: ...
+
+    def queue(self, topic: str, queue_id: int, /) -> QueueView | None: ...
+
+    def segments(self) -> tuple[MappedFile, ...]:
+        """The log's files, contiguous and in order; a snapshot."""
+        ...
+
+    def minimum(self) -> int:
+        """The least physical offset that is kept."""
+        ...
+
+    def visible(self) -> int:
+        """The physical offset up to which messages may be shown (D-32)."""
+        ...
+
+    def catch_up(self) -> None:
+        """Brings the queues up to the visible end, where this process has the dispatcher."""
+        ...
+
+
+class Fetch(NamedTuple):
+    """What one look at a queue gave; `next_offset` is where to look next, in every case."""
+
+    messages: list[Message]
+    next_offset: int
+    status: str
+
+
+class Reader:
+    """Fetches messages of a source by queue offset or physical offset."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: ReadSource) -> None:
+        self._source = source
+
+    @property
+    def source(self) -> ReadSource:
+        return self._source
+
+    def fetch(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None = None,
+    ) -> Fetch:
+        """Up to `max_messages` messages of one queue from `offset` on, within one queue file.
+
+        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose
+        unit has one of these codes: different tags can have one code, so the caller still
+        compares the tag itself. A record that does not hold raises `CorruptRecordError`, but only
+        once it is the first one.
+        """
+        queue = self._queue_at(topic, queue_id, offset)
+        if queue is None:
+            return Fetch([], 0, NO_MATCHED_LOGIC_QUEUE)
+        maximum = queue.max_offset
+        if maximum == 0:
+            return Fetch([], 0, NO_MESSAGE_IN_QUEUE)
+        minimum = queue.min_offset
+        if offset < minimum:
+            return Fetch([], minimum, OFFSET_TOO_SMALL)
+        if offset == maximum:
+            return Fetch([], offset, OFFSET_OVERFLOW_ONE)
+        if offset > maximum:
+            return Fetch([], maximum, OFFSET_OVERFLOW_BADLY)
+        located = queue.locate(offset)
+        if located is None:
+            units = queue.file_size // UNIT_SIZE
+            return Fetch([], min(maximum, (offset // units + 1) * units), OFFSET_FOUND_NULL)
+        file, position, available = located
+        available = min(available, maximum - offset)
+        wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
+        return self._read(
+            topic,
+            queue_id,
+            offset,
+            file,
+            position,
+            min(available, wanted),
+            max_messages,
+            tags_codes,
+        )
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""
+        self._source.check()
+        self._source.catch_up()
+        queue = self._source.queue(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def get(self, physical_offset: int, *, verify: int | None = None) -> Message:
+        """The message whose record begins at a physical offset."""
+        source = self._source
+        source.check()
+        # In this order: the files then reach as far as the visible end at least.
+        minimum, visible = source.minimum(), source.visible()
+        segments = source.segments()
+        if not minimum <= physical_offset < visible:
+            status = OFFSET_TOO_SMALL if physical_offset < minimum else OFFSET_OVERFLOW_BADLY
+            raise OffsetOutOfRangeError(physical_offset, minimum, visible, status)
+        file = segment_at(segments, source.segment_size, physical_offset)
+        if file is None:
+            raise OffsetOutOfRangeError(physical_offset, minimum, visible, OFFSET_FOUND_NULL)
+        limit = min(file.size, visible - file.start_offset)
+        position = physical_offset - file.start_offset
+        try:
+            return read_message(
+                file, position, limit, verify=source.verify if verify is None else verify
+            )
+        except CorruptRecordError as error:
+            if error.reason in ("body crc", "record crc"):
+                raise
+            text = f"no record begins at physical offset {physical_offset} ({error.reason})"
+            raise MessageNotFoundError(text) from error
+
+    def first_store_time(self, segment: MappedFile) -> int | None:
+        """Store time in ms of the record that a log file begins with; None when it has none."""
+        try:
+            return read_message(segment, 0, segment.size, verify=0).store_timestamp_ms
+        except CorruptRecordError:
+            return None
+
+    def unit_end(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Physical end of the record that a unit points to; None for no unit or a pre-blank."""
+        queue = self._source.queue(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return None
+        located = queue.locate(queue_offset)
+        if located is None:
+            return None
+        unit = located[0].read(located[1], UNIT_SIZE)
+        physical_offset = int.from_bytes(unit[:8], "big", signed=True)
+        size = int.from_bytes(unit[8:12], "big", signed=True)
+        if size == PRE_BLANK_SIZE or size <= 0 or physical_offset < 0:
+            return None
+        return physical_offset + size
+
+    def offset_at(
+        self, topic: str, queue_id: int, when_ms: int, *, boundary: Boundary = "lower"
+    ) -> int:
+        """Queue offset for a time (`time_search.offset_at`); 0 for a queue that does not exist."""
+        self.bounds(topic, queue_id)
+        queue = self._source.queue(topic, queue_id)
+        if queue is None:
+            return 0
+        return offset_at(
+            queue, when_ms, partial(self.store_time, topic, queue_id), boundary=boundary
+        )
+
+    def store_time(
+        self, topic: str, queue_id: int, from_offset: int, to_offset: int
+    ) -> tuple[int, int] | None:
+        """Queue offset and store time of the first message in [from_offset, to_offset), None
+        without one.
+
+        For `time_search.offset_at`. Records that cannot be read have no time.
+        """
+        source = self._source
+        offset, width = from_offset, 1
+        while offset < to_offset:
+            source.check()
+            queue = source.queue(topic, queue_id)
+            located = queue.locate(offset) if queue is not None else None
+            if located is None:
+                return None
+            file, position, available = located
+            count = min(width, available, to_offset - offset)
+            try:
+                found = self._units(topic, queue_id, offset, file, position, count, None, verify=0)
+            except CorruptRecordError:
+                if count == 1:
+                    found = []
+                else:
+                    width = 1
+                    continue
+            if found:
+                return found[0].queue_offset, found[0].store_timestamp_ms
+            offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
+        return None
+
+    def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | None:
+        """The queue; behind a catch-up when the offset asked for has not arrived yet."""
+        source = self._source
+        source.check()
+        queue = source.queue(topic, queue_id)
+        if queue is None or offset >= queue.max_offset:
+            source.catch_up()
+            queue = source.queue(topic, queue_id)
+        return queue
+
+    def _read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        file: MappedFile,
+        position: int,
+        count: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None,
+    ) -> Fetch:
+        """Records of `count` units from a position; fewer when one of them does not hold."""
+        while True:
+            try:
+                messages = self._units(topic, queue_id, offset, file, position, count, tags_codes)
+                break
+            except CorruptRecordError as error:
+                if count == 1:
+                    place = f"{topic}/{queue_id}, queue offset {offset}"
+                    error.add_note(f"{place}: seek({offset + 1}) steps over it")
+                    raise
+                # What lies in front of the fault is handed out first.
+                count //= 2
+        if len(messages) > max_messages:
+            del messages[max_messages:]
+            return Fetch(messages, messages[-1].queue_offset + 1, FOUND)
+        if messages:
+            return Fetch(messages, offset + count, FOUND)
+        status = MESSAGE_WAS_REMOVING if tags_codes is None else NO_MATCHED_MESSAGE
+        return Fetch(messages, offset + count, status)
+
+    def _units(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        file: MappedFile,
+        position: int,
+        count: int,
+        tags_codes: frozenset[int] | None,
+        verify: int | None = None,
+    ) -> list[Message]:
+        source = self._source
+        # In this order: the files then reach as far as the visible end at least.
+        minimum, visible = source.minimum(), source.visible()
+        return read_units(
+            file,
+            position,
+            count,
+            source.segments(),
+            source.segment_size,
+            topic=topic.encode(),
+            queue_id=queue_id,
+            first_queue_offset=offset,
+            log_minimum=minimum,
+            limit_offset=visible,
+            verify=source.verify if verify is None else verify,
+            tags_codes=tags_codes,
+        )
+
+
+def segment_at(
+    segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
+) -> MappedFile | None:
+    """The file that holds a physical offset: by arithmetic, without a fallback (K-46)."""
+    if not segments:
+        return None
+    index = (physical_offset - segments[0].start_offset) // segment_size
+    if not 0 <= index < len(segments):
+        return None
+    file = segments[index]
+    return file if file.start_offset <= physical_offset < file.start_offset + file.size else None

@@ -1,0 +1,117 @@
+"""Why a store refuses puts, reads or queue units: named reasons, each with its first cause.
+
+The reasons and what each blocks are RocketMQ's RunningFlags (semantics 13.6).
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["FlagState", "Reason", "RunningFlags"]
+
+
+class Reason(enum.IntFlag):
+    """RocketMQ's bits. Our own index never sets its bit: it degrades and lets puts go on (K-58)."""
+
+    NOT_READABLE = 1
+    NOT_WRITEABLE = 2
+    WRITE_LOGICS_QUEUE_ERROR = 4
+    WRITE_INDEX_FILE_ERROR = 8
+    DISK_FULL = 16
+    FENCED = 32
+    LOGIC_DISK_FULL = 64
+
+
+_BLOCKS_PUT: Final = int(~Reason.NOT_READABLE & Reason(127))
+_BLOCKS_GET: Final = int(Reason.NOT_READABLE)
+#: A full disk of the log does not stop its derived files from catching up.
+_BLOCKS_QUEUE_WRITE: Final = _BLOCKS_PUT & ~int(Reason.DISK_FULL | Reason.FENCED)
+
+
+@dataclass(frozen=True, slots=True)
+class FlagState:
+    """One reason in force: what caused it first, and when."""
+
+    reason: Reason
+    cause: BaseException | str
+    since_ms: int
+
+
+class RunningFlags:
+    """The reasons in force. Any thread may ask, set and clear; asking is one load."""
+
+    __slots__ = ("_bits", "_lock", "_states")
+
+    def __init__(self) -> None:
+        self._bits = 0  # changed under the lock only
+        self._lock = threading.Lock()
+        self._states: dict[Reason, FlagState] = {}
+
+    @property
+    def bits(self) -> int:
+        """The value that RocketMQ's RunningFlags would show."""
+        return self._bits
+
+    @property
+    def readable(self) -> bool:
+        return not self._bits & _BLOCKS_GET
+
+    @property
+    def writeable(self) -> bool:
+        return not self._bits & _BLOCKS_PUT
+
+    @property
+    def queue_writeable(self) -> bool:
+        """Whether consume queues may get units."""
+        return not self._bits & _BLOCKS_QUEUE_WRITE
+
+    def is_set(self, reason: Reason) -> bool:
+        return bool(self._bits & reason)
+
+    def set(self, reason: Reason, cause: BaseException | str) -> bool:
+        """Put `reason` in force; whether it was already. The first cause stays."""
+        check_single(reason)
+        with self._lock:
+            if reason in self._states:
+                return True
+            self._states[reason] = FlagState(reason, cause, time.time_ns() // 1_000_000)
+            self._bits |= int(reason)
+            return False
+
+    def clear(self, reason: Reason) -> bool:
+        """Take `reason` out of force; whether it was in force."""
+        check_single(reason)
+        with self._lock:
+            self._bits &= ~int(reason)
+            return self._states.pop(reason, None) is not None
+
+    @property
+    def states(self) -> tuple[FlagState, ...]:
+        """The reasons in force, the oldest first."""
+        with self._lock:
+            return tuple(self._states.values())
+
+    @property
+    def put_blockers(self) -> tuple[FlagState, ...]:
+        """The reasons that refuse puts, the oldest first: what the error of a put names."""
+        return tuple(state for state in self.states if state.reason & _BLOCKS_PUT)
+
+    def __str__(self) -> str:
+        return "; ".join(describe(state) for state in self.states) or "running"
+
+
+def describe(state: FlagState) -> str:
+    """One line for people: reason, time and cause."""
+    seconds, milliseconds = divmod(state.since_ms, 1000)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{state.reason.name} since {moment}.{milliseconds:03d}Z: {state.cause}"
+
+
+def check_single(reason: Reason) -> None:
+    """A set of reasons has no one first cause."""
+    if int(reason).bit_count() != 1:
+        raise ValueError(f"not one reason: {reason!r}")

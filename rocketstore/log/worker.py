@@ -1,0 +1,102 @@
+"""A thread with one job: flusher, dispatcher, preallocator and their kin are subclasses."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+
+from rocketstore._native.waiting import Signal
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Calls `step` again and again in a thread of its own, and sleeps in between until woken.
+
+    An exception ends the thread and goes to `on_failure`, which fails the store: it is never only
+    logged. `signal` is what `wake` moves; native code that shares it wakes the worker without Python.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        on_failure: Callable[[BaseException], None],
+        *,
+        signal: Signal | None = None,
+    ) -> None:
+        self.name = name
+        self.signal = Signal() if signal is None else signal
+        self._on_failure = on_failure
+        # Written by `start` and `stop`, under the lock; the thread itself writes `_failure` only.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._failure: BaseException | None = None
+
+    def step(self) -> float | None:
+        """One round. Returns seconds until the next one: None until woken, 0 at once."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Runs once in the thread when it was stopped, after its last step; not after a failure."""
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is not None or self._stopping:
+                raise RuntimeError(f"{self.name} was started or stopped before")
+            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """The next step comes at once; one that runs now is followed by another."""
+        self.signal.notify()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Lets the step that runs end, then `finish`. False when that takes longer than the time.
+
+        Idempotent; from any thread, its own included, where it only asks.
+        """
+        with self._lock:
+            self._stopping = True
+            thread = self._thread
+        self.signal.notify()
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs; False before `start`, after `stop`, after a failure, after a fork."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the thread, if `stop` did not."""
+        return self._failure
+
+    def _run(self) -> None:
+        try:
+            self._rounds()
+            self.finish()
+        except BaseException as error:
+            self._failure = error
+            logger.error("%s failed: %r", self.name, error)
+            self._on_failure(error)
+
+    def _rounds(self) -> None:
+        while True:
+            # The count first: whatever happens from here on makes the wait below return at once.
+            seen = self.signal.count
+            if self._stopping:
+                return
+            pause_s = self.step()
+            if pause_s is None:
+                self.signal.wait(seen, None)
+            elif pause_s > 0:
+                self.signal.wait(seen, math.ceil(pause_s * 1000))

@@ -1,0 +1,66 @@
+"""Who writes a store at this moment, seen from another process (D-30)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rocketstore._native import syscalls
+from rocketstore.log.positions import PositionsPage
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["WriterSeen", "WriterState", "WriterWatch"]
+
+# "live": a rocketstore whose positions can be believed. "recovering": one that opens or closes
+# just now. "java": RocketMQ. "none": nobody holds the lock.
+WriterState = Literal["live", "recovering", "java", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSeen:
+    """A writer, as far as it can be told. `run` is that of the last rocketstore seen live."""
+
+    state: WriterState
+    run: bytes
+    holder: int | None
+
+
+class WriterWatch:
+    """Looks at the lock and the positions page; opens both as soon as they are there, creates
+    nothing."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+        self._lock_fd = -1
+        self._run = b""
+        self.page: PositionsPage | None = None
+
+    def see(self) -> WriterSeen:
+        """Who writes now. "live" means: as of this moment the page could be believed."""
+        if self._lock_fd < 0:
+            try:
+                self._lock_fd = syscalls.open(str(self._layout.lock), os.O_RDONLY)
+            except FileNotFoundError:
+                return WriterSeen("none", self._run, None)
+        if self.page is None:
+            with contextlib.suppress(FileNotFoundError):
+                self.page = PositionsPage.open_readonly(self._layout.positions)
+        if self.page is not None and self.page.believable(self._lock_fd):
+            self._run = self.page.positions.run_id
+            return WriterSeen("live", self._run, -1)
+        holder = syscalls.first_byte_holder(self._lock_fd)
+        if holder is None:
+            return WriterSeen("none", self._run, None)
+        return WriterSeen("java" if holder > 0 else "recovering", self._run, holder)
+
+    def close(self) -> None:
+        """Closes both. The lock is not ours: nothing is unlocked."""
+        if self.page is not None:
+            self.page.close()
+        if self._lock_fd >= 0:
+            syscalls.close(self._lock_fd)
+            self._lock_fd = -1

@@ -1,0 +1,73 @@
+"""Options that are texts: what they may say and what they mean."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import re
+from typing import Final
+
+from rocketstore.errors import ConfigError
+
+__all__ = ["DEFAULT_DELAY_LEVELS", "Durability", "parse_delay_levels", "split_host"]
+
+DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+class Durability(enum.StrEnum):
+    """What has to be true when `put` returns. Each survives more than the one before."""
+
+    MEMORY = "memory"
+    """Copied to the write buffer: survives nothing until it is committed (RocketMQ: ASYNC_FLUSH
+    with transientStorePoolEnable)."""
+    OS = "os"
+    """Handed to the kernel: survives the death of the process (RocketMQ: ASYNC_FLUSH)."""
+    DISK = "disk"
+    """Covered by a sync: survives the loss of power (RocketMQ: SYNC_FLUSH)."""
+
+    @classmethod
+    def parse(cls, value: object) -> Durability:
+        """The promise that `value` names, or a `ConfigError` that lists them."""
+        if isinstance(value, str):
+            if re.fullmatch(r"replicas(\(\d+\))?", value):
+                raise ConfigError(
+                    "durability", value, "needs replication, which is not part of this store"
+                )
+            if value in cls._value2member_map_:
+                return cls(value)
+        raise ConfigError("durability", value, 'must be "memory", "os" or "disk"')
+
+
+def split_host(host: str) -> tuple[bytes, int]:
+    """ "ip:port" or "[ipv6]:port" as address bytes and port."""
+    address, separator, port = host.rpartition(":")
+    if address.startswith("[") and address.endswith("]"):
+        address = address[1:-1]
+        family: type[ipaddress.IPv4Address | ipaddress.IPv6Address] = ipaddress.IPv6Address
+    else:
+        family = ipaddress.IPv4Address
+    try:
+        packed = family(address).packed
+    except ValueError:
+        packed = b""
+    number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else -1
+    if not separator or not packed or not 0 <= number <= 65535:
+        raise ConfigError(
+            "store_host", host, 'must be "1.2.3.4:port" or "[ipv6]:port", port 0 … 65535'
+        )
+    return packed, number
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Milliseconds of level 1, 2, … from RocketMQ's text form."""
+    units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
+    levels = []
+    for word in text.split():
+        if not re.fullmatch(r"[0-9]{1,9}[smhd]", word):
+            raise ConfigError(
+                "delay_levels", text, f'must be words as "30s", "5m", "2h", "1d", not {word!r}'
+            )
+        levels.append(int(word[:-1]) * units[word[-1]])
+    if not 1 <= len(levels) <= 1000:
+        raise ConfigError("delay_levels", text, "must name 1 … 1000 levels")
+    return tuple(levels)

@@ -1,0 +1,386 @@
+"""RocketMQ's options and ours: one table, and the importer that works from it.
+
+`docs/compatibility.md` shows the table; a test compares both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rocketstore.config import IgnoredOption, StoreConfig
+from rocketstore.errors import ConfigError
+from rocketstore.option_values import Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["OPTIONS", "Option", "import_config", "read_properties"]
+
+#: A settings file is a few kilobytes; anything near this is not one.
+PROPERTIES_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class Option(NamedTuple):
+    """One option: our name or None, RocketMQ's names with the newest first, and a note."""
+
+    name: str | None
+    rocketmq: tuple[str, ...]
+    note: str = ""
+
+
+_NOT_BUILT = "not offered: "
+_RETENTION = _NOT_BUILT + "retention is the caller's decision, see Store.trim"
+_REPLICATION = _NOT_BUILT + "needs replication, which is not part of this store"
+_TIMER = _NOT_BUILT + "timer messages are not part of this store"
+_TRANSACTIONS = _NOT_BUILT + "transactions are not part of this store"
+_TRANSFER = _NOT_BUILT + "a reader says itself how much it takes"
+_SWAP = _NOT_BUILT + "not wired in RocketMQ either (K-42)"
+_COMPACTION = _NOT_BUILT + "compacted topics are not part of this store"
+_LOCKS = _NOT_BUILT + "the append lock adapts by itself (K-25)"
+_ROOTS = _NOT_BUILT + "everything lies under one root; its directories may be links"
+_EXTENSION = _NOT_BUILT + "extension files are not written"
+_SCHEDULE = _NOT_BUILT + "delivery of delayed messages has no such setting here"
+
+#: Every option of RocketMQ's message store from 3.1 to 5.3, in the order of semantics §15.
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option(None, ("storePathRootDir",), "the path given to rocketstore.open"),
+    Option(None, ("storePathCommitLog",), _ROOTS),
+    Option(None, ("readOnlyCommitLogStorePaths",), _ROOTS),
+    Option(None, ("storePathEpochFile", "storePathBrokerIdentity"), _REPLICATION),
+    Option("commit_log_file_size_bytes", ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")),
+    Option(
+        "consume_queue_file_size_bytes", ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
+    ),
+    Option(
+        None,
+        ("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
+        _EXTENSION,
+    ),
+    Option(None, ("mapperFileSizeBatchConsumeQueue",), _NOT_BUILT + "batch queues are not written"),
+    Option("max_message_size_bytes", ("maxMessageSize",)),
+    Option(
+        "auto_wide_topic", ("autoMessageVersionOnTopicLen",), "off unless said: 4.9 cannot read V2"
+    ),
+    Option("record_crc", ("enabledAppendPropCRC",), "on by default in stores made here"),
+    Option(None, ("forceVerifyPropCRC",), "always verified where a record has it"),
+    Option("check_crc_on_recover", ("checkCRCOnRecover",)),
+    Option("store_host", ("brokerIP1", "listenPort"), 'joined to "ip:port"'),
+    Option(
+        None,
+        (
+            "useReentrantLockWhenPutMessage",
+            "useABSLock",
+            "spinLockCollisionRetreatOptimalDegree",
+            "topicQueueLockNum",
+            "debugLockEnable",
+        ),
+        _LOCKS,
+    ),
+    Option(
+        None,
+        ("osPageCacheBusyTimeOutMills",),
+        "replaced by max_unflushed_bytes and max_wait_ms (K-26)",
+    ),
+    Option("sync_flush_timeout_ms", ("syncFlushTimeout",)),
+    Option("max_wait_ms", ("putMessageTimeout",)),
+    Option(None, ("slaveTimeout", "duplicationEnable"), _REPLICATION),
+    Option("multi_dispatch_enabled", ("enableMultiDispatch",)),
+    Option("light_queue_enabled", ("enableLmq",)),
+    Option("max_light_queues", ("maxLmqConsumeQueueNum",)),
+    Option(None, ("maxAsyncPutMessageRequests",), _NOT_BUILT + "unused in RocketMQ"),
+    Option("durability", ("flushDiskType", "transientStorePoolEnable")),
+    Option("flush_interval_ms", ("flushIntervalCommitLog",)),
+    Option("flush_timed", ("flushCommitLogTimed",)),
+    Option("flush_least_pages", ("flushCommitLogLeastPages",)),
+    Option("flush_thorough_interval_ms", ("flushCommitLogThoroughInterval",)),
+    Option("wake_flush_on_put", ("wakeFlushWhenPutMessage",)),
+    Option("commit_interval_ms", ("commitIntervalCommitLog",)),
+    Option("commit_least_pages", ("commitCommitLogLeastPages",)),
+    Option("commit_thorough_interval_ms", ("commitCommitLogThoroughInterval",)),
+    Option("wake_commit_on_put", ("wakeCommitWhenPutMessage",)),
+    Option("transient_pool_buffers", ("transientStorePoolSize",)),
+    Option("transient_pool_fast_fail", ("fastFailIfNoBufferInStorePool",)),
+    Option(
+        None,
+        ("warmMapedFileEnable", "flushLeastPagesWhenWarmMapedFile"),
+        "always, in windows: prewrite_window_bytes and populate_window_bytes (K-48)",
+    ),
+    Option("consume_queue_flush_interval_ms", ("flushIntervalConsumeQueue",)),
+    Option("consume_queue_flush_least_pages", ("flushConsumeQueueLeastPages",)),
+    Option("consume_queue_flush_thorough_interval_ms", ("flushConsumeQueueThoroughInterval",)),
+    Option(None, ("putConsumeQueueDataByFileChannel",), "queue units always go through a mapping"),
+    Option(None, ("dataReadAheadEnable",), "the log is read ahead; queue and index files are not"),
+    Option(
+        None,
+        (
+            "mappedFileSwapEnable",
+            "commitLogForceSwapMapInterval",
+            "commitLogSwapMapInterval",
+            "commitLogSwapMapReserveFileNum",
+            "logicQueueForceSwapMapInterval",
+            "logicQueueSwapMapInterval",
+            "logicQueueSwapMapReserveFileNum",
+            "cleanSwapedMapInterval",
+        ),
+        _SWAP,
+    ),
+    Option("visible", ("readUnCommitted",), 'true is "committed"'),
+    Option(None, ("recheckReputOffsetFromCq",), "always: dispatch goes on from its durable offset"),
+    Option(
+        None,
+        (
+            "enableBuildConsumeQueueConcurrently",
+            "batchDispatchRequestThreadPoolNums",
+            "putMsgIndexHightWater",
+        ),
+        "dispatch is one native loop, bounded by max_undispatched_bytes",
+    ),
+    Option("index_enabled", ("messageIndexEnable",)),
+    Option(None, ("messageIndexSafe",), "always: the index has a durable offset of its own (K-15)"),
+    Option("index_slots", ("maxHashSlotNum",)),
+    Option("index_entries", ("maxIndexNum",)),
+    Option("max_query_results", ("maxMsgsNumBatch",)),
+    Option("default_query_results", ("defaultQueryMaxNum",)),
+    Option(
+        None,
+        (
+            "maxTransferBytesOnMessageInMemory",
+            "maxTransferCountOnMessageInMemory",
+            "maxTransferBytesOnMessageInDisk",
+            "maxTransferCountOnMessageInDisk",
+            "accessMessageInMemoryMaxRatio",
+            "accessMessageInMemoryHotRatio",
+            "maxFilterMessageSize",
+            "travelCqFileNumWhenGetMessage",
+            "diskFallRecorded",
+        ),
+        _TRANSFER,
+    ),
+    Option(
+        None,
+        (
+            "coldDataFlowControlEnable",
+            "coldDataScanEnable",
+            "timerColdDataCheckIntervalMs",
+            "sampleSteps",
+        ),
+        _NOT_BUILT + "cold data control belongs to a broker",
+    ),
+    Option(
+        None,
+        (
+            "enableCompaction",
+            "compactionMappedFileSize",
+            "compactionCqMappedFileSize",
+            "compactionScheduleInternal",
+            "compactionThreadNum",
+            "maxOffsetMapSize",
+        ),
+        _COMPACTION,
+    ),
+    Option(
+        None,
+        (
+            "cleanResourceInterval",
+            "deleteWhen",
+            "fileReservedTime",
+            "deleteFileBatchMax",
+            "deleteCommitLogFilesInterval",
+            "deleteConsumeQueueFilesInterval",
+            "destroyMapedFileIntervalForcibly",
+            "redeleteHangedFileInterval",
+            "diskMaxUsedSpaceRatio",
+            "diskSpaceCleanForciblyRatio",
+            "diskSpaceWarningLevelRatio",
+            "cleanFileForciblyEnable",
+            "replicasPerDiskPartition",
+            "logicalDiskSpaceCleanForciblyThreshold",
+            "correctLogicMinOffsetSleepInterval",
+            "correctLogicMinOffsetForceInterval",
+        ),
+        _RETENTION,
+    ),
+    Option("delay_levels", ("messageDelayLevel",)),
+    Option(
+        None,
+        (
+            "flushDelayOffsetInterval",
+            "enableScheduleAsyncDeliver",
+            "scheduleAsyncDeliverMaxPendingLimit",
+            "scheduleAsyncDeliverMaxResendNum2Blocked",
+            "enableScheduleMessageStats",
+        ),
+        _SCHEDULE,
+    ),
+    Option(
+        None,
+        (
+            "timerWheelEnable",
+            "timerPrecisionMs",
+            "timerMaxDelaySec",
+            "timerRollWindowSlot",
+            "mappedFileSizeTimerLog",
+            "timerFlushIntervalMs",
+            "timerGetMessageThreadNum",
+            "timerPutMessageThreadNum",
+            "timerCongestNumEachSlot",
+            "timerSkipUnknownError",
+        ),
+        _TIMER,
+    ),
+    Option(
+        None,
+        (
+            "transactionTimeOut",
+            "transactionCheckInterval",
+            "transactionCheckMax",
+            "transactionOpMsgMaxSize",
+            "transactionOpBatchInterval",
+            "tranStateTableMapedFileSize",
+            "tranRedoLogMapedFileSize",
+            "checkTransactionMessageAtleastInterval",
+            "checkTransactionMessageTimerInterval",
+            "checkTransactionMessageEnable",
+        ),
+        _TRANSACTIONS,
+    ),
+    Option(
+        None,
+        (
+            "brokerRole",
+            "haListenPort",
+            "haMasterAddress",
+            "haSendHeartbeatInterval",
+            "haHousekeepingInterval",
+            "haTransferBatchSize",
+            "haMaxGapNotInSync",
+            "haSlaveFallbehindMax",
+            "inSyncReplicas",
+            "minInSyncReplicas",
+            "totalReplicas",
+            "enableAutoInSyncReplicas",
+            "allAckInSyncStateSet",
+            "haMaxTimeSlaveNotCatchup",
+            "haFlowControlEnable",
+            "maxHaTransferByteInSecond",
+            "syncFromLastFile",
+            "asyncLearner",
+            "offsetCheckInSlave",
+        ),
+        _REPLICATION,
+    ),
+)
+
+_UNKNOWN = "not an option of the message store"
+#: Options whose value is not simply carried over.
+_SPECIAL: Final = frozenset(
+    {"flushDiskType", "transientStorePoolEnable", "readUnCommitted", "brokerIP1", "listenPort"}
+)
+
+
+def import_config(
+    properties: Mapping[str, str] | str | os.PathLike[str], options: Mapping[str, Any]
+) -> StoreConfig:
+    """See `StoreConfig.from_rocketmq`."""
+    if not isinstance(properties, Mapping):
+        properties = read_properties(properties)
+    found: dict[str, Any] = {"record_crc": False, **_promises(properties)}
+    ignored = []
+    by_name = {java: option for option in OPTIONS for java in option.rocketmq}
+    rank = {java: place for option in OPTIONS for place, java in enumerate(option.rocketmq)}
+    # The newest spelling wins over older ones, wherever it stands.
+    for java in sorted(properties, key=lambda name: -rank.get(name, 0)):
+        option = by_name.get(java)
+        if option is None or option.name is None:
+            reason = option.note if option else _UNKNOWN
+            ignored.append(IgnoredOption(java, properties[java], reason))
+        elif java not in _SPECIAL:
+            found[option.name] = _convert(java, option.name, properties[java])
+    config = StoreConfig(**{**found, **options})
+    object.__setattr__(config, "ignored", tuple(sorted(ignored)))
+    return config
+
+
+def _promises(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The options that RocketMQ spreads over several of its own."""
+    mode = properties.get("flushDiskType", "ASYNC_FLUSH")
+    if mode not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        raise ConfigError("flushDiskType", mode, "must be ASYNC_FLUSH or SYNC_FLUSH")
+    pool = _java_bool(properties.get("transientStorePoolEnable", "false"))
+    found: dict[str, Any] = {}
+    if mode == "SYNC_FLUSH":
+        found["durability"] = (
+            Durability.DISK
+        )  # with a pool as well: the promise is what counts (K-08)
+    else:
+        found["durability"] = Durability.MEMORY if pool else Durability.OS
+    if _java_bool(properties.get("readUnCommitted", "false")):
+        found["visible"] = "committed"
+    if "brokerIP1" in properties or "listenPort" in properties:
+        address = properties.get("brokerIP1", "127.0.0.1")
+        host = f"[{address}]" if ":" in address else address
+        found["store_host"] = f"{host}:{properties.get('listenPort', '10911')}"
+    return found
+
+
+def _java_bool(text: str) -> bool:
+    """As Boolean.parseBoolean: everything but true, in any case, is false."""
+    return text.strip().lower() == "true"
+
+
+def _convert(java: str, name: str, text: str) -> int | bool | str:
+    default = StoreConfig.__dataclass_fields__[name].default
+    if isinstance(default, bool):
+        return _java_bool(text)
+    if isinstance(default, str):
+        return text.strip()
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()):
+        raise ConfigError(java, text, "must be a whole number")
+    return int(text)
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """A Java properties file: `name = value`, `#` and `!` comments, continuation, escapes."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(PROPERTIES_BYTES_MAX + 1)
+    if len(text) > PROPERTIES_BYTES_MAX:
+        raise ConfigError(
+            "properties", os.fspath(path), f"must be at most {PROPERTIES_BYTES_MAX} bytes"
+        )
+    found = {}
+    for line in _logical_lines(text):
+        # A name ends at the first =, : or blank that is not escaped.
+        match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
+        assert match is not None  # every part of the pattern may be empty
+        found[_unescape(match[1])] = _unescape(match[2]).strip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments; an odd number of backslashes at the end joins the next one."""
+    joined = ""
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            continue
+        yield joined
+        joined = ""
+    if joined:
+        yield joined
+
+
+def _unescape(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if len(escaped) == 5:
+            return chr(int(escaped[1:], 16))
+        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escaped, escaped)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text, flags=re.DOTALL)

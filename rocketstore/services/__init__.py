@@ -1,0 +1,1 @@
+"""What uses the log and is not part of it; one module or folder each."""

@@ -1,0 +1,263 @@
+"""Counters, rates and latencies of a store (semantics 14).
+
+The appender counts messages and bytes per queue itself; this module only asks it when somebody
+looks. So a put costs nothing here, except one sampled latency now and then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rocketstore.services.histogram import (
+    PUT_TIME_LABELS,
+    Latency,
+    LatencyHistogram,
+    PutTimes,
+)
+
+__all__ = ["Rates", "Statistics", "StoreStatistics", "TopicTotals"]
+
+#: Snapshots kept: one a second, enough for a rate over 600 s.
+SAMPLES_MAX: Final = 601
+SAMPLE_INTERVAL_MS: Final = 1000
+RATE_WINDOWS_S: Final = (10, 60, 600)
+#: After so long the put times of a minute become those that readers see.
+ROTATION_MS: Final = 60_000
+
+
+class TopicTotals(NamedTuple):
+    """What was appended to one topic since the store was opened."""
+
+    messages: int
+    bytes: int
+
+
+class Rates(NamedTuple):
+    """Events a second over the last 10, 60 and 600 s, or over what there is of them."""
+
+    over_10_s: float = 0.0
+    over_60_s: float = 0.0
+    over_600_s: float = 0.0
+
+
+class _Sample(NamedTuple):
+    moment_ms: int
+    put: int
+    found: int
+    miss: int
+    transferred: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a store did since it was opened, in numbers; `runtime_info` has RocketMQ's text form."""
+
+    boot_timestamp_ms: int
+    runtime_ms: int
+    put_messages: int
+    put_bytes: int
+    put_failed: int
+    get_found: int
+    get_miss: int
+    transferred_messages: int
+    put_entire_time_max_ms: int
+    get_entire_time_max_ms: int
+    put_rates: Rates
+    get_found_rates: Rates
+    get_miss_rates: Rates
+    get_total_rates: Rates
+    transferred_rates: Rates
+    #: Put times of the last full minute, or of this one while there is none; labels as RocketMQ's.
+    put_distribution: Mapping[str, int]
+    put_p99_ms: float
+    put_p999_ms: float
+    #: Since the store was opened; puts are a sample.
+    put_latency: Latency
+    flush_latency: Latency
+    topics: Mapping[str, TopicTotals] = field(default_factory=dict)
+
+    @property
+    def put_average_bytes(self) -> float:
+        """Mean size of a stored message; 0.0 before the first."""
+        return self.put_bytes / self.put_messages if self.put_messages else 0.0
+
+
+class StoreStatistics:
+    """Collects what `Statistics` shows. All methods may be called from any thread.
+
+    `totals` returns messages and bytes for each topic; it must be cheap enough to be called once a
+    second. `clock_ms` is monotonic: a corrected wall clock must not bend a rate.
+    """
+
+    def __init__(
+        self,
+        totals: Callable[[], Mapping[str, tuple[int, int]]],
+        *,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self._totals = totals
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._boot_timestamp_ms = time.time_ns() // 1_000_000
+        self._boot_ms = clock_ms()
+        self._put_failed = 0
+        self._found = 0
+        self._miss = 0
+        self._transferred = 0
+        self._put_time_max_ms = 0
+        self._get_time_max_ms = 0
+        self._put_latency = LatencyHistogram()
+        self._flush_latency = LatencyHistogram()
+        self._minute = PutTimes()
+        self._last_minute: PutTimes | None = None
+        self._minute_began_ms = self._boot_ms
+        # Rates count from the opening, when all totals were 0.
+        self._samples = deque([_Sample(self._boot_ms, 0, 0, 0, 0)], maxlen=SAMPLES_MAX)
+
+    def record_put(self, duration_ns: int) -> None:
+        """How long one whole put took. Callers may pass a sample of their puts."""
+        self._put_latency.record(duration_ns)
+        duration_ms = duration_ns // 1_000_000
+        now_ms = self._clock_ms()
+        with self._lock:
+            self._rotate(now_ms)
+            self._minute.record(duration_ms)
+            self._put_time_max_ms = max(self._put_time_max_ms, duration_ms)
+
+    def record_put_failed(self) -> None:
+        """One put that reached the log and was not stored; refusals before the log do not count."""
+        with self._lock:
+            self._put_failed += 1
+
+    def record_get(self, messages: int, duration_ns: int = 0) -> None:
+        """One read that gave `messages`; 0 is a miss."""
+        with self._lock:
+            if messages:
+                self._found += 1
+                self._transferred += messages
+            else:
+                self._miss += 1
+            self._get_time_max_ms = max(self._get_time_max_ms, duration_ns // 1_000_000)
+
+    def record_flush(self, duration_ns: int) -> None:
+        """How long one sync of the log took."""
+        self._flush_latency.record(duration_ns)
+
+    def sample(self) -> None:
+        """Keep a snapshot for the rates. To be called once a second; more often does nothing."""
+        put = sum(messages for messages, _ in self._totals().values())
+        now_ms = self._clock_ms()
+        with self._lock:
+            self._rotate(now_ms)
+            # A worker that wakes a little early must not halve the history.
+            if now_ms - self._samples[-1].moment_ms >= SAMPLE_INTERVAL_MS // 2:
+                self._samples.append(self._take(now_ms, put))
+
+    def snapshot(self) -> Statistics:
+        """Everything as of now. Works before the first sample (K-82)."""
+        topics = {topic: TopicTotals(*totals) for topic, totals in self._totals().items()}
+        messages = sum(totals.messages for totals in topics.values())
+        put_latency = self._put_latency.summary()
+        flush_latency = self._flush_latency.summary()
+        now_ms = self._clock_ms()
+        with self._lock:
+            self._rotate(now_ms)
+            minute = self._last_minute or self._minute
+            now = self._take(now_ms, messages)
+            then = [self._sample_before(window_s) for window_s in RATE_WINDOWS_S]
+            return Statistics(
+                boot_timestamp_ms=self._boot_timestamp_ms,
+                runtime_ms=now_ms - self._boot_ms,
+                put_messages=messages,
+                put_bytes=sum(totals.bytes for totals in topics.values()),
+                put_failed=self._put_failed,
+                get_found=self._found,
+                get_miss=self._miss,
+                transferred_messages=self._transferred,
+                put_entire_time_max_ms=self._put_time_max_ms,
+                get_entire_time_max_ms=self._get_time_max_ms,
+                put_rates=_rates(now, then, lambda sample: sample.put),
+                get_found_rates=_rates(now, then, lambda sample: sample.found),
+                get_miss_rates=_rates(now, then, lambda sample: sample.miss),
+                get_total_rates=_rates(now, then, lambda sample: sample.found + sample.miss),
+                transferred_rates=_rates(now, then, lambda sample: sample.transferred),
+                put_distribution=dict(zip(PUT_TIME_LABELS, minute.distribution, strict=True)),
+                put_p99_ms=minute.percentile_ms(0.99),
+                put_p999_ms=minute.percentile_ms(0.999),
+                put_latency=put_latency,
+                flush_latency=flush_latency,
+                topics=topics,
+            )
+
+    def _take(self, now_ms: int, put: int) -> _Sample:
+        return _Sample(now_ms, put, self._found, self._miss, self._transferred)
+
+    def _sample_before(self, window_s: int) -> _Sample:
+        """The snapshot `window_s` samples ago, or the oldest there is."""
+        return self._samples[max(0, len(self._samples) - window_s)]
+
+    def _rotate(self, now_ms: int) -> None:
+        """Close the minute that is over. Under the lock."""
+        past_ms = now_ms - self._minute_began_ms
+        if past_ms < ROTATION_MS:
+            return
+        # Nobody came by for two minutes: the last full one was empty.
+        self._last_minute = self._minute if past_ms < 2 * ROTATION_MS else PutTimes()
+        self._minute = PutTimes()
+        self._minute_began_ms += past_ms - past_ms % ROTATION_MS
+
+
+def _rates(now: _Sample, then: list[_Sample], count: Callable[[_Sample], int]) -> Rates:
+    """Events a second since each of three snapshots."""
+    return Rates(
+        *(
+            (count(now) - count(before)) * 1000.0 / (now.moment_ms - before.moment_ms)
+            if now.moment_ms > before.moment_ms
+            else 0.0
+            for before in then
+        )
+    )
+
+
+def runtime_info(
+    statistics: Statistics, positions: Mapping[str, object] | None = None
+) -> dict[str, str]:
+    """The text form that RocketMQ's administrators know (semantics 14.2).
+
+    `positions` adds what the store knows and the statistics do not, under RocketMQ's names:
+    commitLogMinOffset, commitLogMaxOffset, commitLogDiskRatio, …
+    """
+    days, rest = divmod(statistics.runtime_ms // 1000, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, seconds = divmod(rest, 60)
+    distribution = " ".join(f"{k}:{v}" for k, v in statistics.put_distribution.items())
+    info: dict[str, object] = {
+        "bootTimestamp": statistics.boot_timestamp_ms,
+        "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+        "putMessageEntireTimeMax": statistics.put_entire_time_max_ms,
+        "putMessageTimesTotal": statistics.put_messages,
+        "putMessageFailedTimes": statistics.put_failed,
+        "putMessageSizeTotal": statistics.put_bytes,
+        "putMessageDistributeTime": distribution,
+        "putMessageAverageSize": statistics.put_average_bytes,
+        "dispatchMaxBuffer": 0,
+        "getMessageEntireTimeMax": statistics.get_entire_time_max_ms,
+        "putTps": _text(statistics.put_rates),
+        "getFoundTps": _text(statistics.get_found_rates),
+        "getMissTps": _text(statistics.get_miss_rates),
+        "getTotalTps": _text(statistics.get_total_rates),
+        "getTransferredTps": _text(statistics.transferred_rates),
+        "putLatency99": f"{statistics.put_p99_ms:.2f}",
+        "putLatency999": f"{statistics.put_p999_ms:.2f}",
+        **(positions or {}),
+    }
+    return {name: str(value) for name, value in info.items()}
+
+
+def _text(rates: Rates) -> str:
+    return " ".join(f"{rate:g}" for rate in rates)

@@ -1,0 +1,427 @@
+"""Store: the public face of one store directory. It wires parts and decides nothing itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from rocketstore._native import writer as native_writer
+from rocketstore._native.codec import encode_properties, pack_host
+from rocketstore.config import Durability, StoreConfig
+from rocketstore.consumer import Consumer
+from rocketstore.errors import (
+    ConfigError,
+    DurabilityTimeoutError,
+    MessageRejectedError,
+    StoreReadOnlyError,
+)
+from rocketstore.log.engine import Engine, Listener
+from rocketstore.log.query import query_by_key
+from rocketstore.log.time_search import Boundary, offset_at
+from rocketstore.timestamps import Timestamp, timestamp_ms
+from rocketstore.writer import RESERVED_PROPERTIES, Writer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rocketstore._native.put_result import PutResult
+    from rocketstore._native.scanner import Message
+    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.services.statistics import Statistics
+
+__all__ = ["Mode", "Store", "open_store"]
+
+Mode = Literal["rw", "r+", "r"]
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    mode: Mode = "rw",
+    *,
+    durability: str | None = None,
+    config: StoreConfig | None = None,
+    force: bool = False,
+    on_arrival: Listener | None = None,
+    on_recovery: Callable[[str, int, int], None] | None = None,
+    **options: Any,
+) -> Store:
+    """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
+
+    Args:
+        mode: "rw" creates or opens, "r+" must exist, "r" takes no lock and writes nothing: beside a live
+            writer it follows it, on a store that was not stopped cleanly it recovers in memory.
+        durability: what is true when `put` returns: "disk" (default) survives a power cut, "os" the
+            death of the process, "memory" nothing until committed.
+        config, options: a StoreConfig, or its fields by name; options win.
+        force: opens for writing although segments are missing (D-25).
+        on_arrival: called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) after
+            a message was dispatched, from a thread of its own.
+        on_recovery: called with (what, done_bytes, total_bytes) while recovery goes on.
+
+    Raises:
+        ConfigError: an unknown or wrong option, or one that contradicts the files.
+        StoreLockedError: another process has the store open for writing.
+        MissingSegmentsError: commit log files are missing.
+        FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
+    """
+    if mode not in ("rw", "r+", "r"):
+        raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")
+    if durability is not None:
+        options["durability"] = durability
+    if config is None:
+        config = StoreConfig(**options)
+    elif options:
+        config = config.replace(**options)
+    engine = Engine.open(
+        os.fspath(path),
+        mode,
+        config,
+        force=force,
+        on_arrival=on_arrival,
+        on_recovery=on_recovery,
+    )
+    return Store(engine, mode)
+
+
+class Store:
+    """An open store. Made by `rocketstore.open`; use it as a context manager, from any thread."""
+
+    def __init__(self, engine: Engine, mode: Mode) -> None:
+        self._engine = engine
+        self._mode = mode
+
+    # ---- writing ----
+
+    def writer(
+        self,
+        topic: str,
+        *,
+        queue_id: int | None = None,
+        queues: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        durability: str | None = None,
+    ) -> Writer:
+        """A handle that puts messages into `topic`.
+
+        Args:
+            queue_id: every message goes to this queue; the default is queue 0.
+            queues: instead of queue_id: messages go to queues 0 … queues - 1, by shard_key or in turns.
+            properties: added to every message.
+            durability: the promise of this writer's puts; default the store's.
+
+        Raises:
+            InvalidTopicError, ConfigError, StoreReadOnlyError, StoreClosedError.
+        """
+        engine = self._writable("writer")
+        topic_bytes = engine.check_topic(topic)
+        ids = _queue_ids(queue_id, queues)
+        writer = Writer(
+            engine.commit_log.log,
+            topic,
+            topic_bytes,
+            tuple(engine.queue_state(topic, n) for n in ids),
+            properties=properties,
+            durability=str(Durability.parse(durability or engine.config.durability)),
+            timeout_ms=engine.config.sync_flush_timeout_ms,
+            record_crc=engine.record_crc,
+            born_host=engine.config.store_host,
+            reserved=RESERVED_PROPERTIES,
+            to_ms=timestamp_ms,
+        )
+        return writer.bind(engine.completions, engine.path)
+
+    def put_message(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        queue_id: int = 0,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_time: Timestamp | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult:
+        """RocketMQ's putMessage: every field as given, for interop, imports and services.
+
+        Only `__CRC32#` is dropped from the properties, since the store writes it itself. `WAIT` =
+        "false" asks for the copy only. With light queues on, INNER_MULTI_DISPATCH lists further queues.
+        """
+        engine = self._writable("put_message")
+        engine.check_topic(topic)
+        fields = dict(properties or {})
+        fields.pop("__CRC32#", None)
+        if durability is None and fields.get("WAIT", "").lower() == "false":
+            durability = "memory"
+        lights = engine.light_queues(topic, queue_id, fields)
+        if lights:
+            fields.pop("INNER_MULTI_QUEUE_OFFSET", None)
+        host = engine.config.store_host
+        return native_writer.put_message(
+            engine.plain_writer(topic, queue_id),
+            body,
+            encode_properties(fields),
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),
+            born_host=pack_host(born_host or host),
+            store_host=pack_host(store_host or host),
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
+            lights=lights,
+            durability=durability,
+            timeout_s=timeout_s,
+        )
+
+    def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
+        """Returns once everything below physical offset `end_offset` survives a power cut.
+
+        Raises:
+            DurabilityTimeoutError: not within the timeout (default `sync_flush_timeout_ms`).
+        """
+        engine = self._writable("wait_flushed")
+        timeout_ms = (
+            engine.config.sync_flush_timeout_ms if timeout_s is None else int(timeout_s * 1000)
+        )
+        if end_offset > engine.positions.wrote:
+            raise ValueError(f"end_offset = {end_offset}: the log ends at {engine.positions.wrote}")
+        if not engine.commit_log.log.wait(end_offset, 2, timeout_ms):
+            raise DurabilityTimeoutError(
+                f"flushed = {engine.positions.flushed} after {timeout_ms} ms, asked for {end_offset}"
+            )
+
+    # ---- reading ----
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        queue_id: int | None = None,
+        group: str | None = None,
+        offset: Literal["earliest", "latest"] | int | Timestamp = "earliest",
+        tags: str | Sequence[str] | None = None,
+        reset: Literal["earliest", "latest"] | None = None,
+    ) -> Consumer:
+        """Reads `topic`: one queue, or all of them fairly; iterate, `poll` or `follow`.
+
+        Args:
+            group: start at the offsets that this group committed, and own them while open.
+            offset: where to start without them: "earliest", "latest", a queue offset (with queue_id),
+                or an aware datetime.
+            tags: only messages with one of these tags.
+            reset: where to go on when the offset is no longer kept; None: OffsetOutOfRangeError.
+        """
+        engine = self._open()
+        return Consumer(
+            engine.reader,
+            topic,
+            queue_id=queue_id,
+            group=group,
+            offset=offset,
+            tags=tags,
+            reset=reset,
+            offsets=engine.offsets if group is not None else None,
+            wait_flushed=None if self._mode == "r" else self.wait_flushed,
+        )
+
+    def get(self, physical_offset: int) -> Message:
+        """The message whose record begins at `physical_offset`.
+
+        Raises:
+            MessageNotFoundError: no record begins there. OffsetOutOfRangeError: outside the log.
+            CorruptRecordError: its checksum does not hold.
+        """
+        return self._open().reader.get(physical_offset)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: Timestamp | None = None,
+        end: Timestamp | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:
+        """Messages of `topic` with `key` (one of keys, or the unique id), newest first, each once.
+
+        Only true matches: hash collisions are told apart by the record itself. At most `limit` (default
+        `default_query_results`, never more than `max_query_results`).
+        """
+        engine = self._open()
+        most = engine.config.max_query_results
+        wanted = engine.config.default_query_results if limit is None else limit
+        if not 1 <= wanted <= most:
+            raise ValueError(f"limit = {limit}: 1 … {most} (max_query_results)")
+        return query_by_key(
+            engine.reader,
+            engine.index,
+            topic,
+            key,
+            None if begin is None else timestamp_ms("begin", begin),
+            None if end is None else timestamp_ms("end", end),
+            wanted,
+        )
+
+    def offset_at(
+        self, topic: str, queue_id: int, when: Timestamp, boundary: Boundary = "lower"
+    ) -> int:
+        """Queue offset of the first message stored at or after `when` (boundary "lower"; the maximum
+        when there is none), or of the last stored at or before it ("upper"; minimum - 1 when none)."""
+        engine = self._open()
+        engine.reader.source.catch_up()
+        queue = engine.reader.source.queue(topic, queue_id)
+        if queue is None:
+            raise MessageRejectedError(f"topic {topic!r} has no queue {queue_id}")
+
+        def store_time(low: int, high: int) -> tuple[int, int] | None:
+            return engine.reader.store_time(topic, queue_id, low, high)
+
+        return offset_at(queue, timestamp_ms("when", when), store_time, boundary=boundary)
+
+    # ---- what is there ----
+
+    def topics(self) -> list[str]:
+        """Names of all topics with a consume queue, sorted; RocketMQ's system topics included."""
+        return sorted(self._open().reader.source.topics())
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
+        return sorted(self._open().reader.source.queues(topic))
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
+        return self._open().reader.bounds(topic, queue_id)[0]
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
+        return self._open().reader.bounds(topic, queue_id)[1]
+
+    @property
+    def begin_offset(self) -> int:
+        """Smallest physical offset kept."""
+        return self._open().begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the last record appended."""
+        return self._open().positions.wrote
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on the disk."""
+        return self._open().positions.flushed
+
+    @property
+    def visible_offset(self) -> int:
+        """Everything below may be read."""
+        return self._open().positions.visible
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Everything below is in its consume queue."""
+        return self._open().positions.dispatched
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What the last open found and did."""
+        return self._engine.recovery
+
+    @property
+    def config(self) -> StoreConfig:
+        """The options in force; sizes are those of the files."""
+        return self._engine.config
+
+    @property
+    def flags(self) -> RunningFlags:
+        """Why the store does not read or write at present, if so; RocketMQ's running flags."""
+        return self._engine.flags
+
+    def stats(self) -> Statistics:
+        """Counters and latencies since the store was opened, at this moment."""
+        return self._open().snapshot()
+
+    # ---- care ----
+
+    def configure(self, **changes: Any) -> StoreConfig:
+        """Changes live options (flush timings, max_message_size_bytes); the others need a new open."""
+        return self._writable("configure").configure(changes)
+
+    def trim(self, before: int | Timestamp) -> int:
+        """Removes whole segments from the front: those that lie below physical offset `before`, or
+        whose newest message is older than an aware datetime. Never what is not dispatched, never the
+        segment being written. Returns the new begin offset.
+        """
+        return self._writable("trim").trim(before)
+
+    def destroy(self) -> None:
+        """Closes the store and deletes every file that belongs to it. There is no way back."""
+        self._writable("destroy").destroy()
+
+    def close(self) -> None:
+        """Flushes, dispatches, marks the stop as clean and unlocks. Idempotent; messages stay readable."""
+        self._engine.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed
+
+    def __enter__(self) -> Store:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"Store({self._engine.path!r}, closed)"
+        positions = self._engine.positions
+        return (
+            f"Store({self._engine.path!r}, mode={self._mode!r}, "
+            f"durability={str(self._engine.config.durability)!r}, begin={self.begin_offset}, "
+            f"end={positions.wrote}, flushed={positions.flushed})"
+        )
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            f"a Store cannot be pickled; open it again with rocketstore.open({self._engine.path!r}, 'r')"
+        )
+
+    # ---- guards ----
+
+    def _open(self) -> Engine:
+        self._engine.check_open()
+        return self._engine
+
+    def _writable(self, what: str) -> Engine:
+        engine = self._open()
+        if self._mode == "r":
+            raise StoreReadOnlyError(
+                f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
+            )
+        return engine
+
+
+def _queue_ids(queue_id: int | None, queues: int | None) -> Sequence[int]:
+    if queue_id is not None and queues is not None:
+        raise ConfigError("queues", queues, "not together with queue_id")
+    if queues is not None:
+        if isinstance(queues, bool) or not isinstance(queues, int) or not 1 <= queues <= 65536:
+            raise ConfigError("queues", queues, "1 … 65536")
+        return range(queues)
+    number = 0 if queue_id is None else queue_id
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**31:
+        raise ConfigError("queue_id", queue_id, "0 … 2147483647")
+    return (number,)

@@ -1,0 +1,216 @@
+"""Promises that are still open: `Writer.submit` gives a ticket instead of waiting.
+
+One thread per store completes tickets in the order of their offsets, when the flusher has moved far
+enough; callbacks run there, never on the flusher (K-85).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
+
+if TYPE_CHECKING:
+    from rocketstore._native.appender import Log
+    from rocketstore._native.put_result import PutResult
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Completions", "Ticket"]
+
+
+class Ticket:
+    """A message that is in the log, on its way to the promise it was put with."""
+
+    __slots__ = ("_callbacks", "_completions", "_error", "_level", "_lock", "_result", "_state")
+
+    def __init__(self, completions: Completions, result: PutResult, level: str) -> None:
+        self._completions = completions
+        self._result = result
+        self._level = level
+        self._lock = threading.Lock()
+        self._state = "pending"
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Ticket], object]] = []
+
+    @property
+    def end_offset(self) -> int:
+        """First byte behind the message: what has to be flushed."""
+        return self._result.end_offset
+
+    def done(self) -> bool:
+        """True once the promise is met or can no longer be met."""
+        return self._state != "pending" or self._completions.reached(self.end_offset, self._level)
+
+    def result(self, timeout: float | None = None) -> PutResult:
+        """The PutResult, once its promise is met.
+
+        Raises:
+            DurabilityTimeoutError: not within `timeout` seconds; the message *is* in the log.
+            StoreFailedError, StoreClosedError: the promise can no longer be met.
+        """
+        if self._error is None and self._state == "pending":
+            self._completions.wait(self._result, self._level, timeout)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What `result` would raise, or None."""
+        try:
+            self.result(timeout)
+        except DurabilityTimeoutError:
+            raise
+        except RocketStoreError as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
+        """Calls `callback(ticket)` once done, at once if it is: from the store's completion thread."""
+        with self._lock:
+            if self._state == "pending":
+                self._callbacks.append(callback)
+                watch = len(self._callbacks) == 1
+            else:
+                watch = None
+        if watch is None:
+            self._call(callback)
+        elif watch:
+            self._completions.watch(self)
+
+    def future(self) -> concurrent.futures.Future[PutResult]:
+        """The same as a `concurrent.futures.Future`, for code that wants one."""
+        future: concurrent.futures.Future[PutResult] = concurrent.futures.Future()
+
+        def finish(ticket: Ticket) -> None:
+            if ticket._error is not None:
+                future.set_exception(ticket._error)
+            else:
+                future.set_result(ticket._result)
+
+        future.set_running_or_notify_cancel()
+        self.add_done_callback(finish)
+        return future
+
+    def complete(self, error: BaseException | None) -> None:
+        """Called once by the completion thread."""
+        with self._lock:
+            if self._state != "pending":
+                return
+            self._error = error
+            self._state = "failed" if error is not None else "done"
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Ticket], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            logger.exception("a done callback of %r raised", self)
+
+    def __repr__(self) -> str:
+        state = "done" if self._state == "pending" and self.done() else self._state
+        return f"Ticket({state}, physical_offset={self._result.physical_offset})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Ticket belongs to an open store; pickle ticket.result() instead")
+
+
+class Completions:
+    """Completes tickets that have callbacks. Its thread starts with the first and ends with the store."""
+
+    def __init__(self, log: Log, reached: Callable[[int, str], bool], timeout_ms: int) -> None:
+        self._log = log
+        self.reached = reached
+        self._timeout_ms = timeout_ms
+        self._lock = threading.Lock()
+        self._pending: list[tuple[int, int, float, Ticket]] = []
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def wait(self, result: PutResult, level: str, timeout: float | None) -> None:
+        """Blocks until `result` met `level`; raises as Ticket.result says."""
+        timeout_ms = self._timeout_ms if timeout is None else int(timeout * 1000)
+        if not self._log.wait(result.end_offset, ("memory", "os", "disk").index(level), timeout_ms):
+            raise DurabilityTimeoutError(
+                f"physical offset {result.physical_offset}: not known to be on disk after "
+                f"{timeout_ms} ms",
+                result,
+            )
+
+    def watch(self, ticket: Ticket) -> None:
+        """Completes `ticket` when the log has moved far enough, fails it after the timeout."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                entry = (ticket.end_offset, next(self._numbers), deadline, ticket)
+                heapq.heappush(self._pending, entry)
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="rocketstore-completions", daemon=True
+                    )
+                    self._thread.start()
+        if closed:
+            ticket.complete(StoreClosedError("the store was closed"))
+        self._log.request_flush(ticket.end_offset)
+        self._log.progress.notify()
+
+    def _run(self) -> None:
+        while True:
+            seen = self._log.progress.count
+            for ticket, error in self._due():
+                ticket.complete(error)
+            with self._lock:
+                if self._closed and not self._pending:
+                    return
+            self._log.progress.wait(seen, 100)
+
+    def _due(self) -> list[tuple[Ticket, BaseException | None]]:
+        due: list[tuple[Ticket, BaseException | None]] = []
+        failure = self._failure()
+        now = time.monotonic()
+        with self._lock:
+            keep = []
+            for entry in self._pending:
+                _, _, deadline, ticket = entry
+                if self.reached(ticket.end_offset, ticket._level):
+                    due.append((ticket, None))
+                elif failure is not None:
+                    due.append((ticket, failure))
+                elif deadline <= now:
+                    timeout = DurabilityTimeoutError(
+                        f"not known to be on disk after {self._timeout_ms} ms", ticket._result
+                    )
+                    due.append((ticket, timeout))
+                else:
+                    keep.append(entry)
+            heapq.heapify(keep)
+            self._pending = keep
+        due.sort(key=lambda item: item[0].end_offset)
+        return due
+
+    def _failure(self) -> BaseException | None:
+        try:
+            self._log.check_waitable()
+        except RocketStoreError as error:
+            return error
+        return None
+
+    def close(self) -> None:
+        """Pending tickets have been flushed or failed by now; the thread tells the rest and ends."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._log.progress.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)

@@ -1,0 +1,47 @@
+"""Points in time at the public face: whole milliseconds since 1970 UTC, or aware datetimes."""
+
+from __future__ import annotations
+
+import datetime
+
+__all__ = ["Timestamp", "from_timestamp_ms", "timestamp_ms"]
+
+
+
+#: What the public functions take as a point in time.
+Timestamp = int | datetime.datetime
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+def timestamp_ms(name: str, value: object) -> int:
+    """Milliseconds since 1970 of `value`; datetimes are rounded down to the millisecond.
+
+    Raises:
+        TypeError: neither an int nor a datetime.
+        ValueError: a naive datetime, whose zone nobody knows, or a number outside 64 bits.
+    """
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise ValueError(
+                f"{name} = {value!r} has no time zone; "
+                "use an aware datetime such as datetime.now(timezone.utc)"
+            )
+        return (value - _EPOCH) // _MILLISECOND
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(
+            f"{name} = {value!r}: expected milliseconds since 1970 as an int, or an aware datetime"
+        )
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} = {value!r} does not fit 64 bits")
+    return value
+
+
+def from_timestamp_ms(value: int) -> datetime.datetime:
+    """The aware UTC datetime of `value` milliseconds since 1970.
+
+    Raises:
+        OverflowError: the value is outside the years 1 to 9999 (damaged or synthetic records).
+    """
+    return _EPOCH + value * _MILLISECOND

@@ -1,0 +1,6 @@
+"""Tools over a whole store, as functions; the command line only prints what they return."""
+
+from rocketstore.tools.findings import Fault, VerifyReport
+from rocketstore.tools.verify import verify
+
+__all__ = ["Fault", "VerifyReport", "verify"]

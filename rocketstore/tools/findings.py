@@ -1,0 +1,89 @@
+"""What `verify` found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["Counts", "Fault", "Findings", "Progress", "VerifyReport"]
+
+# Called with (what is being walked, bytes done, bytes in all).
+Progress = Callable[[str, int, int], object]
+
+# A report names this many faults; it counts all of them.
+MOST_NAMED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is not as it should be. `position` counts bytes from the start of the file."""
+
+    file: str
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.position}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was walked. The walkers count into it."""
+
+    segments: int = 0
+    records: int = 0
+    blanks: int = 0
+    record_bytes: int = 0
+    lost_bytes: int = 0
+    queues: int = 0
+    units: int = 0
+    pre_blanks: int = 0
+    undispatched: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+
+
+@dataclass(slots=True)
+class Findings:
+    """Counts and faults while they are gathered; one walk writes it."""
+
+    counts: Counts = field(default_factory=Counts)
+    faults: list[Fault] = field(default_factory=list)
+    fault_count: int = 0
+
+    def add(self, file: str, position: int, reason: str) -> None:
+        self.fault_count += 1
+        if len(self.faults) < MOST_NAMED:
+            self.faults.append(Fault(file, position, reason))
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """Result of `verify`.
+
+    `faults` names the first 1000 of `fault_count`. `writer` says who had the store meanwhile:
+    "none", "live", "recovering" or "java"; beside a writer only what it had published was looked
+    at.
+    """
+
+    path: str
+    writer: str
+    begin_offset: int
+    end_offset: int
+    counts: Counts
+    faults: tuple[Fault, ...]
+    fault_count: int
+
+    @property
+    def ok(self) -> bool:
+        return self.fault_count == 0
+
+    def __str__(self) -> str:
+        counts = self.counts
+        verdict = "no faults" if self.ok else f"{self.fault_count} faults"
+        return (
+            f"{self.path}: {verdict}; log {self.begin_offset} … {self.end_offset} with "
+            f"{counts.records} records in {counts.segments} files, "
+            f"{counts.units} units in {counts.queues} queues, "
+            f"{counts.index_entries} entries in {counts.index_files} index files"
+        )

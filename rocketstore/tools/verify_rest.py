@@ -1,0 +1,127 @@
+"""Walks what stands beside log and queues: the key index, both checkpoints, the groups' offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketstore._native import index_file
+from rocketstore.errors import CorruptRecordError
+from rocketstore.log.checkpoint import CheckpointFile
+from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.index import IndexStore, hash_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketstore.log.index_segment import IndexSegment
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.tools.findings import Findings, Progress
+    from rocketstore.tools.verify_log import LogFacts
+
+__all__ = ["check_checkpoint", "check_offsets", "walk_index"]
+
+ROCKETMQ_CHECKPOINT_SIZE = 4096
+
+
+def walk_index(
+    layout: StoreLayout,
+    facts: LogFacts,
+    findings: Findings,
+    progress: Progress | None,
+    *,
+    slots: int,
+    entries: int,
+) -> None:
+    """Every entry against its record; entries whose record has expired cannot be judged."""
+    index = IndexStore(layout, "read", slots, entries)
+    index.load()
+    try:
+        known = {segment.name for segment in index.files}
+        for name in _names(layout):
+            if name not in known:
+                findings.add(str(layout.index / name), 0, "not an index file of this store")
+        for done, segment in enumerate(index.files):
+            if progress is not None:
+                progress("index", done, len(index.files))
+            _walk_file(segment, facts, findings)
+    finally:
+        index.close()
+
+
+def _names(layout: StoreLayout) -> list[str]:
+    try:
+        return sorted(path.name for path in layout.index.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _walk_file(
+    segment: IndexSegment,
+    facts: LogFacts,
+    findings: Findings,
+) -> None:
+    file, shape = segment.file, segment.shape
+    findings.counts.index_files += 1
+    header = segment.header()
+    if not header.sane or not index_file.validate(file, *shape):
+        findings.add(file.path, 0, "header or chains do not hold")
+    for number in range(1, min(max(1, header.index_count), shape.entries)):
+        findings.counts.index_entries += 1
+        key_hash, physical_offset, _, previous = index_file.entry(file, *shape, number)
+        position = index_file.entry_position(shape.slots, number)
+        if not 0 <= previous < number:
+            findings.add(file.path, position, f"entry {number} leads on to {previous}")
+        if physical_offset < facts.begin:
+            continue
+        reason = _entry(facts, key_hash, physical_offset)
+        if reason:
+            findings.add(file.path, position, f"entry {number} {reason}")
+
+
+def _entry(facts: LogFacts, key_hash: int, physical_offset: int) -> str:
+    """What is wrong with an entry, or ""."""
+    try:
+        message = facts.message_at(physical_offset)
+    except CorruptRecordError as error:
+        return f"points to {physical_offset}: {error.reason}"
+    keys = (message.unique_id, *message.keys)
+    if any(key and hash_of(message.topic, key) == key_hash for key in keys):
+        return ""
+    return f"points to {physical_offset}, a record without such a key"
+
+
+def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
+    """Our checkpoint does not speak of bytes that are not there; RocketMQ's has its size."""
+    path = layout.own_checkpoint
+    if path.exists():
+        file = CheckpointFile(path)
+        try:
+            checkpoint = file.load()
+        finally:
+            file.close()
+        if checkpoint is None:
+            findings.add(str(path), 0, "no valid slot")
+        else:
+            for name in ("flushed", "dispatched", "indexed"):
+                claimed = getattr(checkpoint, name)
+                if claimed > facts.end:
+                    text = f"{name} = {claimed}, the log ends at {facts.end}"
+                    findings.add(str(path), 0, text)
+    path = layout.checkpoint
+    if path.exists() and path.stat().st_size != ROCKETMQ_CHECKPOINT_SIZE:
+        findings.add(str(path), 0, f"{path.stat().st_size} bytes, not {ROCKETMQ_CHECKPOINT_SIZE}")
+
+
+def check_offsets(
+    layout: StoreLayout, maximum: Callable[[str, int], int | None], findings: Findings
+) -> None:
+    """No group waits beyond the end of its queue (D-17)."""
+    offsets = ConsumerOffsets(layout, read_only=True)
+    offsets.load()
+    for change in offsets.clamp(maximum):
+        findings.add(
+            str(layout.consumer_offsets),
+            0,
+            f"group {change.group} stored {change.stored} for {change.topic}/{change.queue_id}, "
+            f"which ends at {change.maximum}",
+        )

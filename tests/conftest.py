@@ -1,0 +1,90 @@
+"""What every test may use: a printed seed, a small store, fast thread changes, skips."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rocketstore.config import StoreConfig
+
+SEED = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, default=None, help="seed of every random test (default: a new one)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Workers of a parallel run take the seed of the run that started them: one number tells all.
+    given = config.getoption("--seed")
+    if given is None:
+        given = getattr(config, "workerinput", {}).get("seed")
+    config.stash[SEED] = secrets.randbits(32) if given is None else given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    node.workerinput["seed"] = node.config.stash[SEED]  # type: ignore[attr-defined]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.stash[SEED]} (again with --seed={config.stash[SEED]})"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    no_root = pytest.mark.skip(reason="needs root")
+    no_java = pytest.mark.skip(reason="needs a JVM on PATH")
+    for item in items:
+        if "root" in item.keywords and os.geteuid() != 0:
+            item.add_marker(no_root)
+        if "java" in item.keywords and shutil.which("java") is None:
+            item.add_marker(no_java)
+
+
+@pytest.fixture
+def random_seed(request: pytest.FixtureRequest) -> int:
+    """A seed of this test's own, made from the run's seed and its name; shown when it fails."""
+    run_seed = request.config.stash[SEED]
+    own = random.Random(f"{run_seed}:{request.node.nodeid}").getrandbits(63)
+    print(f"random_seed = {own} (--seed={run_seed})")
+    return own
+
+
+@pytest.fixture
+def rng(random_seed: int) -> random.Random:
+    """A generator that starts at `random_seed`."""
+    return random.Random(random_seed)
+
+
+@pytest.fixture
+def small_switch_interval() -> Iterator[None]:
+    """Threads change every 10 µs, so that orders that are rare in production happen in a test."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def small_config() -> StoreConfig:
+    """Files so small that a few dozen messages roll segments, queue files and index files."""
+    from rocketstore.config import StoreConfig
+
+    return StoreConfig(
+        commit_log_file_size_bytes=64 * 1024,
+        consume_queue_file_size_bytes=64 * 20,
+        index_slots=100,
+        index_entries=400,
+        max_message_size_bytes=16 * 1024,
+        write_buffer_bytes=64 * 1024,
+    )

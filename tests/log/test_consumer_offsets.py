@@ -1,0 +1,220 @@
+"""Stored offsets: RocketMQ's file, D-17, and one owner for each group and topic."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketstore.errors import StoreReadOnlyError
+from rocketstore.log.consumer_offsets import Clamped, ConsumerOffsets, GroupClaimedError
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.state_files import make_directories
+
+
+class Owner:
+    """Something that can hold a claim."""
+
+
+def durable(_: int) -> None:
+    """A log in which everything is flushed already."""
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    layout = StoreLayout(tmp_path / "store")
+    make_directories(layout)
+    return layout
+
+
+def loaded(layout: StoreLayout, *, read_only: bool = False) -> ConsumerOffsets:
+    offsets = ConsumerOffsets(layout, read_only=read_only)
+    offsets.load()
+    return offsets
+
+
+def write(layout: StoreLayout, text: str) -> None:
+    layout.consumer_offsets.write_text(text)
+
+
+def test_a_store_without_the_file_has_no_offsets(layout: StoreLayout) -> None:
+    assert loaded(layout).get("orders", "billing") == {}
+
+
+def test_what_rocketmq_wrote_is_read(layout: StoreLayout) -> None:
+    """Its map keys of integer type are not quoted (format 1.4)."""
+    write(layout, '{\n\t"offsetTable":{"orders@billing":{0:5,1:7\n\t},"a@b":{2:1\n\t}\n\t}\n}')
+    offsets = loaded(layout)
+    assert offsets.get("orders", "billing") == {0: 5, 1: 7}
+    assert offsets.groups("orders") == ("billing",)
+    assert offsets.groups("payments") == ()
+
+
+def test_a_commit_is_there_after_the_next_load(layout: StoreLayout) -> None:
+    loaded(layout).commit("orders", "billing", {0: 5, 3: 1}, 1000, durable)
+    assert loaded(layout).get("orders", "billing") == {0: 5, 3: 1}
+
+
+def test_the_file_is_valid_json_with_quoted_queue_ids(layout: StoreLayout) -> None:
+    loaded(layout).commit("orders", "billing", {0: 5}, 1000, durable)
+    document = json.loads(layout.consumer_offsets.read_text())
+    assert document == {"offsetTable": {"orders@billing": {"0": 5}}}
+
+
+def test_a_commit_changes_only_its_own_queues(layout: StoreLayout) -> None:
+    write(
+        layout,
+        '{"dataVersion":{"counter":3},"offsetTable":{"orders@billing":{0:5,1:7},"x@y":{0:9}}}',
+    )
+    loaded(layout).commit("orders", "billing", {1: 8}, 1000, durable)
+    assert json.loads(layout.consumer_offsets.read_text()) == {
+        "dataVersion": {"counter": 3},
+        "offsetTable": {"orders@billing": {"0": 5, "1": 8}, "x@y": {"0": 9}},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not json",
+        "[1, 2]",
+        '{"offsetTable": 5}',
+        '{"offsetTable": {"orders@billing": [1]}}',
+        '{"offsetTable": {"orders@billing": {"0": "five", "-1": 2, "x": 1, "00": 4, "1": -3}}}',
+        '{"offsetTable": {"orders": {"0": 1}, "@billing": {"0": 1}, "orders@": {"0": 1}}}',
+    ],
+)
+def test_what_makes_no_sense_counts_as_nothing(layout: StoreLayout, text: str) -> None:
+    write(layout, text)
+    offsets = loaded(layout)
+    assert offsets.get("orders", "billing") == {}
+    offsets.commit("orders", "billing", {0: 1}, 0, durable)
+    assert loaded(layout).get("orders", "billing") == {0: 1}
+
+
+def test_the_backup_of_rocketmq_is_read_when_its_file_is_no_use(layout: StoreLayout) -> None:
+    write(layout, '{"offsetTable":{"orders@bil')
+    backup = layout.consumer_offsets.with_name("consumerOffset.json.bak")
+    backup.write_text('{"offsetTable":{"orders@billing":{0:4}}}')
+    assert loaded(layout).get("orders", "billing") == {0: 4}
+
+
+def test_an_offset_is_stored_behind_the_flush_that_covers_it(layout: StoreLayout) -> None:
+    """D-17: after a power cut a stored offset never points beyond the log."""
+    offsets = loaded(layout)
+    asked: list[tuple[int, bool]] = []
+
+    def wait(physical_end: int) -> None:
+        asked.append((physical_end, layout.consumer_offsets.exists()))
+
+    offsets.commit("orders", "billing", {0: 5}, 1234, wait)
+    assert asked == [(1234, False)]
+
+
+def test_nothing_is_stored_when_the_flush_fails(layout: StoreLayout) -> None:
+    offsets = loaded(layout)
+
+    def wait(physical_end: int) -> None:
+        raise TimeoutError(physical_end)
+
+    with pytest.raises(TimeoutError):
+        offsets.commit("orders", "billing", {0: 5}, 1234, wait)
+    assert offsets.get("orders", "billing") == {}
+    assert not layout.consumer_offsets.exists()
+
+
+def test_what_cannot_be_written_does_not_count(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = loaded(layout)
+    offsets.commit("orders", "billing", {0: 1}, 0, durable)
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rocketstore.log.state_files.write_state_file", refuse)
+    with pytest.raises(OSError, match="No space"):
+        offsets.commit("orders", "billing", {0: 2}, 0, durable)
+    assert offsets.get("orders", "billing") == {0: 1}
+
+
+@pytest.mark.parametrize("bad", [{0: -1}, {0: 1 << 63}, {-1: 0}])
+def test_offsets_that_no_queue_can_have_are_refused(
+    layout: StoreLayout, bad: dict[int, int]
+) -> None:
+    with pytest.raises(ValueError, match="cannot be stored"):
+        loaded(layout).commit("orders", "billing", bad, 0, durable)
+
+
+def test_a_store_open_for_reading_stores_nothing(layout: StoreLayout) -> None:
+    with pytest.raises(StoreReadOnlyError):
+        loaded(layout, read_only=True).commit("orders", "billing", {0: 1}, 0, durable)
+    assert not layout.consumer_offsets.exists()
+
+
+def test_offsets_beyond_their_queue_are_set_back_at_open(layout: StoreLayout) -> None:
+    """D-17: the clamp is on disk before the first put can use the numbers again."""
+    write(layout, '{"offsetTable":{"orders@billing":{0:100,1:7},"orders@audit":{0:80}}}')
+    maximum = {("orders", 0): 80, ("orders", 1): 9}
+    clamped = loaded(layout).clamp(lambda topic, queue_id: maximum.get((topic, queue_id)))
+    assert clamped == [Clamped("orders", "billing", 0, 100, 80)]
+    assert loaded(layout).get("orders", "billing") == {0: 80, 1: 7}
+    assert loaded(layout).get("orders", "audit") == {0: 80}
+
+
+def test_offsets_of_a_queue_of_which_nothing_is_known_stay(layout: StoreLayout) -> None:
+    write(layout, '{"offsetTable":{"gone@billing":{0:100}}}')
+    assert loaded(layout).clamp(lambda topic, queue_id: None) == []
+    assert loaded(layout).get("gone", "billing") == {0: 100}
+
+
+def test_a_clamp_without_effect_writes_nothing(layout: StoreLayout) -> None:
+    write(layout, '{"offsetTable":{"orders@billing":{0:5}}}')
+    before = layout.consumer_offsets.stat()
+    loaded(layout).clamp(lambda topic, queue_id: 5)
+    after = layout.consumer_offsets.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_the_highest_offset_is_a_floor_for_the_next_message(layout: StoreLayout) -> None:
+    write(layout, '{"offsetTable":{"orders@a":{0:5,1:9},"orders@b":{0:8},"other@c":{0:99}}}')
+    offsets = loaded(layout)
+    assert [offsets.highest("orders", n) for n in (0, 1, 2)] == [8, 9, 0]
+
+
+def test_a_second_live_consumer_of_a_group_is_refused(layout: StoreLayout) -> None:
+    offsets = loaded(layout)
+    first, second = Owner(), Owner()
+    offsets.claim("orders", "billing", first)
+    with pytest.raises(GroupClaimedError, match=r"billing.*orders"):
+        offsets.claim("orders", "billing", second)
+    offsets.claim("payments", "billing", second)
+    offsets.claim("orders", "audit", second)
+
+
+def test_a_released_group_can_be_claimed(layout: StoreLayout) -> None:
+    offsets = loaded(layout)
+    first, second = Owner(), Owner()
+    offsets.claim("orders", "billing", first)
+    offsets.release("orders", "billing", second)
+    with pytest.raises(GroupClaimedError):
+        offsets.claim("orders", "billing", second)
+    offsets.release("orders", "billing", first)
+    offsets.claim("orders", "billing", second)
+
+
+def test_a_consumer_that_was_forgotten_holds_no_claim(layout: StoreLayout) -> None:
+    offsets = loaded(layout)
+    first, second = Owner(), Owner()
+    offsets.claim("orders", "billing", first)
+    del first
+    gc.collect()
+    offsets.claim("orders", "billing", second)
+
+
+def test_a_group_name_that_rocketmq_refuses_is_refused(layout: StoreLayout) -> None:
+    with pytest.raises(ValueError, match="group"):
+        loaded(layout).claim("orders", "bil@ling", Owner())

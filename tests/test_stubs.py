@@ -1,0 +1,72 @@
+"""Types are true: the code passes `mypy --strict`, the stubs describe the built modules, users see
+the types that the docs promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TYPING = ROOT / "tests" / "typing"
+
+#: What Cython puts into every module and class; no user of the types can meet it.
+ALLOWED = r"""
+.*\.__pyx_capi__
+.*\.__test__
+.*\.__reduce_cython__
+.*\.__setstate_cython__
+"""
+
+pytest.importorskip("mypy", reason="needs mypy")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_the_package_is_strictly_typed() -> None:
+    result = run("mypy", "--no-error-summary")
+    assert result.returncode == 0, "\n" + result.stdout + result.stderr
+
+
+def test_stubs_describe_what_is_built(tmp_path: Path) -> None:
+    allowlist = tmp_path / "allowed.txt"
+    allowlist.write_text(ALLOWED)
+    result = run(
+        "mypy.stubtest",
+        "--concise",
+        "--ignore-unused-allowlist",
+        f"--allowlist={allowlist}",
+        f"--mypy-config-file={ROOT / 'pyproject.toml'}",
+        "rocketstore._native",
+    )
+    assert result.returncode == 0, "\n" + result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("example", sorted(p.name for p in TYPING.glob("*.py")))
+def test_users_see_these_types(example: str) -> None:
+    """Each `reveal_type(x)  # T` of the example must reveal exactly T, without an error."""
+    path = TYPING / example
+    result = run("mypy", "--no-error-summary", str(path))
+    revealed = dict(re.findall(r":(\d+): note: Revealed type is \"(.+)\"", result.stdout))
+    errors = [line for line in result.stdout.splitlines() if ": error:" in line]
+    wrong = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r"\s*reveal_type\(.*\)  # (.+)$", line)
+        if match and revealed.get(str(number)) != match[1]:
+            wrong.append(
+                f"{example}:{number} {match[1]} expected, {revealed.get(str(number))} seen"
+            )
+    assert not errors + wrong, "\n" + "\n".join(errors + wrong)
+    assert revealed, "nothing was revealed"

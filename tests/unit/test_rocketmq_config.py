@@ -1,0 +1,154 @@
+"""A broker's settings: what they become here, and what is said about the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+
+import pytest
+
+from rocketstore.config import Durability, StoreConfig
+from rocketstore.errors import ConfigError
+from rocketstore.rocketmq_config import OPTIONS, read_properties
+
+FIELDS = {item.name for item in dataclasses.fields(StoreConfig) if item.init}
+
+
+def test_the_table_knows_every_option_of_ours_and_names_no_other() -> None:
+    ours = [option.name for option in OPTIONS if option.name]
+    # Options that RocketMQ has no word for.
+    own = {
+        "allow_network_file_system",
+        "max_undispatched_bytes",
+        "max_unflushed_bytes",
+        "populate_window_bytes",
+        "prewrite_window_bytes",
+        "write_buffer_bytes",
+    }
+    assert len(ours) == len(set(ours))
+    assert set(ours) | own == FIELDS
+    names = [java for option in OPTIONS for java in option.rocketmq]
+    assert len(names) == len(set(names))
+    assert all(option.note for option in OPTIONS if option.name is None)
+
+
+def test_a_broker_keeps_its_own_promises() -> None:
+    """Importing must not make a broker's store slower or its records larger than they were."""
+    config = StoreConfig.from_rocketmq({})
+    assert config.durability is Durability.OS
+    assert not config.record_crc
+    assert config.ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "pool", "durability"),
+    [
+        ("ASYNC_FLUSH", "false", "os"),
+        ("ASYNC_FLUSH", "true", "memory"),
+        ("SYNC_FLUSH", "false", "disk"),
+        ("SYNC_FLUSH", "TRUE", "disk"),
+    ],
+)
+def test_flush_disk_type_and_pool_make_one_promise(mode: str, pool: str, durability: str) -> None:
+    config = StoreConfig.from_rocketmq({"flushDiskType": mode, "transientStorePoolEnable": pool})
+    assert config.durability == durability
+
+
+def test_every_generation_of_names_is_known_and_the_newest_wins() -> None:
+    old = {"mapedFileSizeCommitLog": "1048576", "mapedFileSizeConsumeQueue": "100"}
+    config = StoreConfig.from_rocketmq(old)
+    assert config.commit_log_file_size_bytes == 1 << 20
+    assert config.consume_queue_file_size_bytes == 100
+    for both in (
+        {**old, "mappedFileSizeCommitLog": "4096"},
+        {"mappedFileSizeCommitLog": "4096", **old},
+    ):
+        assert StoreConfig.from_rocketmq(both).commit_log_file_size_bytes == 4096
+
+
+def test_values_are_carried_over() -> None:
+    config = StoreConfig.from_rocketmq(
+        {
+            "flushIntervalCommitLog": " 123 ",
+            "flushCommitLogTimed": "false",
+            "messageDelayLevel": "1s 2s",
+            "enabledAppendPropCRC": "true",
+            "readUnCommitted": "true",
+            "flushDiskType": "SYNC_FLUSH",
+            "brokerIP1": "10.0.0.7",
+            "listenPort": "9",
+        }
+    )
+    assert (config.flush_interval_ms, config.flush_timed) == (123, False)
+    assert config.delay_level_ms == (1000, 2000)
+    assert config.record_crc
+    assert not config.visible_is_flushed
+    assert config.store_address == (bytes([10, 0, 0, 7]), 9)
+
+
+def test_what_has_no_effect_is_listed_with_its_reason() -> None:
+    config = StoreConfig.from_rocketmq(
+        {"fileReservedTime": "48", "brokerName": "a", "brokerRole": "SYNC_MASTER"}
+    )
+    assert [(item.name, item.value) for item in config.ignored] == [
+        ("brokerName", "a"),
+        ("brokerRole", "SYNC_MASTER"),
+        ("fileReservedTime", "48"),
+    ]
+    reasons = {item.name: item.reason for item in config.ignored}
+    assert "not an option" in reasons["brokerName"]
+    assert "replication" in reasons["brokerRole"]
+    assert "retention" in reasons["fileReservedTime"]
+    assert pickle.loads(pickle.dumps(config)).ignored == config.ignored
+    assert config.replace(index_slots=3).ignored == config.ignored
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxMessageSize", "4M"),
+        ("flushDiskType", "sync"),
+        ("maxIndexNum", ""),
+        ("maxIndexNum", "0x10"),
+    ],
+)
+def test_a_value_that_rocketmq_could_not_read_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        StoreConfig.from_rocketmq({name: value})
+    assert caught.value.field == name
+
+
+def test_options_given_beside_the_broker_win() -> None:
+    config = StoreConfig.from_rocketmq({"maxHashSlotNum": "7"}, index_slots=9, durability="disk")
+    assert (config.index_slots, config.durability) == (9, "disk")
+
+
+def test_a_broker_conf_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "# comment\n"
+        "  ! another\n"
+        "\n"
+        "flushDiskType = SYNC_FLUSH\r\n"
+        "flushIntervalCommitLog:77\n"
+        "maxHashSlotNum 11\n"
+        "messageDelayLevel=1s \\\n"
+        "    2s\n"
+        "key\\ with\\=odd = caf\\u00e9\\tx\\\\\n"
+        "empty\n"
+        "storePathRootDir=C:\\\\store\n"
+    )
+    assert read_properties(path) == {
+        "flushDiskType": "SYNC_FLUSH",
+        "flushIntervalCommitLog": "77",
+        "maxHashSlotNum": "11",
+        "messageDelayLevel": "1s 2s",
+        "key with=odd": "café\tx\\",
+        "empty": "",
+        "storePathRootDir": "C:\\store",
+    }
+    config = StoreConfig.from_rocketmq(str(path))
+    assert (config.flush_interval_ms, config.index_slots) == (77, 11)
+    assert config.durability is Durability.DISK
+    assert config.delay_level_ms == (1000, 2000)

@@ -1,0 +1,96 @@
+"""Named reasons for refusals: RocketMQ's bits and decisions, with causes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from rocketstore.log.running_flags import Reason, RunningFlags
+
+#: reason: value, blocks put, blocks get, blocks consume queue write (semantics 13.6)
+TABLE = {
+    Reason.NOT_READABLE: (1, False, True, False),
+    Reason.NOT_WRITEABLE: (2, True, False, True),
+    Reason.WRITE_LOGICS_QUEUE_ERROR: (4, True, False, True),
+    Reason.WRITE_INDEX_FILE_ERROR: (8, True, False, True),
+    Reason.DISK_FULL: (16, True, False, False),
+    Reason.FENCED: (32, True, False, False),
+    Reason.LOGIC_DISK_FULL: (64, True, False, True),
+}
+
+
+@pytest.mark.parametrize("reason", TABLE)
+def test_each_reason_blocks_what_the_table_says(reason: Reason) -> None:
+    value, blocks_put, blocks_get, blocks_queue = TABLE[reason]
+    flags = RunningFlags()
+    assert (flags.writeable, flags.readable, flags.queue_writeable) == (True, True, True)
+    assert flags.set(reason, "because") is False
+    assert flags.bits == value
+    assert flags.is_set(reason)
+    assert flags.writeable is not blocks_put
+    assert flags.readable is not blocks_get
+    assert flags.queue_writeable is not blocks_queue
+    assert [state.reason for state in flags.put_blockers] == ([reason] if blocks_put else [])
+
+
+def test_the_table_has_every_reason() -> None:
+    assert set(TABLE) == set(Reason)
+
+
+def test_the_first_cause_and_time_stay() -> None:
+    flags = RunningFlags()
+    first = OSError(28, "No space left on device")
+    before_ms = time.time_ns() // 1_000_000
+    flags.set(Reason.DISK_FULL, first)
+    after_ms = time.time_ns() // 1_000_000
+    assert flags.set(Reason.DISK_FULL, "later") is True
+    [state] = flags.states
+    assert state.cause is first
+    assert before_ms <= state.since_ms <= after_ms
+
+
+def test_clear_says_whether_the_reason_was_in_force() -> None:
+    flags = RunningFlags()
+    flags.set(Reason.DISK_FULL, "a")
+    flags.set(Reason.FENCED, "b")
+    assert flags.clear(Reason.DISK_FULL) is True
+    assert flags.clear(Reason.DISK_FULL) is False
+    assert flags.bits == 32
+    assert flags.set(Reason.DISK_FULL, "c") is False
+    assert [state.cause for state in flags.states] == ["b", "c"]
+
+
+def test_text_names_reason_time_and_cause() -> None:
+    flags = RunningFlags()
+    assert str(flags) == "running"
+    flags.set(Reason.NOT_WRITEABLE, "maintenance")
+    assert str(flags).startswith("NOT_WRITEABLE since 2")
+    assert str(flags).endswith("Z: maintenance")
+
+
+def test_a_set_of_reasons_is_refused() -> None:
+    flags = RunningFlags()
+    with pytest.raises(ValueError, match="not one reason"):
+        flags.set(Reason.DISK_FULL | Reason.FENCED, "x")
+    with pytest.raises(ValueError, match="not one reason"):
+        flags.clear(Reason(0))
+
+
+def test_threads_that_set_one_reason_agree_on_who_was_first() -> None:
+    flags = RunningFlags()
+    barrier = threading.Barrier(8)
+    firsts = []
+
+    def work(name: int) -> None:
+        barrier.wait()
+        if not flags.set(Reason.FENCED, str(name)):
+            firsts.append(str(name))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert firsts == [state.cause for state in flags.states]
