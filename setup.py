@@ -19,26 +19,30 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-# Extension name -> files of csrc that are compiled into it. csrc has no writable data, so a file may be
-# in several extensions.
+# Extension name -> files of csrc that are compiled into it. csrc has no writable data, so a file
+# may be in several extensions.
 EXTENSIONS: dict[str, list[str]] = {
     "syscalls": [],
     "status": [],
     "waiting": [],
     "positions": [],
+    "mapping": [],
     "mapped_file": [],
     "codec": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
     "checkpoint": ["rs_checkpoint", "rs_crc32"],
     "put_result": ["rs_message_id"],
-    "appender": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
+    "queue_state": [],
+    "appender": ["rs_record", "rs_log_file"],
     "property_text": [],
-    "writer": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
+    "writer": ["rs_properties", "rs_record", "rs_log_file"],
     "ring": [],
-    "scanner": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id", "rs_scan"],
+    "message": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
+    "scanner": ["rs_crc32", "rs_properties", "rs_record", "rs_scan"],
     "queue_file": ["rs_queue_file"],
     "index_file": ["rs_index_file", "rs_properties"],
     "dispatcher": [
-        "rs_crc32", "rs_properties", "rs_record", "rs_queue_file", "rs_queue_table", "rs_index_file",
+        "rs_crc32", "rs_properties", "rs_record",
+        "rs_queue_file", "rs_queue_table", "rs_index_file",
     ],
 }  # fmt: skip
 
@@ -48,8 +52,8 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-fsyntax
 
 
 class BuildExtensions(build_ext):
-    """Gives each extension its own directory for objects: extensions share files of csrc, and two that are
-    built at once (`--parallel`) must not write the same object."""
+    """Gives each extension its own directory for objects: extensions share files of csrc, and two
+    that are built at once (`--parallel`) must not write the same object."""
 
     def build_extension(self, extension: Extension) -> None:
         if switch("DEVELOP"):

@@ -259,15 +259,12 @@ bool rs_record_crc_find(const rs_record *record, uint32_t *crc)
     const uint8_t *at = properties.bytes + properties.size - RS_RECORD_CRC_SIZE;
     const uint8_t *digits = at + RS_RECORD_CRC_AT_DIGITS;
     if (memcmp(at, RS_RECORD_CRC_NAME "\x01", RS_RECORD_CRC_AT_DIGITS) != 0 ||
-        digits[RS_RECORD_CRC_DIGITS] != RS_PROPERTY_SEPARATOR ||
-        (at != properties.bytes && at[-1] != RS_PROPERTY_SEPARATOR))
+        digits[RS_RECORD_CRC_DIGITS] != RS_PROPERTY_SEPARATOR)
         return false;
     uint64_t number = 0;
     for (int i = RS_RECORD_CRC_DIGITS - 1; i >= 0; i--) {
         unsigned digit = digits[i] - (unsigned)'0';
-        if (digit > 9)
-            return false;
-        number = 10 * number + digit;
+        number = digit > 9 ? UINT32_MAX : 10 * number + digit;
     }
     *crc = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
     return true;

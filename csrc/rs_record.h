@@ -82,8 +82,9 @@ enum { RS_VERIFY_BODY_CRC = 1, RS_VERIFY_RECORD_CRC = 2 };
 rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
                            rs_crc32_kernel kernel);
 
-/* True when the last 20 bytes of the properties are a well formed __CRC32# property; *crc is its number
- * (UINT32_MAX for one that needs more bits, which no checksum equals: they have 31). */
+/* True when the last 20 bytes of the properties have the form of the __CRC32# property; *crc is its
+ * number, UINT32_MAX (which no CRC-31 equals) when its ten bytes are no number. The byte before is not
+ * looked at: were it, a change of that separator would take the protection away and pass unnoticed. */
 bool rs_record_crc_find(const rs_record *record, uint32_t *crc);
 
 /* Transaction type bits of a sysFlag: 0 none, 4 prepared, 8 commit, 12 rollback. */

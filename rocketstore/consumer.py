@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.message import Message
     from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.reader import Reader
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.message import Message
 
 __all__ = ["records"]
 

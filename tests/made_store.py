@@ -35,7 +35,7 @@ class Record:
 
 
 class MadeStore:
-    """A store as RocketMQ would have written it. `put` appends to the log, `dispatch` to the queues."""
+    """A store as RocketMQ writes it. `put` appends to the log, `dispatch` to the queues."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class MadeStore:
         return record
 
     def fill(self, count: int, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-        """Puts messages with bodies of different sizes, stored 10 ms after each other, and dispatches."""
+        """Puts messages of different sizes, stored 10 ms after each other, and dispatches them."""
         records = []
         for _ in range(count):
             number = len(self.records)

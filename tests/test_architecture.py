@@ -85,7 +85,8 @@ def refused(found: Import, own: str, name: str) -> bool:
     other = layer(target)
     first = target.split(".")[1] if "." in target else ""
     if own == "_native":
-        return other != "_native" and first != "errors"
+        typed_only = found.path.suffix == ".pyi" and other == "value"
+        return other != "_native" and first != "errors" and not typed_only
     if own == "log":
         return other not in ("_native", "log", "value")
     if own == "services":

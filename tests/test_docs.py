@@ -88,6 +88,16 @@ def test_links_lead_to_files() -> None:
 
 
 @pytest.mark.quick
+def test_named_folders_of_tests_exist() -> None:
+    missing = []
+    for path in documents():
+        for folder in re.findall(r"`tests/(\w+)`", path.read_text(encoding="utf-8")):
+            if not any((ROOT / "tests" / folder).glob("*")):
+                missing.append(f"{named(path)}: tests/{folder}")
+    assert not missing, "\n" + "\n".join(missing)
+
+
+@pytest.mark.quick
 def test_named_tests_exist() -> None:
     known = all_tests()
     missing = []

@@ -1,4 +1,4 @@
-"""The native part. Importing it anywhere but on a system it is made for is refused with a reason."""
+"""The native part. Importing it on a system it is not made for is refused with a reason."""
 
 from __future__ import annotations
 

@@ -6,14 +6,8 @@ from rocketstore._native.core cimport (
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.put_result cimport PutResult
+from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.waiting cimport Mutex, Signal
-
-cdef class QueueState:
-    cdef rs_queue_state state
-    cdef readonly str topic
-    cdef readonly bytes topic_bytes
-    cdef readonly int32_t queue_id
-
 
 cdef class Log:
     cdef rs_log log

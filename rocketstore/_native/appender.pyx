@@ -21,6 +21,7 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
+from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport DISK, PutResult, set_host
 from rocketstore._native.syscalls cimport forked_since, process_token, sys
 from rocketstore._native.waiting cimport Mutex, Signal
@@ -30,22 +31,11 @@ from rocketstore.errors import (
     MessageTooLargeError, RocketStoreError, StoreClosedError,
 )
 
-cdef extern from *:
-    """
-    #define rs_load_int(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-    #define rs_store_int(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-    static inline void rs_store_max(int64_t *p, int64_t v)
-    {
-        int64_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
-        while (seen < v && !__atomic_compare_exchange_n(p, &seen, v, 0, __ATOMIC_ACQ_REL,
-                                                        __ATOMIC_RELAXED))
-            ;
-    }
-    """
-    int rs_load_int(int *where) noexcept nogil
-    int64_t rs_load_int64 "rs_load_int"(int64_t *where) noexcept nogil
-    void rs_store_int(int *where, int value) noexcept nogil
-    void rs_store_max(int64_t *where, int64_t value) noexcept nogil
+cdef extern from "rs_atomic.h" nogil:
+    int rs_load_int(const int *where)
+    void rs_store_int(int *where, int value)
+    int64_t rs_load_int64(const int64_t *where)
+    void rs_store_max(int64_t *where, int64_t value)
 
 # A born timestamp that means: the same clock reading as the store timestamp.
 cdef int64_t NOW = INT64_MIN
@@ -55,32 +45,6 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # failed, or a running flag forbids puts; the owner knows why
     MAX_LIGHTS = 256
-
-@cython.final
-@cython.auto_pickle(False)
-cdef class QueueState:
-    """Next queue offset of one (topic, queue id), and what was put there since the store was opened."""
-
-    def __init__(self, str topic not None, bytes topic_bytes not None, int32_t queue_id,
-                 int64_t next_offset):
-        memset(&self.state, 0, sizeof(self.state))
-        self.topic = topic
-        self.topic_bytes = topic_bytes
-        self.queue_id = queue_id
-        self.state.next_offset = next_offset
-
-    @property
-    def next_offset(self):
-        return rs_load_int64(&self.state.next_offset)
-
-    @property
-    def messages(self):
-        return rs_load_int64(&self.state.messages)
-
-    @property
-    def bytes(self):
-        return rs_load_int64(&self.state.bytes)
-
 
 @cython.final
 @cython.auto_pickle(False)
@@ -367,7 +331,9 @@ cdef class Log:
             self.ready()
             with nogil:
                 self.mutex.lock()
-                status = rs_log_append_raw(&self.log, start, span, &appended)
+                status = RS_STATUS_COUNT
+                if rs_load_int(&self.state) == STATE_OPEN:
+                    status = rs_log_append_raw(&self.log, start, span, &appended)
                 if status == RS_OK:
                     self.publish()
                 self.mutex.unlock()

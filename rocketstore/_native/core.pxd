@@ -247,3 +247,38 @@ cdef extern from "rs_index_file.h" nogil:
     rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries) noexcept
     uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries,
                           int64_t from_offset) noexcept
+
+
+cdef extern from "rs_scan.h" nogil:
+    ctypedef struct rs_scan:
+        const uint8_t *bytes
+        size_t size
+        int64_t start_offset
+        unsigned verify
+        rs_crc32_kernel kernel
+    enum:
+        RS_SCAN_LENIENT
+    ctypedef struct rs_walked:
+        size_t end
+        uint64_t records
+        int64_t last_record_start
+        int64_t last_store_timestamp_ms
+        int64_t first_time_fall
+        uint64_t record_crc_mismatches
+    ctypedef struct rs_unit_reader:
+        rs_scan segment
+        rs_span topic
+        const int64_t *tags_codes
+        size_t tags_code_count
+        bint filtered
+        int32_t queue_id
+        int64_t first_queue_offset
+        int64_t log_minimum
+        int64_t log_limit
+    rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
+    rs_status rs_scan_walk(const rs_scan *scan, size_t from_, size_t to, rs_walked *walked)
+    size_t rs_scan_resynchronise(const rs_scan *scan, size_t from_, size_t to)
+    size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from_)
+    size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from_)
+    rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
+                            size_t *next, rs_record *records, size_t room, size_t *found)

@@ -1,13 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-# Mapped memory. Views, readers and the MappedFile hold it; it is unmapped when the last one lets go.
-cdef class Mapping:
-    cdef uint8_t *base
-    cdef int64_t size
-    cdef bint counted
-    cdef bint locked
-
-    cdef int export(self, Py_buffer *view, int flags) except -1
+from rocketstore._native.mapping cimport Mapping
 
 # `base` stays valid while the object lives, closed or not: who uses it keeps a reference.
 cdef class MappedFile:

@@ -3,11 +3,10 @@ from typing import Literal, final
 
 from typing_extensions import Buffer
 
-ADVICE: dict[str, int]
+from rocketstore._native.mapping import mapped_bytes as mapped_bytes
+from rocketstore._native.mapping import mapped_files as mapped_files
 
-@final
-class Mapping:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+ADVICE: dict[str, int]
 
 @final
 class MappedFile:
@@ -55,6 +54,3 @@ class MappedFile:
     def close(self) -> None: ...
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
-
-def mapped_files() -> int: ...
-def mapped_bytes() -> int: ...

@@ -1,16 +1,14 @@
 """One file of the store in memory: the raw pointer, the descriptor, and who keeps them alive."""
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
-    PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, EINVAL, ENOMEM, ENXIO, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ENXIO, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
+from rocketstore._native.mapping cimport Mapping, map_memory
 from rocketstore._native.syscalls cimport (
     done, file_stat, forked_since, outcome, page_size, process_token, sys,
 )
@@ -20,6 +18,7 @@ import os
 import stat
 
 from rocketstore._native import syscalls as system
+from rocketstore._native.mapping import mapped_bytes, mapped_files
 from rocketstore.errors import StoreClosedError
 
 cdef extern from "rs_zeros.h" nogil:
@@ -35,10 +34,6 @@ cdef extern from *:
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
     #endif
-    static int64_t rs_mapped_files, rs_mapped_bytes;
-    #define rs_count(counter, change) ((void)__atomic_add_fetch(&counter, (change), __ATOMIC_RELAXED))
-    #define rs_counted(counter) __atomic_load_n(&counter, __ATOMIC_RELAXED)
-
     /* Makes each page of [bytes, bytes + size) present and writable without changing it: another thread
      * may be storing to it, so a plain load and store would be wrong. */
     static void rs_touch(uint8_t *bytes, size_t size, size_t page)
@@ -47,10 +42,6 @@ cdef extern from *:
             __atomic_fetch_add((volatile uint8_t *)bytes + at, 0, __ATOMIC_SEQ_CST);
     }
     """
-    int64_t rs_mapped_files
-    int64_t rs_mapped_bytes
-    void rs_count(int64_t counter, int64_t change) noexcept nogil
-    int64_t rs_counted(int64_t counter) noexcept nogil
     void rs_touch(uint8_t *bytes, size_t size, size_t page) noexcept nogil
     enum:
         MADV_COLD, MADV_DONTNEED, MADV_NORMAL, MADV_POPULATE_WRITE, MADV_RANDOM, MADV_SEQUENTIAL
@@ -60,8 +51,6 @@ cdef extern from *:
 cdef enum:
     # Copies above this give up the GIL; below, giving it up costs more than the copy.
     LONG_COPY = 1 << 18
-    # D-39; the kernel's own bound is 65,530 mappings a process, and others want some too.
-    MAPPED_FILES_MAX = 20_000
 
 ADVICE = {
     "normal": MADV_NORMAL,
@@ -71,62 +60,6 @@ ADVICE = {
     "cold": MADV_COLD,
     "dontneed": MADV_DONTNEED,
 }
-
-
-@cython.final
-@cython.auto_pickle(False)
-cdef class Mapping:
-    """Mapped memory; exports itself read-only, and each export keeps it mapped (D-36, K-41)."""
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        self.export(view, flags)
-
-    cdef int export(self, Py_buffer *view, int flags) except -1:
-        if flags & PyBUF_WRITABLE:
-            raise BufferError("views of the store are read-only")
-        view.buf = self.base
-        view.obj = self
-        view.len = self.size
-        view.readonly = 1
-        view.itemsize = 1
-        view.format = NULL
-        if flags & PyBUF_FORMAT:
-            view.format = b"B"
-        view.ndim = 1
-        view.shape = &view.len if flags & PyBUF_ND else NULL
-        view.strides = &view.itemsize if (flags & PyBUF_STRIDES) == PyBUF_STRIDES else NULL
-        view.suboffsets = NULL
-        view.internal = NULL
-        return 0
-
-    def __dealloc__(self):
-        if self.base is NULL:
-            return
-        if self.counted:
-            rs_count(rs_mapped_files, -1)
-            rs_count(rs_mapped_bytes, -self.size)
-        with nogil:
-            sys.munmap(self.base, <size_t>self.size)
-
-
-cdef Mapping map_memory(int fd, object path, int64_t size, int protection, int flags):
-    cdef Mapping mapping = Mapping.__new__(Mapping)
-    cdef void *base
-    cdef int64_t result = 0
-    if fd >= 0 and rs_counted(rs_mapped_files) >= MAPPED_FILES_MAX:
-        raise OSError(ENOMEM, f"{MAPPED_FILES_MAX} files of stores are mapped already", path)
-    with nogil:
-        base = sys.mmap(NULL, <size_t>size, protection, flags, fd, 0)
-        if base == <void *>-1:
-            result = outcome(-1)
-    done(result, path)
-    mapping.base = <uint8_t *>base
-    mapping.size = size
-    if fd >= 0:
-        mapping.counted = True
-        rs_count(rs_mapped_files, 1)
-        rs_count(rs_mapped_bytes, size)
-    return mapping
 
 
 cdef int check_place(int64_t start_offset, int64_t size) except -1:
@@ -146,7 +79,8 @@ cdef int check_file(int fd, object path, int64_t size) except -1:
     return 0
 
 
-cdef MappedFile describe(Mapping mapping, int fd, str path, int64_t start_offset, bint writable, bint shared):
+cdef MappedFile describe(Mapping mapping, int fd, str path, int64_t start_offset, bint writable,
+                         bint shared):
     cdef MappedFile file = MappedFile.__new__(MappedFile)
     file.mapping = mapping
     file.base = mapping.base
@@ -191,8 +125,8 @@ cdef class MappedFile:
         cdef int fd = system.open(name, O_RDWR if access == "write" else O_RDONLY)
         try:
             check_file(fd, name, size)
-            return describe(map_memory(fd, name, size, protection, flags), fd, name, start_offset,
-                            access != "read", shared)
+            mapping = map_memory(fd, name, size, protection, flags)
+            return describe(mapping, fd, name, start_offset, access != "read", shared)
         except BaseException:
             sys.close(fd)
             raise
@@ -203,15 +137,15 @@ cdef class MappedFile:
         cdef str name = os.fspath(path)
         check_place(start_offset, size)
         check_file(fd, name, size)
-        return describe(map_memory(fd, name, size, PROT_READ | PROT_WRITE, MAP_SHARED), fd, name,
-                        start_offset, True, True)
+        mapping = map_memory(fd, name, size, PROT_READ | PROT_WRITE, MAP_SHARED)
+        return describe(mapping, fd, name, start_offset, True, True)
 
     @staticmethod
     def anonymous(int64_t start_offset, int64_t size):
         """Zeroed private memory without a file."""
         check_place(start_offset, size)
-        return describe(map_memory(-1, None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS),
-                        -1, "", start_offset, True, False)
+        mapping = map_memory(-1, None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS)
+        return describe(mapping, -1, "", start_offset, True, False)
 
     @property
     def end_offset(self):
@@ -238,14 +172,14 @@ cdef class MappedFile:
         if self.closed:
             raise StoreClosedError(f"{self.path or 'memory'} is closed")
         if position < 0 or size < 0 or size > self.size - position:
-            raise ValueError(f"[{position}, {position + size}) is outside the {self.size} bytes of {self.path}")
+            raise ValueError(f"{size} bytes at {position} are outside the {self.size} of {self.path}")
         return 0
 
     cdef int check_writable(self) except -1:
         if not self.writable:
             raise io.UnsupportedOperation(f"{self.path} is open for reading only")
         if forked_since(self.token):
-            raise StoreClosedError("this process is a forked child of the one that opened the store")
+            raise StoreClosedError("this process is a forked child of the store's")
         return 0
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -418,13 +352,3 @@ cdef class MappedFile:
     def __dealloc__(self):
         if self.fd >= 0:
             sys.close(self.fd)
-
-
-def mapped_files():
-    """Files that are mapped now, by live views too (S004-09)."""
-    return rs_counted(rs_mapped_files)
-
-
-def mapped_bytes():
-    """Bytes of the files that are mapped now (S004-08)."""
-    return rs_counted(rs_mapped_bytes)

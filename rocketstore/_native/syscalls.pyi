@@ -1,6 +1,7 @@
-from typing_extensions import Buffer
 from os import PathLike
 from typing import TypeAlias
+
+from typing_extensions import Buffer
 
 _Path: TypeAlias = str | PathLike[str]
 

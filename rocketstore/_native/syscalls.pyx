@@ -1,8 +1,7 @@
-"""All calls to the system below, through one table; nothing else in the package calls libc for files,
-memory, locks, futexes or clocks.
+"""All calls to the system below, through one table; nothing else in the package calls libc for it.
 
 Functions of this module release the GIL, try again after EINTR once signals were served, and raise
-OSError with errno and path. Paths are never cut at a NUL; links are never followed at the last name.
+OSError with errno and path. Paths are never cut at a NUL; a link is never followed as a last name.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -36,7 +35,7 @@ page_size = c_sysconf(_SC_PAGESIZE)
 
 # ---- this process or a forked child of it (D-35) ----
 
-cdef int watch_forks() except -1:
+cdef void watch_forks() except *:
     global fork_page, fork_by_pid, loader_pid
     cdef void *page = sys.mmap(NULL, <size_t>page_size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -47,7 +46,6 @@ cdef int watch_forks() except -1:
     fork_page = <uint64_t *>page
     fork_page[1] = 1
     process_token()
-    return 0
 
 
 cdef bint forked() noexcept nogil:
@@ -61,10 +59,8 @@ cpdef bint forked_since(uint64_t token) noexcept nogil:
 
 
 cpdef uint64_t process_token() noexcept nogil:
-    """What a handle that is opened here and now keeps, for `forked_since`.
-
-    A child's first call makes the child's own token: what it opens works, what it inherited does not.
-    """
+    """What a handle keeps from its birth, for `forked_since`. A child's first call makes the child's
+    own: what it opens works, what it inherited does not."""
     global token_count, token_pid
     if fork_page[0] == 0 or (fork_by_pid and token_pid != sys.getpid()):
         token_count += 1
@@ -95,10 +91,7 @@ cdef bint done(int64_t result, object path=None, object other=None) except -1:
         PyErr_CheckSignals()
         return False
     if isinstance(path, int):
-        try:
-            path = os.readlink(f"/proc/self/fd/{path}")
-        except OSError:
-            path = f"descriptor {path}"
+        path = os.path.realpath(f"/proc/self/fd/{path}")
     raise OSError(<int>-result, os.strerror(<int>-result), path, None, other)
 
 
@@ -391,8 +384,6 @@ def first_byte_holder(int fd):
     done(lock_byte(fd, F_OFD_GETLK, F_WRLCK, &lock), fd)
     return None if lock.l_type == F_UNLCK else lock.l_pid
 
-
-# ---- clocks ----
 
 cdef int64_t clock_ns(int clock) noexcept:
     cdef timespec now

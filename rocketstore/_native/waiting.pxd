@@ -28,5 +28,6 @@ cdef class Mutex:
 cdef int64_t now_ns() noexcept nogil
 # FUTEX_WAIT on `word` with the clock and EINTR rules of this module: 0, or minus an errno. `shared`:
 # the word may lie in memory of several processes.
-cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns, bint shared) noexcept nogil
+cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns,
+                        bint shared) noexcept nogil
 cdef void futex_wake(uint32_t *word, int count, bint shared) noexcept nogil

@@ -50,7 +50,8 @@ cdef int64_t now_ns() noexcept nogil:
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
-cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns, bint shared) noexcept nogil:
+cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns,
+                        bint shared) noexcept nogil:
     cdef timespec timeout
     if timeout_ns < 0:
         return outcome(sys.futex(word, FUTEX_WAIT | (0 if shared else FUTEX_PRIVATE), seen, NULL))

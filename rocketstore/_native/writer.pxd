@@ -1,8 +1,9 @@
 from libc.stdint cimport int32_t, int64_t
 
-from rocketstore._native.appender cimport Log, QueueState
+from rocketstore._native.appender cimport Log
 from rocketstore._native.core cimport rs_message, rs_span
 from rocketstore._native.property_text cimport Text
+from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport PutResult
 
 

@@ -1,8 +1,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rocketstore._native.appender import Log, QueueState
+from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
+from rocketstore._native.queue_state import QueueState
 from rocketstore.timestamps import Timestamp
 
 class Writer:

@@ -7,7 +7,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport Log, QueueState
+from rocketstore._native.appender cimport Log
 from rocketstore._native.core cimport (
     RS_OK, RS_PROPERTIES_TOO_LARGE, RS_BODY_TOO_LARGE, rs_appended, rs_host, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
@@ -16,6 +16,7 @@ from rocketstore._native.property_text cimport (
     Text, text_add, text_free, text_keys, text_properties, text_property, text_reserve, text_span,
     text_start,
 )
+from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport DISK, MEMORY, OS, PutResult, durability_level, durability_name, set_host
 
 from rocketstore._native.codec import pack_host

@@ -20,7 +20,7 @@ from rocketstore.log.reader import Reader
 from rocketstore.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore._native.appender import QueueState
+    from rocketstore._native.queue_state import QueueState
     from rocketstore._native.positions import Positions
     from rocketstore.config import StoreConfig
     from rocketstore.log.checkpointer import Checkpointer

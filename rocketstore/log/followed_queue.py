@@ -60,10 +60,9 @@ class FollowedQueue:
         self,
         directory: Path,
         horizon: Callable[[], Horizon],
-        matches: Callable[[MappedFile, int, int, int], int],
+        matches: Callable[[MappedFile, int, int], bool],
     ) -> None:
-        """`matches(file, position, count, queue_offset)` says how many of `count` units, from the
-        first one on, are those of the records that they point to."""
+        """`matches(file, position, queue_offset)`: whether a unit is that of its record."""
         self._directory = directory
         self._horizon = horizon
         self._matches = matches
@@ -185,27 +184,26 @@ class FollowedQueue:
                 else:
                     high = middle
             self._max_offset = first + high
-            self._step_back(file, first, horizon)
-            return
+            if self._step_back(file, first):
+                return
 
-    def _step_back(self, file: MappedFile, first: int, horizon: Horizon) -> None:
-        """Takes units off the end that do not match their records: stale ones, or half written
-        ones."""
-        width = 1 if horizon.dispatched is not None else 64
+    def _step_back(self, file: MappedFile, first: int) -> bool:
+        """Takes units off the end that are not those of their records: stale or half written.
+
+        False when none is left in this file.
+        """
         end = self._max_offset
-        while end > first:
-            begin = max(first, end - width)
-            position = begin * UNIT_SIZE - file.start_offset
-            matching = self._matches(file, position, end - begin, begin)
-            end = begin + matching
-            if matching:
-                break
-            width *= 2
+        while end > first and not self._matches(file, self._position(file, end - 1), end - 1):
+            end -= 1
         self._max_offset = end
         self._last_physical_offset = -1
         if end > first:
-            position = (end - 1) * UNIT_SIZE - file.start_offset
-            self._last_physical_offset = int(self._units(file, position, 1)[0]["physical_offset"])
+            unit = self._units(file, self._position(file, end - 1), 1)[0]
+            self._last_physical_offset = int(unit["physical_offset"])
+        return end > first
+
+    def _position(self, file: MappedFile, queue_offset: int) -> int:
+        return queue_offset * UNIT_SIZE - file.start_offset
 
     def _advance(self, horizon: Horizon) -> None:
         """Steps over units that have come since."""
@@ -218,14 +216,14 @@ class FollowedQueue:
             count = min(step, (self._file_size - position) // UNIT_SIZE)
             units = self._units(file, position, count)
             taken = self._count_good(units, horizon.dispatched)
-            if taken and horizon.dispatched is None:
-                taken = self._matches(file, position, taken, self._max_offset)
-            elif taken:
-                # Only the first unit of a record beyond `dispatched` can be seen half written: the
-                # last one taken, if any.
-                last = taken - 1
-                if not self._matches(file, position + last * UNIT_SIZE, 1, self._max_offset + last):
-                    taken = last
+            # Below `dispatched` only the last unit taken can be half written: its record may lie
+            # beyond. Without a word from the writer any number of units can be stale. What is
+            # damaged further in front is not taken off: whoever reads it has to hear of it.
+            fewest = 0 if horizon.dispatched is None else taken - 1
+            while taken > max(fewest, 0) and not self._matches(
+                file, position + (taken - 1) * UNIT_SIZE, self._max_offset + taken - 1
+            ):
+                taken -= 1
             if not taken:
                 return
             self._last_physical_offset = int(units[taken - 1]["physical_offset"])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_units
 from rocketstore.errors import CorruptRecordError, StoreClosedError
-from rocketstore.log.followed_queue import UNIT_SIZE, FollowedQueue, Horizon, list_files
+from rocketstore.log.followed_queue import FollowedQueue, Horizon, list_files
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.writer_watch import WriterWatch
 
@@ -236,19 +236,9 @@ class Follower:
         found = list_files(self._layout.commit_log)
         size = self._segment_size or next((size for _, size in found if size), 0)
         starts = [start for start, length in found if length == size and size and start % size == 0]
-        # Readers find a segment by arithmetic, so what they get has no gap: the last unbroken run.
-        begin = len(starts)
-        while begin > 0 and (begin == len(starts) or starts[begin - 1] + size == starts[begin]):
-            begin -= 1
-        if begin:
-            logger.warning(
-                "%s: segments below %d are cut off by a missing file",
-                self._layout.commit_log,
-                starts[begin],
-            )
         known = {segment.start_offset: segment for segment in self._segments}
         segments = []
-        for start in starts[begin:]:
+        for start in starts:
             segment = known.pop(start, None) or self._open_segment(start, size)
             if segment is None:
                 segments.clear()  # It was removed while we looked: so were all before it.
@@ -298,7 +288,7 @@ class Follower:
             self._look_ms = min(self._look_ms * 2, LONGEST_LOOK_MS)
             return self._horizon.epoch
 
-    def _found(self) -> None:
+    def found(self) -> None:
         """New units were seen: look often again."""
         self._look_ms = SHORTEST_LOOK_MS
 
@@ -320,7 +310,7 @@ class _Arrival:
 
 
 class _Matcher:
-    """Compares units of one queue with their records."""
+    """Compares units of one queue with their records (format 15.2, equation 9)."""
 
     __slots__ = ("_follower", "_queue_id", "_topic")
 
@@ -329,27 +319,13 @@ class _Matcher:
         self._topic = topic.encode()
         self._queue_id = queue_id
 
-    def __call__(self, file: MappedFile, position: int, count: int, queue_offset: int) -> int:
-        """How many of `count` units, from the first one on, are those of their records."""
-        if self._hold(file, position, count, queue_offset):
-            return count
-        good, bad = 0, count
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            at = position + good * UNIT_SIZE
-            if self._hold(file, at, middle - good, queue_offset + good):
-                good = middle
-            else:
-                bad = middle
-        return good
-
-    def _hold(self, file: MappedFile, position: int, count: int, queue_offset: int) -> bool:
+    def __call__(self, file: MappedFile, position: int, queue_offset: int) -> bool:
         follower = self._follower
         try:
             read_units(
                 file,
                 position,
-                count,
+                1,
                 follower.segments(),
                 follower.segment_size,
                 topic=self._topic,
@@ -362,7 +338,7 @@ class _Matcher:
             )
         except CorruptRecordError:
             return False
-        follower._found()
+        follower.found()
         return True
 
 

@@ -243,10 +243,20 @@ class IndexStore:
 
         Below it everything has to be durable. Files that begin at it or later go, newest first; the
         one that is left at the end is cut and its chains are linked anew. Idempotent, so a crash in
-        between is mended by the next call.
+        between is mended by the next call. Afterwards the index is sound, unless this failed too:
+        then it stays degraded, and what it still proposes is refuted by the records.
         """
         if self._access == "read":
             raise ValueError("an index opened to read cannot be reset")
+        try:
+            self._drop_from(physical_offset)
+        except OSError as error:
+            self.degrade(error)
+        else:
+            if self._failed is None:
+                self._degraded = None
+
+    def _drop_from(self, physical_offset: int) -> None:
         while self._files:
             segment = self._files[-1]
             header = segment.header()
@@ -272,9 +282,8 @@ class IndexStore:
                 syscalls.unlink(segment.file.path)
             syscalls.sync_directory(str(self._layout.index))
         segment.file.close()
-        if segment is self._failed:  # the rest of the index is sound
+        if segment is self._failed:
             self._failed = None
-            self._degraded = None
 
     # -- reading
 

@@ -92,7 +92,7 @@ class StoreLayout:
         return self.config / "consumerOffset.json"
 
     def queue_directory(self, topic: str, queue_id: int) -> Path:
-        """Where a queue's files lie. Raises InvalidTopicError for a name that could leave the store."""
+        """Where a queue's files lie. InvalidTopicError for a name that could leave the store."""
         if not is_safe_topic(topic.encode("utf-8", "surrogateescape")):
             _check_name("topic", topic, WIDE_TOPIC_BYTES_MAX)
         if not 0 <= queue_id <= QUEUE_ID_MAX:
@@ -164,7 +164,7 @@ def check_topic(topic: str, *, wide: bool = False) -> bytes:
 
 
 def check_group(group: str) -> bytes:
-    """The consumer group as it is stored. Raises InvalidTopicError: groups follow the rule of topics."""
+    """The consumer group as it is stored. Groups follow the rule of topics, and its error."""
     return _check_name("group", group, GROUP_BYTES_MAX)
 
 

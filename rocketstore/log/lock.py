@@ -1,8 +1,8 @@
 """The lock of a store, the mark of its last writer, and the file that says "not stopped cleanly".
 
 RocketMQ locks byte 0 of `lock` with a POSIX lock, we with an open-file-description lock: the two
-exclude each other both ways (D-04), and ours does not vanish when some other descriptor of the file is
-closed.
+exclude each other both ways (D-04), and ours does not vanish when some other descriptor of the file
+is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketstore.log.positions import writer_pid
 
 __all__ = ["OUR_MARK", "StoreLock", "abort_exists", "create_abort", "remove_abort"]
 
-#: D-01: what bytes 0 to 3 of `lock` say while rocketstore was the last writer. RocketMQ writes "lock".
+#: D-01: bytes 0 to 3 of `lock` while rocketstore was the last writer. RocketMQ writes "lock".
 OUR_MARK = b"rock"
 #: An open file description stays locked until the last forked child of its owner is gone (D-35).
 RETRY_MS = 1000
@@ -53,7 +53,8 @@ class StoreLock:
             try:
                 if not syscalls.lock_first_byte(fd):
                     holder = syscalls.first_byte_holder(fd)
-                    if holder is not None and (holder >= 0 or left_ms <= 0):
+                    last_try = left_ms <= 0 or _held_here(fd)
+                    if holder is not None and (holder >= 0 or last_try):
                         raise StoreLockedError(path, _describe(layout, holder))
                 elif _still_named(fd, path):
                     return cls(layout, fd, syscalls.pread(fd, len(OUR_MARK), 0))
@@ -68,9 +69,8 @@ class StoreLock:
 
     @staticmethod
     def probe(layout: StoreLayout) -> int | None:
-        """Who holds the lock: None nobody, -1 a rocketstore, > 0 the pid of a RocketMQ, 0 one whose pid
-        has no number in this container. Changes nothing; False alarms are not possible, but the
-        answer may be old when it arrives."""
+        """Who holds the lock: None nobody, -1 a rocketstore, > 0 the pid of a RocketMQ, 0 one whose
+        pid has no number in this container. Changes nothing; the answer may be old on arrival."""
         try:
             fd = syscalls.open(os.fspath(layout.lock), os.O_RDONLY)
         except FileNotFoundError:
@@ -91,8 +91,12 @@ class StoreLock:
     def held(self) -> bool:
         return self._fd >= 0 and not syscalls.forked_since(self._token)
 
+    def is_of(self, file: os.stat_result) -> bool:
+        """Whether this is a lock on that file."""
+        return self.held and os.path.samestat(os.fstat(self._fd), file)
+
     def release(self) -> None:
-        """Idempotent. In a forked child it only closes: an unlock there would drop the parent's lock."""
+        """Idempotent. In a forked child it only closes: an unlock would drop the parent's lock."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -139,6 +143,12 @@ def _still_named(fd: int, path: str) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(fd), named)
+
+
+def _held_here(fd: int) -> bool:
+    """Whether another open store of this process has the lock: waiting would not help."""
+    found = os.fstat(fd)
+    return any(lock.is_of(found) for lock in list(_held))
 
 
 def _describe(layout: StoreLayout, holder: int) -> str:

@@ -19,6 +19,7 @@ from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout import parse_segment_name, segment_name
+from rocketstore.log.state_files import file_model, inherit_owner
 
 logger = logging.getLogger(__name__)
 
@@ -268,18 +269,17 @@ def publish_file(
 ) -> MappedFile:
     """allocate_file for a name that is not a start offset (index files)."""
     directory = os.path.dirname(path)
-    mode, owner = _model(directory)
+    model = file_model(Path(directory))
     try:
-        fd = syscalls.open_unnamed(str(tmp_directory), mode)
+        fd = syscalls.open_unnamed(str(tmp_directory))
         named = None
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             raise
         named = str(tmp_directory / f"{os.getpid()}-{start_offset}-{os.path.basename(path)}")
-        fd = syscalls.open(named, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        fd = syscalls.open(named, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        if owner is not None:
-            syscalls.chown(fd, *owner)
+        inherit_owner(fd, model)
         _allocate(fd, path, size, sparse=sparse)
         syscalls.fsync(fd)
         if named is None:
@@ -313,15 +313,6 @@ def _allocate(fd: int, path: str, size: int, *, sparse: bool) -> None:
                 error.errno, f"no room for a file of {size} bytes; free some and try again", path
             ) from error
         raise
-
-
-def _model(directory: str) -> tuple[int, tuple[int, int] | None]:
-    """Mode and owner that a new file takes from its directory (D-09)."""
-    status = os.stat(directory)
-    mode = 0o600 | (status.st_mode & 0o066)
-    if os.geteuid() == 0 and (status.st_uid, status.st_gid) != (0, 0):
-        return mode, (status.st_uid, status.st_gid)
-    return mode, None
 
 
 def link_live(file: MappedFile, live: Path) -> None:

@@ -40,8 +40,8 @@ class State(enum.IntEnum):
 class PositionsPage:
     """One page, mapped. The store that holds the lock writes it, everybody else reads.
 
-    A run of the writer: `begin` right after the lock was taken, `go_live` once the log is recovered,
-    `end` as the last thing before the lock goes.
+    A run of the writer: `begin` right after the lock was taken, `go_live` once the log is
+    recovered, `end` as the last thing before the lock goes.
     """
 
     def __init__(self, file: MappedFile) -> None:
@@ -50,8 +50,8 @@ class PositionsPage:
 
     @classmethod
     def create(cls, path: Path) -> PositionsPage:
-        """Opens the page for its writer; makes the file when it is missing and never replaces it, so
-        that whoever has it mapped keeps seeing it. Under the store's lock only."""
+        """Opens the page for its writer; makes the file when it is missing and never replaces it:
+        whoever has it mapped keeps seeing it. Under the store's lock only."""
         name = os.fspath(path)
         try:
             fd = syscalls.open(name, os.O_RDWR)
@@ -60,7 +60,7 @@ class PositionsPage:
         try:
             inherit_owner(fd, path.parent.stat())
             # Blocks for all of it: a hole would be a signal in whoever stores a position (D-31).
-            syscalls.fallocate(fd, 0, PAGE_SIZE)
+            _allocate(fd)
             file = MappedFile.adopt(fd, name, 0, PAGE_SIZE)
         except BaseException:
             syscalls.close(fd)
@@ -131,9 +131,19 @@ class PositionsPage:
         self._file.close()
 
 
+def _allocate(fd: int) -> None:
+    try:
+        syscalls.fallocate(fd, 0, PAGE_SIZE)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        if os.fstat(fd).st_size < PAGE_SIZE:
+            syscalls.pwrite(fd, bytes(PAGE_SIZE), 0)
+
+
 @functools.cache
 def boot_id() -> bytes:
-    """16 bytes that are new with each start of the machine; zeros where the kernel does not tell."""
+    """16 bytes that are new with each start of the machine; zeros where nobody tells."""
     try:
         fd = syscalls.open(BOOT_ID_PATH, os.O_RDONLY)
     except OSError as error:

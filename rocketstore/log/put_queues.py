@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from rocketstore._native.appender import QueueState
+from rocketstore._native.queue_state import QueueState
 from rocketstore.errors import MessageRejectedError
 from rocketstore.log.layout import check_topic, is_safe_topic
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log import reader as read
+from rocketstore.log.light_queues import offset_in_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.message import Message
     from rocketstore.log.reader import Reader
 
 __all__ = ["Cursor", "Edge", "QueueCursors"]
@@ -121,7 +122,9 @@ class QueueCursors:
     def handed(self, cursor: Cursor) -> int:
         """Queue offset behind the last message of a queue that was handed out."""
         left = length_hint(self.left) if cursor is self._batch_cursor else 0
-        return self._batch[-left].queue_offset if left else cursor.position
+        if not left:
+            return cursor.position
+        return offset_in_queue(self._batch[-left], self._topic, cursor.queue_id)
 
     def forget_batch(self) -> None:
         """Drops what was fetched and not handed out; the cursor goes back to it."""

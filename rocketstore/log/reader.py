@@ -6,18 +6,20 @@ A reader works on a `ReadSource`: the store of this process, or a store that ano
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rocketstore._native.scanner import read_message, read_units
 from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.log.light_queues import offset_in_queue
 from rocketstore.log.time_search import offset_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.message import Message
     from rocketstore.log.time_search import Boundary
 
 __all__ = [
@@ -106,7 +108,7 @@ class ReadSource(Protocol):
     def queue(self, topic: str, queue_id: int, /) -> QueueView | None: ...
 
     def segments(self) -> tuple[MappedFile, ...]:
-        """The log's files, contiguous and in order; a snapshot."""
+        """The log's files in order; a snapshot. Files can be missing where damage took them."""
         ...
 
     def minimum(self) -> int:
@@ -281,7 +283,8 @@ class Reader:
                     width = 1
                     continue
             if found:
-                return found[0].queue_offset, found[0].store_timestamp_ms
+                first = found[0]
+                return offset_in_queue(first, topic, queue_id), first.store_timestamp_ms
             offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
         return None
 
@@ -320,7 +323,8 @@ class Reader:
                 count //= 2
         if len(messages) > max_messages:
             del messages[max_messages:]
-            return Fetch(messages, messages[-1].queue_offset + 1, FOUND)
+            following = offset_in_queue(messages[-1], topic, queue_id) + 1
+            return Fetch(messages, following, FOUND)
         if messages:
             return Fetch(messages, offset + count, FOUND)
         status = MESSAGE_WAS_REMOVING if tags_codes is None else NO_MATCHED_MESSAGE
@@ -359,11 +363,18 @@ class Reader:
 def segment_at(
     segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
 ) -> MappedFile | None:
-    """The file that holds a physical offset: by arithmetic, without a fallback (K-46)."""
+    """The file that holds a physical offset: by arithmetic, by halving where files are missing.
+
+    There is no fallback to another file (K-46).
+    """
     if not segments:
         return None
     index = (physical_offset - segments[0].start_offset) // segment_size
-    if not 0 <= index < len(segments):
-        return None
-    file = segments[index]
+    if index >= len(segments) or segments[max(0, index)].start_offset > physical_offset:
+        index = bisect_right(segments, physical_offset, key=_start_of) - 1
+    file = segments[max(0, index)]
     return file if file.start_offset <= physical_offset < file.start_offset + file.size else None
+
+
+def _start_of(file: MappedFile) -> int:
+    return file.start_offset

@@ -1,5 +1,5 @@
-"""The small files of a store and the directories they lie in: whose they are, how they are replaced,
-how foreign ones are read (D-09, DESIGN 7)."""
+"""The small files of a store and the directories they lie in: whose they are, how they are
+replaced, how foreign ones are read (D-09, DESIGN 7)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def inherit_owner(fd: int, model: os.stat_result) -> None:
 
 
 def write_state_file(layout: StoreLayout, path: Path, text: str) -> None:
-    """Replaces a small file: whoever reads it, now or after a power cut, sees the old or the new one."""
+    """Replaces a small file: readers, now or after a power cut, see the old or the new one."""
     data = text.encode()
     model = _model_of(path)
     name = f"{path.name}.{os.getpid()}.{next(_counter)}"
@@ -166,8 +166,9 @@ def _unlink_if_there(path: str) -> None:
 
 
 def read_json(path: Path, max_bytes: int, max_depth: int) -> object:
-    """What a JSON file holds, in the forms that RocketMQ writes (format.md 1.4): integer keys need no
-    quotes, `<name>.bak` counts when the file is absent, empty or no JSON. None when neither is any use.
+    """What a JSON file holds, in the forms that RocketMQ writes (format.md 1.4): integer keys need
+    no quotes, `<name>.bak` counts when the file is absent, empty or no JSON. None when neither is
+    any use.
 
     Never raises on what the bytes are; OSError when they cannot be read.
     """

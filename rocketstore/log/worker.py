@@ -18,7 +18,7 @@ class Worker:
     """Calls `step` again and again in a thread of its own, and sleeps in between until woken.
 
     An exception ends the thread and goes to `on_failure`, which fails the store: it is never only
-    logged. `signal` is what `wake` moves; native code that shares it wakes the worker without Python.
+    logged. `signal` is what `wake` moves; native code that shares it wakes the worker itself.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs; False before `start`, after `stop`, after a failure, after a fork."""
+        """Whether the thread runs; not before `start`, after `stop`, a failure or a fork."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 

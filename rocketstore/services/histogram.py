@@ -110,7 +110,7 @@ PUT_TIME_LABELS: Final = (
     "[10s~]",
 )
 #: RocketMQ's 76 buckets for percentiles: inclusive upper bounds in ms, the last without one.
-_PERCENTILE_BOUNDS: Final = (
+_PERCENTILE_BOUNDS: Final[tuple[int, ...]] = (
     *range(1, 21),
     *range(22, 51, 2),
     *range(55, 101, 5),
@@ -139,10 +139,11 @@ class PutTimes:
 
     def percentile_ms(self, share: float) -> float:
         """What `share` of the puts stayed below, linear within its bucket; 0.0 without puts."""
+        bounds: tuple[int, ...] = (*_PERCENTILE_BOUNDS, self._max_ms)
         wanted = sum(self.percentiles) * share
         seen = 0
         lower = 0
-        for bound, count in zip((*_PERCENTILE_BOUNDS, self._max_ms), self.percentiles, strict=True):
+        for bound, count in zip(bounds, self.percentiles, strict=True):
             if count and seen + count >= wanted:
                 return lower + (bound - lower) * (wanted - seen) / count
             seen += count

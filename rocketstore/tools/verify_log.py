@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message, resynchronise
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.light_queues import light_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.message import Message
     from rocketstore.tools.findings import Findings, Progress
 
 __all__ = ["LogFacts", "QueueFacts", "walk_log"]
@@ -175,20 +176,3 @@ def _follow(
     if queue_offset == expected:
         return ""
     return f"{topic}/{queue_id}: queue offset {queue_offset} follows {expected - 1}"
-
-
-def light_queues(message: Message) -> list[tuple[str, int, int]]:
-    """Further queues of a message (format 6.7): name, queue id, queue offset."""
-    properties = message.properties
-    names = properties.get("INNER_MULTI_DISPATCH", "")
-    if not names:
-        return []
-    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
-    listed = names.split(",")
-    if len(listed) != len(offsets):
-        return []
-    return [
-        (name, 0 if name.startswith("%LMQ%") else message.queue_id, int(offset))
-        for name, offset in zip(listed, offsets, strict=True)
-        if name and "/" not in name and offset.isascii() and offset.isdecimal()
-    ]

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from rocketstore._native.codec import tags_code
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.followed_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.tools.verify_log import light_queues
+from rocketstore.log.light_queues import light_queues
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.message import Message
     from rocketstore.log.layout import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
     from rocketstore.tools.verify_log import LogFacts, QueueFacts
@@ -190,7 +189,7 @@ class _QueueWalk:
             return f"says {size} bytes, the record at {physical_offset} has {message.size}"
         if place != own and place not in light_queues(message):
             return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
-        expected = tags_code(message.tags or "")
+        expected = message.tags_code
         other = message.topic == SCHEDULE_TOPIC or code <= LAST_ADDRESS
         if code != expected and not other:
             return f"has tags code {code}, the record {expected}"

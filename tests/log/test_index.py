@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketstore._native import index_file
+from rocketstore._native import index_file, syscalls
 from rocketstore.log.index import hash_of
 from rocketstore.log.index_segment import IndexSegment
 from rocketstore.log.layout import StoreLayout
@@ -25,6 +27,10 @@ def layout(tmp_path: Path) -> StoreLayout:
     (tmp_path / "index").mkdir(mode=0o700)
     (tmp_path / "rocketstore" / "tmp").mkdir(parents=True)
     return StoreLayout(tmp_path)
+
+
+def refuse(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -175,6 +181,26 @@ def test_a_reset_mends_what_a_loss_of_power_tore(layout: StoreLayout) -> None:
     again.reset_from(12)
     for key in range(3):
         assert again.query("T", f"k{key}") == [o for o in range(11, -1, -1) if o % 3 == key]
+
+
+def test_a_reset_ends_the_trouble_of_a_full_disk(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-58: once there is room, what was not indexed is, without a restart."""
+    index = opened(layout, entries=3)
+    put(index, "a", 0)
+    put(index, "a", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(syscalls, "fallocate", refuse)
+        assert not put(index, "a", 2)
+        index.reset_from(2)
+        cause = index.degraded
+        assert cause is not None
+        assert index.query("T", "a") == [1, 0]
+    index.reset_from(2)
+    assert index.degraded is None
+    assert put(index, "a", 2)
+    assert index.query("T", "a") == [2, 1, 0]
 
 
 def test_a_reset_in_private_memory_leaves_the_disk_alone(layout: StoreLayout) -> None:

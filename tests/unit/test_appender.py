@@ -8,10 +8,11 @@ import threading
 
 import pytest
 
-from rocketstore._native.appender import Log, QueueState
+from rocketstore._native.appender import Log
 from rocketstore._native.codec import decode_properties, decode_record, pack_host
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
+from rocketstore._native.queue_state import QueueState
 from rocketstore._native.writer import Writer, put_message
 from rocketstore.errors import (
     MessageRejectedError,

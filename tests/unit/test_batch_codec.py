@@ -47,7 +47,12 @@ def test_size_magic_and_crc_of_an_element_are_not_looked_at() -> None:
 
 @pytest.mark.parametrize(
     ("position", "value"),
-    [(16, b"\xff\xff\xff\xff"), (16, b"\x80\x00\x00\x00"), (16, b"\x7f\xff\xff\xff"), (24, b"\xff\xff")],
+    [
+        (16, b"\xff\xff\xff\xff"),
+        (16, b"\x80\x00\x00\x00"),
+        (16, b"\x7f\xff\xff\xff"),
+        (24, b"\xff\xff"),
+    ],
 )
 def test_negative_and_huge_lengths_are_refused(position: int, value: bytes) -> None:
     body = bytearray(codec.encode_batch([(0, b"body", b"")]))

@@ -33,7 +33,7 @@ def refusal(**options: Any) -> ConfigError:
 
 
 def test_defaults_are_rocketmqs() -> None:
-    """S003-04 S001-37: the defaults of semantics 15, our promises apart."""
+    """S000-03 S001-37 S002-06 S002-30 S002-31 S002-32: the defaults of semantics 15."""
     config = StoreConfig()
     assert config.commit_log_file_size_bytes == 1 << 30
     assert config.consume_queue_file_size_bytes == 300_000 * 20
@@ -102,7 +102,7 @@ def test_an_unknown_option_is_named_with_the_nearest_one() -> None:
 
 
 def test_consume_queue_files_hold_whole_units() -> None:
-    """512 bytes become 520, as RocketMQ's getter rounds."""
+    """S003-03: 512 bytes become 520, as RocketMQ's getter rounds."""
     assert StoreConfig(consume_queue_file_size_bytes=512).consume_queue_file_size_bytes == 520
     assert StoreConfig(consume_queue_file_size_bytes=520).consume_queue_file_size_bytes == 520
 
@@ -119,6 +119,13 @@ def test_message_limit_follows_a_small_file_unless_it_was_given() -> None:
     error = refusal(commit_log_file_size_bytes=512, max_message_size_bytes=393)
     assert error.field == "max_message_size_bytes"
     assert "392" in error.allowed
+
+
+def test_sizes_are_settable() -> None:
+    """S003-02 S003-04: a log file of 512 bytes, 100 hash slots, 1000 index entries."""
+    config = StoreConfig(commit_log_file_size_bytes=512, index_slots=100, index_entries=1000)
+    assert config.commit_log_file_size_bytes == 512
+    assert (config.index_slots, config.index_entries) == (100, 1000)
 
 
 def test_the_write_buffer_of_a_disk_store_holds_the_largest_record() -> None:

@@ -82,7 +82,7 @@ def test_a_large_buffer_is_summed_without_the_gil_to_the_same_number() -> None:
 
 @given(data=st.binary(max_size=300))
 def test_rocketmq_drops_the_top_bit(data: bytes) -> None:
-    """The stored body CRC is a CRC-31: compared with zlib's number it is wrong every second time."""
+    """The stored body CRC is a CRC-31: compared with zlib's it is wrong every second time."""
     assert codec.crc31(data) == zlib.crc32(data) & 0x7FFFFFFF
 
 

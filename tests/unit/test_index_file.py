@@ -35,7 +35,7 @@ def test_the_hash_without_an_absolute_value_is_0() -> None:
 
 @pytest.mark.parametrize("row", VECTORS["files"], ids=lambda row: row["note"])
 def test_files_are_rocketmqs_byte_for_byte(row: dict[str, Any]) -> None:
-    """S003-04: puts, a full file and its successor, as RocketMQ writes them."""
+    """Puts, a full file and its successor, as RocketMQ writes them."""
     sut = make(row["slots"], row["capacity"], tuple(row["previous_end"]))
     taken = [sut.put(*put) for put in row["puts"]]
     assert sut.bytes().hex() == row["hex"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 import pytest
 from hypothesis import given
@@ -47,12 +48,20 @@ def test_an_ipv4_mapped_address_becomes_ipv4() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1.2.3.4", "::1:80", "[1.2.3.4]:80", "[::1]", "1.2.3:80", "1.2.3.4:x", "1.2.3.4:2147483648"],
+    [
+        "",
+        "1.2.3.4",
+        "::1:80",
+        "[1.2.3.4]:80",
+        "[::1]",
+        "1.2.3:80",
+        "1.2.3.4:x",
+        "1.2.3.4:2147483648",
+    ],
 )
 def test_a_bad_host_is_refused_and_shown(text: str) -> None:
-    with pytest.raises(ValueError, match="expected|port|brackets|address|literal") as caught:
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         codec.pack_host(text)
-    assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [0, 4, 7, 9, 16, 19, 21])

@@ -80,7 +80,7 @@ def test_what_cannot_be_stored_is_refused_by_name(name: str, value: str) -> None
 @pytest.mark.parametrize("pair", [("a", 1), (b"a", "b"), ("a", None)])
 def test_other_types_are_refused(pair: tuple[object, object]) -> None:
     with pytest.raises(TypeError, match="must be str"):
-        codec.encode_properties(dict([pair]))  # type: ignore[arg-type]
+        codec.encode_properties(dict([pair]))  # type: ignore[list-item]
 
 
 def java_hash(text: str) -> int:
@@ -94,14 +94,11 @@ def java_hash(text: str) -> int:
 def one_per_surrogate(error: UnicodeError) -> tuple[str, int]:
     """Java replaces the three bytes of an encoded surrogate together, Python one by one."""
     assert isinstance(error, UnicodeDecodeError)
-    piece = error.object[error.start : error.start + 3]
-    if len(piece) == 3 and piece[0] == 0xED and piece[1] >= 0xA0 and piece[2] & 0xC0 == 0x80:
-        return "�", error.start + 3
-    if len(piece) == 2 and piece[0] == 0xED and 0xA0 <= piece[1] <= 0xBF:
-        return "�", error.start + 2
-    if len(piece) == 3 and piece[0] == 0xED and 0xA0 <= piece[1] <= 0xBF:
-        return "�", error.start + 2
-    return "�", error.end
+    lead, *rest = error.object[error.start : error.start + 3]
+    if lead == 0xED and rest and 0xA0 <= rest[0] <= 0xBF:
+        whole = len(rest) == 2 and 0x80 <= rest[1] <= 0xBF
+        return "\ufffd", error.start + (3 if whole else 2)
+    return "\ufffd", error.end
 
 
 codecs.register_error("tests.one_per_surrogate", one_per_surrogate)

@@ -51,6 +51,7 @@ def test_a_broker_keeps_its_own_promises() -> None:
     ],
 )
 def test_flush_disk_type_and_pool_make_one_promise(mode: str, pool: str, durability: str) -> None:
+    """S002-01: ASYNC_FLUSH and SYNC_FLUSH, by the option flushDiskType."""
     config = StoreConfig.from_rocketmq({"flushDiskType": mode, "transientStorePoolEnable": pool})
     assert config.durability == durability
 

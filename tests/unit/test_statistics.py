@@ -56,6 +56,7 @@ def test_a_snapshot_before_the_first_sample_works(fake: Fake) -> None:
 
 
 def test_totals_come_from_the_appender_per_topic(fake: Fake) -> None:
+    """S000-41 S000-42 S003-34: messages and bytes put, for each topic."""
     fake.topics = {"a": (3, 300), "b": (1, 50)}
     now = fake.statistics.snapshot()
     assert now.topics == {"a": TopicTotals(3, 300), "b": TopicTotals(1, 50)}
@@ -73,6 +74,7 @@ def test_gets_count_found_miss_and_transferred(fake: Fake) -> None:
 
 
 def test_failed_puts_are_counted(fake: Fake) -> None:
+    """S003-24: puts that reached the log and were not stored."""
     fake.statistics.record_put_failed()
     fake.statistics.record_put_failed()
     assert fake.statistics.snapshot().put_failed == 2
@@ -149,6 +151,7 @@ def test_samples_that_come_too_often_are_dropped(fake: Fake) -> None:
     ],
 )
 def test_put_times_fall_into_rocketmqs_buckets(fake: Fake, duration_ms: int, label: str) -> None:
+    """S003-23: the time of a whole put feeds the statistics."""
     fake.statistics.record_put(duration_ms * MS)
     distribution = fake.statistics.snapshot().put_distribution
     assert list(distribution) == list(PUT_TIME_LABELS)

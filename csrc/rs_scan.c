@@ -1,0 +1,281 @@
+#include "rs_scan.h"
+#include "rs_properties.h"
+
+/* First bytes of the magics: DA A3 20 A7, DA A3 20 AB, CB D4 31 94. */
+#define RECORD_FIRST 0xDA
+#define RECORD_SECOND 0xA3
+#define BLANK_FIRST 0xCB
+#define BLANK_SECOND 0xD4
+
+#define MAGIC_SIZE 4
+#define BLOCK 256
+/* Bytes that candidates may make a search read again and again, as a multiple of what it searches:
+ * hostile bytes can hold a candidate in every header that claims a large body. */
+#define BUDGET_FACTOR 64
+#define BUDGET_MIN (1u << 20)
+
+#define LIGHT_QUEUE_PREFIX "%LMQ%"
+#define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
+#define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
+
+rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
+{
+    if (position > scan->size)
+        return RS_BAD_TRUNCATED;
+    rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, record);
+    if (status != RS_OK)
+        return status;
+    return rs_record_verify(record, scan->start_offset + (int64_t)position, scan->verify, scan->kernel);
+}
+
+/* The same for a walk: a stale record CRC is counted where that is allowed. */
+static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, rs_walked *walked)
+{
+    rs_status status = rs_scan_record(scan, position, record);
+    if (status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT)) {
+        walked->record_crc_mismatches++;
+        status = RS_OK;
+    }
+    return status;
+}
+
+rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *walked)
+{
+    rs_record record;
+    walked->end = from;
+    while (walked->end < to) {
+        rs_status status = judge(scan, walked->end, &record, walked);
+        if (status != RS_OK)
+            return status;
+        int64_t offset = scan->start_offset + (int64_t)walked->end;
+        if (record.store_timestamp_ms < walked->last_store_timestamp_ms && walked->first_time_fall < 0)
+            walked->first_time_fall = offset;
+        walked->last_store_timestamp_ms = record.store_timestamp_ms;
+        walked->last_record_start = offset;
+        walked->records++;
+        walked->end += record.size; /* decode has checked: not beyond the file */
+    }
+    return RS_END_OF_FILE;
+}
+
+static inline bool magic_at(const uint8_t *bytes)
+{
+    uint32_t magic = rs_load32(bytes);
+    return magic == RS_MAGIC_V1 || magic == RS_MAGIC_V2 || magic == RS_MAGIC_BLANK;
+}
+
+size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from)
+{
+    for (size_t at = from; at < size && size - at >= MAGIC_SIZE; at++)
+        if (magic_at(bytes + at))
+            return at;
+    return size;
+}
+
+/* Whether the first two bytes of a magic stand anywhere in a block. No branch inside, so that the
+ * compiler makes it compare a vector at a time. */
+static inline bool maybe_magic(const uint8_t *bytes)
+{
+    uint8_t any = 0;
+    for (size_t i = 0; i < BLOCK; i++) {
+        uint8_t first = bytes[i], second = bytes[i + 1];
+        uint8_t record = (uint8_t)((first ^ RECORD_FIRST) | (second ^ RECORD_SECOND));
+        uint8_t blank = (uint8_t)((first ^ BLANK_FIRST) | (second ^ BLANK_SECOND));
+        any = (uint8_t)(any | (record == 0) | (blank == 0));
+    }
+    return any != 0;
+}
+
+size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from)
+{
+    size_t at = from;
+    while (at < size && size - at >= BLOCK + MAGIC_SIZE) {
+        if (maybe_magic(bytes + at))
+            for (size_t i = 0; i < BLOCK; i++)
+                if (bytes[at + i] >= BLANK_FIRST && magic_at(bytes + at + i))
+                    return at + i;
+        at += BLOCK;
+    }
+    return rs_scan_find_magic_plain(bytes, size, at);
+}
+
+/* A blank that reaches exactly to the end of the file: 64 bits that have to agree. */
+static bool blank_fits(const rs_scan *scan, size_t position)
+{
+    size_t left = scan->size - position;
+    const uint8_t *at = scan->bytes + position;
+    return left >= RS_BLANK_SIZE_MIN && rs_load32(at + RS_AT_MAGIC) == RS_MAGIC_BLANK &&
+           rs_load32(at + RS_AT_TOTAL_SIZE) == left;
+}
+
+/* Whether the log may go on, or end, at `position`: a record or blank, the end of the file, or nothing
+ * written yet. Checksums are not looked at: what stands here is judged when it is reached. */
+static bool may_follow(const rs_scan *scan, size_t position)
+{
+    rs_record record;
+    if (position == scan->size)
+        return true;
+    rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, &record);
+    if (status == RS_OK)
+        return record.physical_offset == scan->start_offset + (int64_t)position;
+    if (status == RS_BLANK)
+        return blank_fits(scan, position);
+    return status == RS_NOTHING;
+}
+
+/* Whether a record or blank can be believed at `position`. `budget` bounds what is read for it. */
+static bool believable(const rs_scan *scan, size_t position, uint64_t *budget)
+{
+    rs_record record;
+    if (blank_fits(scan, position))
+        return true;
+    rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, &record);
+    if (status != RS_OK || record.physical_offset != scan->start_offset + (int64_t)position ||
+        !may_follow(scan, position + record.size) || record.size > *budget)
+        return false;
+    *budget -= record.size;
+    status = rs_record_verify(&record, record.physical_offset, scan->verify, scan->kernel);
+    return status == RS_OK || (status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT));
+}
+
+/* Behind a record whose lengths and place are right, only its content is damaged. */
+static bool follow_frame(const rs_scan *scan, size_t position, size_t to, uint64_t *budget,
+                         size_t *found)
+{
+    rs_record record;
+    rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, &record);
+    if (status != RS_OK || record.physical_offset != scan->start_offset + (int64_t)position)
+        return false;
+    *found = position + record.size;
+    return *found < to && believable(scan, *found, budget);
+}
+
+size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to)
+{
+    size_t found, limit = to < scan->size ? to : scan->size;
+    if (from >= limit)
+        return to;
+    uint64_t budget = BUDGET_MIN + (uint64_t)BUDGET_FACTOR * (limit - from);
+    if (from > 0 && follow_frame(scan, from - 1, limit, &budget, &found))
+        return found;
+    /* Magics are searched; records begin four bytes before theirs. */
+    size_t at = from + RS_AT_MAGIC;
+    for (;;) {
+        at = rs_scan_find_magic(scan->bytes, scan->size, at);
+        if (at >= scan->size || at - RS_AT_MAGIC >= limit)
+            return to;
+        if (believable(scan, at - RS_AT_MAGIC, &budget))
+            return at - RS_AT_MAGIC;
+        at++;
+    }
+}
+
+/* ---- units ---- */
+
+static bool same(rs_span a, rs_span b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+}
+
+/* Takes the text up to the next comma off `list`; false behind the last. */
+static bool next_item(rs_span *list, bool *ended, rs_span *item)
+{
+    if (*ended)
+        return false;
+    size_t size = 0;
+    while (size < list->size && list->bytes[size] != ',')
+        size++;
+    *item = (rs_span){list->bytes, size};
+    *ended = size == list->size;
+    if (!*ended)
+        *list = (rs_span){list->bytes + size + 1, list->size - size - 1};
+    return true;
+}
+
+/* Whether a record is listed in a further queue (format.md 6.7): the name in one list, the queue
+ * offset at the same place of the other. */
+static bool listed(const rs_record *record, const rs_unit_reader *reader, int64_t queue_offset)
+{
+    const size_t prefix = sizeof LIGHT_QUEUE_PREFIX - 1;
+    bool light = reader->topic.size >= prefix &&
+                 memcmp(reader->topic.bytes, LIGHT_QUEUE_PREFIX, prefix) == 0;
+    rs_span names, offsets, name, offset;
+    bool names_ended = false, offsets_ended = false;
+    int64_t number;
+    if (reader->queue_id != (light ? 0 : record->queue_id))
+        return false;
+    if (!rs_property_find(record->properties, MULTI_DISPATCH, sizeof MULTI_DISPATCH - 1, &names) ||
+        !rs_property_find(record->properties, MULTI_QUEUE_OFFSET, sizeof MULTI_QUEUE_OFFSET - 1,
+                          &offsets))
+        return false;
+    while (next_item(&names, &names_ended, &name) && next_item(&offsets, &offsets_ended, &offset))
+        if (same(name, reader->topic) && rs_parse_decimal(offset, &number) && number == queue_offset)
+            return true;
+    return false;
+}
+
+static bool wanted(const rs_unit_reader *reader, int64_t tags_code)
+{
+    size_t low = 0, high = reader->tags_code_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (reader->tags_codes[middle] < tags_code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < reader->tags_code_count && reader->tags_codes[low] == tags_code;
+}
+
+/* Equation 9: the record of a unit has its size, its queue offset and its queue. */
+static rs_status agree(const rs_unit_reader *reader, const rs_record *record, uint32_t size,
+                       int64_t queue_offset)
+{
+    if (record->size != size)
+        return RS_BAD_UNIT;
+    if (record->queue_id == reader->queue_id && record->queue_offset == queue_offset &&
+        same(record->topic, reader->topic))
+        return RS_OK;
+    return listed(record, reader, queue_offset) ? RS_OK : RS_BAD_UNIT;
+}
+
+/* The record of one unit: RS_OK, RS_NOT_FOUND (passed over), or why not. */
+static rs_status follow(const rs_unit_reader *reader, const uint8_t *unit, int64_t queue_offset,
+                        rs_record *record)
+{
+    const rs_scan *segment = &reader->segment;
+    const int64_t offset = rs_load64s(unit + RS_UNIT_AT_PHYSICAL_OFFSET);
+    const int32_t size = rs_load32s(unit + RS_UNIT_AT_SIZE);
+    const int64_t tags_code = rs_load64s(unit + RS_UNIT_AT_TAGS_CODE);
+    if (offset == 0 && size == RS_PRE_BLANK_SIZE && tags_code == 0)
+        return RS_NOT_FOUND;
+    if (offset < 0 || size <= 0)
+        return RS_BAD_UNIT; /* not written */
+    if (offset < reader->log_minimum || (reader->filtered && !wanted(reader, tags_code)))
+        return RS_NOT_FOUND;
+    if (offset >= reader->log_limit || size > reader->log_limit - offset)
+        return RS_BAD_UNIT;
+    if (offset < segment->start_offset ||
+        (uint64_t)(offset - segment->start_offset) >= (uint64_t)segment->size)
+        return RS_END_OF_FILE;
+    rs_status status = rs_scan_record(segment, (size_t)(offset - segment->start_offset), record);
+    if (status == RS_BLANK || status == RS_NOTHING)
+        return RS_BAD_UNIT;
+    return status == RS_OK ? agree(reader, record, (uint32_t)size, queue_offset) : status;
+}
+
+rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count, size_t *next,
+                        rs_record *records, size_t room, size_t *found)
+{
+    while (*next < count && *found < room) {
+        const uint8_t *unit = units + *next * RS_UNIT_SIZE;
+        int64_t queue_offset = reader->first_queue_offset + (int64_t)*next;
+        rs_status status = follow(reader, unit, queue_offset, &records[*found]);
+        if (status == RS_OK)
+            ++*found;
+        else if (status != RS_NOT_FOUND)
+            return status;
+        ++*next;
+    }
+    return RS_OK;
+}

@@ -1,0 +1,73 @@
+/* Walking the records of one commit log file, finding the next one behind damage, and following
+ * consume queue units to their records (format.md 14.1, 15). Bytes are hostile throughout. */
+#ifndef RS_SCAN_H
+#define RS_SCAN_H
+
+#include "rs_record.h"
+
+/* One file and how its records are judged. `verify` is RS_VERIFY_* bits; with RS_SCAN_LENIENT a record
+ * CRC that does not hold is counted, not an error: a RocketMQ at defaults can put our message again
+ * with a stale property. */
+typedef struct rs_scan {
+    const uint8_t *bytes;
+    size_t size;
+    int64_t start_offset; /* physical offset of bytes[0] */
+    unsigned verify;
+    rs_crc32_kernel kernel;
+} rs_scan;
+
+enum { RS_SCAN_LENIENT = 4 };
+
+/* What a walk has seen. Zero it, set the two offsets to -1, and pass it on from walk to walk: times
+ * are compared over file ends. */
+typedef struct rs_walked {
+    size_t end; /* position behind the last good record: where the walk stopped */
+    uint64_t records;
+    int64_t last_record_start; /* physical offset; -1 none */
+    int64_t last_store_timestamp_ms;
+    int64_t first_time_fall; /* physical offset of the first record older than the one before; -1 none */
+    uint64_t record_crc_mismatches; /* with RS_SCAN_LENIENT */
+} rs_walked;
+
+/* Judges what stands at `position`: rs_record_decode and rs_record_verify with its own place. */
+rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record);
+
+/* Walks from record to record until `to` or the first thing that is none. RS_END_OF_FILE: `to` is
+ * reached (the last record may end behind it); RS_BLANK, RS_NOTHING or RS_BAD_*: that stands at
+ * walked->end. */
+rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *walked);
+
+/* The first place in [from, to) where a record or blank can be believed after damage: equations 1–4
+ * and a record, blank or the end behind it (format.md 15.3); `to` when there is none. When a record
+ * with a sound frame stands one byte before `from`, what its frame says comes first: its body is not
+ * searched for copies of records. */
+size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to);
+
+/* Position of the first byte at or after `from` where a magic of a record or blank begins, `size`
+ * when there is none. The plain loop is the reference for the other one. */
+size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from);
+size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from);
+
+/* Which units of a queue are wanted, and what their records have to say. `tags_codes` are sorted;
+ * `filtered` false takes all. */
+typedef struct rs_unit_reader {
+    rs_scan segment; /* where the records of this call lie */
+    rs_span topic;
+    const int64_t *tags_codes;
+    size_t tags_code_count;
+    bool filtered;
+    int32_t queue_id;
+    int64_t first_queue_offset; /* of units[0] */
+    int64_t log_minimum;        /* units of records below are passed over */
+    int64_t log_limit;          /* no record may end behind this */
+} rs_unit_reader;
+
+/* Follows units[*next] … units[count - 1] to their records in `segment`, and puts up to `room` of them
+ * to `records`. Pre-blanks, units below the minimum and units of other tags are passed over.
+ *
+ * RS_OK: all units are done, or `room` records were found. RS_END_OF_FILE: the record of units[*next]
+ * does not lie in `segment`. RS_BAD_*: units[*next], or its record, does not hold (equation 9). */
+rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count, size_t *next,
+                        rs_record *records, size_t room, size_t *found);
+
+#endif

@@ -1,0 +1,225 @@
+"""One stored message: a decoded header and pointers into the mapped file, everything else on demand."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
+
+from rocketstore._native.codec cimport best_kernel
+from rocketstore._native.core cimport (
+    RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_message_id_encode, rs_properties_walk, rs_property_find,
+    rs_property_next, rs_property_walk, rs_record, rs_record_decode, rs_record_verify, rs_span,
+    rs_tags_code,
+)
+from rocketstore._native.mapping cimport Mapping
+from rocketstore._native.status cimport check
+
+import datetime
+
+from rocketstore._native.codec import unpack_host
+from rocketstore.errors import CorruptRecordError
+
+# The body that a repr shows.
+cdef enum:
+    SHOWN_BYTES = 32
+
+cdef object EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+cdef object MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+cdef inline bytes span_bytes(rs_span span):
+    return PyBytes_FromStringAndSize(<const char *>span.bytes, <Py_ssize_t>span.size)
+
+
+cdef inline str span_text(rs_span span):
+    # As Java has it: what is not UTF-8 is replaced, never an error.
+    return (<const char *>span.bytes)[:span.size].decode("utf-8", "replace") if span.size else ""
+
+
+cdef Message make_message(object owner, const rs_record *record):
+    cdef Message message = Message.__new__(Message)
+    message.owner = owner
+    message.record = record[0]
+    return message
+
+
+# Without the collector: a message refers to memory only, which refers to nothing.
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class Message:
+    """A message as it stands in the log. Immutable; what it points to stays mapped while it lives."""
+
+    def __init__(self):
+        raise TypeError("a Message is read from a store, or made by Message.from_bytes")
+
+    @staticmethod
+    def from_bytes(record, *, bint verify=True):
+        """The message of one whole record; its checksums are tested unless `verify` is False.
+
+        Raises:
+            CorruptRecordError: not a record, or bytes are left over.
+        """
+        cdef bytes data = bytes(memoryview(record))
+        cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef rs_record decoded
+        cdef unsigned what = RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC if verify else 0
+        check(rs_record_decode(at, <size_t>len(data), &decoded), -1)
+        check(rs_record_verify(&decoded, -1, what, best_kernel()), decoded.physical_offset)
+        if decoded.size != len(data):
+            raise CorruptRecordError(decoded.physical_offset, "length")
+        return make_message(data, &decoded)
+
+    # ---- content ----
+
+    @property
+    def topic(self):
+        return span_text(self.record.topic)
+
+    @property
+    def body(self):
+        return span_bytes(self.record.body)
+
+    @property
+    def body_view(self):
+        cdef const uint8_t *base
+        if isinstance(self.owner, Mapping):
+            base = (<Mapping>self.owner).base
+        else:
+            base = <const uint8_t *>PyBytes_AS_STRING(self.owner)
+        start = self.record.body.bytes - base
+        return memoryview(self.owner)[start:start + self.record.body.size]
+
+    @property
+    def properties(self):
+        cdef rs_property_walk walk = rs_properties_walk(self.record.properties)
+        cdef rs_span name, value
+        cdef dict found = {}
+        while rs_property_next(&walk, &name, &value):
+            found[span_text(name)] = span_text(value)
+        found.pop("__CRC32#", None)  # the store's checksum, not the sender's
+        return found
+
+    @property
+    def tags(self):
+        return self.property_text(b"TAGS")
+
+    @property
+    def keys(self):
+        text = self.property_text(b"KEYS")
+        return () if text is None else tuple([key for key in text.split(" ") if key])
+
+    @property
+    def unique_id(self):
+        return self.property_text(b"UNIQ_KEY")
+
+    cdef property_text(self, bytes name):
+        cdef rs_span value
+        if not rs_property_find(self.record.properties, PyBytes_AS_STRING(name), <size_t>len(name), &value):
+            return None
+        return span_text(value)
+
+    @property
+    def tags_code(self):
+        cdef rs_span value
+        if not rs_property_find(self.record.properties, b"TAGS", 4, &value):
+            return 0
+        return rs_tags_code(value)
+
+    # ---- header ----
+
+    @property
+    def queue_id(self):
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self):
+        return self.record.queue_offset
+
+    @property
+    def physical_offset(self):
+        return self.record.physical_offset
+
+    @property
+    def size(self):
+        return self.record.size
+
+    @property
+    def flag(self):
+        return self.record.flag
+
+    @property
+    def sys_flag(self):
+        return self.record.sys_flag
+
+    @property
+    def born_timestamp_ms(self):
+        return self.record.born_timestamp_ms
+
+    @property
+    def store_timestamp_ms(self):
+        return self.record.store_timestamp_ms
+
+    @property
+    def born_time(self):
+        return EPOCH + self.record.born_timestamp_ms * MILLISECOND
+
+    @property
+    def store_time(self):
+        return EPOCH + self.record.store_timestamp_ms * MILLISECOND
+
+    @property
+    def born_host(self):
+        return unpack_host(span_bytes(self.record.born_host))
+
+    @property
+    def store_host(self):
+        return unpack_host(span_bytes(self.record.store_host))
+
+    @property
+    def reconsume_times(self):
+        return self.record.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self):
+        return self.record.prepared_transaction_offset
+
+    @property
+    def message_id(self):
+        cdef char text[56]
+        cdef size_t size = rs_message_id_encode(self.record.store_host, self.record.physical_offset, text)
+        return text[:size].decode("ascii")
+
+    # ---- value ----
+
+    def __bytes__(self):
+        return PyBytes_FromStringAndSize(<const char *>self.record.start, <Py_ssize_t>self.record.size)
+
+    def __eq__(self, other):
+        if not isinstance(other, Message):
+            return NotImplemented
+        cdef Message that = <Message>other
+        return (self.record.size == that.record.size
+                and memcmp(self.record.start, that.record.start, self.record.size) == 0)
+
+    def __hash__(self):
+        return hash((self.record.physical_offset, self.record.size, self.record.body_crc))
+
+    def __reduce__(self):
+        return restore_message, (bytes(self),)
+
+    def __repr__(self):
+        body = self.record.body
+        shown = repr((<const char *>body.bytes)[:min(<size_t>SHOWN_BYTES, body.size)])
+        more = f"… {body.size} bytes" if body.size > <size_t>SHOWN_BYTES else ""
+        tags = f", tags={self.tags!r}" if self.tags is not None else ""
+        keys = f", keys={self.keys!r}" if self.keys else ""
+        return (f"Message(topic={self.topic!r}, queue_id={self.queue_id}, "
+                f"queue_offset={self.queue_offset}, physical_offset={self.physical_offset}, "
+                f"size={self.size}, body={shown}{more}{tags}{keys})")
+
+
+def restore_message(bytes record not None):
+    """What Message.__reduce__ says, back as a Message; its checksums were tested, or not, when it was read."""
+    return Message.from_bytes(record, verify=False)

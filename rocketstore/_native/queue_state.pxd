@@ -1,0 +1,10 @@
+from libc.stdint cimport int32_t
+
+from rocketstore._native.core cimport rs_queue_state
+
+
+cdef class QueueState:
+    cdef rs_queue_state state
+    cdef readonly str topic
+    cdef readonly bytes topic_bytes
+    cdef readonly int32_t queue_id

@@ -1,0 +1,61 @@
+from typing import final
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.message import Message as Message
+
+VERIFY_BODY_CRC: int
+VERIFY_RECORD_CRC: int
+VERIFY_LENIENT: int
+
+@final
+class ScanResult:
+    """What a walk over records has found. `status` says what stands at `end_position`: "end" nothing
+    more was asked for, "blank", "zeros", or the name of the first rule that is broken there."""
+
+    @property
+    def end_position(self) -> int: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def last_record_start(self) -> int:
+        """Physical offset of the last good record; -1 without one."""
+
+    @property
+    def last_store_timestamp_ms(self) -> int: ...
+    @property
+    def first_time_fall(self) -> int:
+        """Physical offset of the first record that is older than the one before it; -1 without one."""
+
+    @property
+    def record_crc_mismatches(self) -> int: ...
+
+def read_message(file: MappedFile, position: int, limit: int, *, verify: int) -> Message: ...
+def read_units(
+    queue_file: MappedFile,
+    position: int,
+    count: int,
+    segments: tuple[MappedFile, ...],
+    segment_size: int,
+    *,
+    topic: bytes,
+    queue_id: int,
+    first_queue_offset: int,
+    log_minimum: int,
+    limit_offset: int,
+    verify: int,
+    tags_codes: frozenset[int] | None,
+) -> list[Message]: ...
+def scan_segment(
+    file: MappedFile,
+    from_position: int,
+    to_position: int,
+    *,
+    verify: int,
+    previous_store_timestamp_ms: int = 0,
+) -> ScanResult: ...
+def resynchronise(
+    file: MappedFile, from_position: int, to_position: int, *, verify: int = 3
+) -> int | None: ...
+def find_magic(data: bytes, from_position: int, *, plain: bool = False) -> int: ...

@@ -1,0 +1,106 @@
+"""The group of all commands: finds them, and turns every error into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import click
+
+import rocketstore
+from rocketstore.cli import exit_codes
+
+__all__ = ["cli", "run"]
+
+#: One command a file; `command` in it is the click command.
+COMMANDS: Final = ("bench", "demo", "get", "ingest", "query", "stat", "tail", "verify")
+
+EPILOG: Final = """
+\b
+Examples:
+  rocketstore ingest data/logs access.log --topic access
+  journalctl -f | rocketstore ingest data/logs --topic journal --durability os
+  rocketstore tail data/logs access -n 20 -f
+  rocketstore tail data/logs access --format json
+  rocketstore query data/orders orders o-17 --begin 2026-01-01T00:00:00Z
+  rocketstore stat data/orders
+  rocketstore verify data/orders
+\b
+Exit codes:
+  0 done   1 failed   2 wrong arguments   3 damaged store   4 locked by another process
+  130 stopped by Ctrl-C   143 stopped by SIGTERM
+"""
+
+
+class Commands(click.Group):
+    """Loads a command when it is asked for. `main` never lets a known error escape."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rocketstore.cli.{cmd_name}")
+        found: click.Command = module.command
+        return found
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        sys.exit(self._outcome(args, prog_name, complete_var, extra))
+
+    def _outcome(
+        self,
+        args: Sequence[str] | None,
+        prog_name: str | None,
+        complete_var: str | None,
+        extra: dict[str, Any],
+    ) -> int:
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except (KeyboardInterrupt, click.Abort):
+            return exit_codes.INTERRUPTED
+        except BrokenPipeError:
+            # The reader has gone: nothing to say. What is still buffered must not raise again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return exit_codes.NO_READER
+        except (rocketstore.RocketStoreError, OSError, ValueError) as error:
+            click.echo(f"rocketstore: {exit_codes.in_one_line(error)}", err=True)
+            return exit_codes.exit_code(error)
+        return code if isinstance(code, int) else exit_codes.OK
+
+
+@click.group(
+    cls=Commands,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(rocketstore.__version__, prog_name="rocketstore")
+def cli() -> None:
+    """Looks into, fills and checks stores in the format of Apache RocketMQ, live or dead.
+
+    STORE is always the directory of a store. Commands that only read take no lock and change nothing;
+    beside a live writer they follow it.
+    """
+
+
+def run() -> int:
+    """What the console script calls."""
+    try:
+        cli.main(prog_name="rocketstore")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else exit_codes.FAILED

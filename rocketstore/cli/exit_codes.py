@@ -1,0 +1,49 @@
+"""Exit codes, and which error means which."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import rocketstore
+
+__all__ = [
+    "DAMAGED",
+    "FAILED",
+    "INTERRUPTED",
+    "LOCKED",
+    "NO_READER",
+    "OK",
+    "TERMINATED",
+    "exit_code",
+    "in_one_line",
+]
+
+OK: Final = 0
+FAILED: Final = 1
+#: click's own code for wrong arguments.
+USAGE: Final = 2
+DAMAGED: Final = 3
+LOCKED: Final = 4
+#: 128 + signal number, as shells count: SIGINT, SIGPIPE, SIGTERM.
+INTERRUPTED: Final = 130
+NO_READER: Final = 141
+TERMINATED: Final = 143
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that says what kind of failure `error` is."""
+    if isinstance(error, rocketstore.StoreLockedError):
+        return LOCKED
+    if isinstance(error, rocketstore.CorruptRecordError | rocketstore.MissingSegmentsError):
+        return DAMAGED
+    return FAILED
+
+
+def in_one_line(error: BaseException) -> str:
+    """What went wrong, for a person, without a traceback."""
+    if isinstance(error, OSError) and not isinstance(error, rocketstore.RocketStoreError):
+        reason = error.strerror or str(error) or type(error).__name__
+        return f"{error.filename}: {reason}" if error.filename else reason
+    text = " ".join(str(error).split()) or type(error).__name__
+    cause = error.__cause__
+    return f"{text} (because: {' '.join(str(cause).split())})" if cause is not None else text

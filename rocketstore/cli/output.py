@@ -1,0 +1,94 @@
+"""Where output goes: bytes of messages to standard output, progress to a terminal's standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from rocketstore.cli.message_format import formatter
+
+if TYPE_CHECKING:
+    from rocketstore import Message
+
+__all__ = ["bytes_progress", "console", "count_text", "print_messages", "size_text", "steps"]
+
+DEFAULT_FORMAT = "%t/%p %o  %s"
+
+
+def console() -> Console:
+    """For tables and summaries, on standard output as it is now."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_messages(messages: Iterable[Message], form: str | None) -> None:
+    """One line a message; flushed at the end, so that a follower's reader sees them at once."""
+    line = formatter(form or DEFAULT_FORMAT, terminal=sys.stdout.isatty())
+    stream = click.get_binary_stream("stdout")
+    for message in messages:
+        stream.write(line(message))
+    stream.flush()
+
+
+@contextmanager
+def bytes_progress() -> Iterator[Progress]:
+    """A bar for bytes of a stream; invisible unless standard error is a terminal."""
+    columns: list[ProgressColumn] = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    ]
+    with _progress(columns) as progress:
+        yield progress
+
+
+@contextmanager
+def steps() -> Iterator[Progress]:
+    """A bar for numbers of things; invisible unless standard error is a terminal."""
+    columns: list[ProgressColumn] = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    ]
+    with _progress(columns) as progress:
+        yield progress
+
+
+def _progress(columns: list[ProgressColumn]) -> Progress:
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def size_text(count: float) -> str:
+    """Bytes in the largest binary unit that gives a number of at least 1."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:,.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def count_text(number: int, noun: str) -> str:
+    """`1 message`, `1,000 messages`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

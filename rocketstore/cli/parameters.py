@@ -1,0 +1,57 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import click
+
+import rocketstore
+
+__all__ = ["FORMAT_HELP", "STORE", "Moment", "durability_option", "format_option", "open_to_read"]
+
+STORE = click.argument("store", type=click.Path(file_okay=False, path_type=str))
+
+FORMAT_HELP = (
+    "json (one object a line), or text with %t topic, %p queue id, %o queue offset, "
+    "%O physical offset, %k keys, %g tags, %s body, %S its size, %T store time in ms, "
+    "%h properties, %i message id, %u unique id, %% percent, \\n \\t."
+)
+
+
+class Moment(click.ParamType):
+    """Milliseconds since 1970, or ISO 8601 with a time zone."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.datetime | int:
+        if isinstance(value, datetime.datetime | int):
+            return value
+        if value.isascii() and value.isdecimal():
+            return int(value)
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither ISO 8601 nor milliseconds since 1970", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} has no time zone: add Z or +01:00", param, ctx)
+        return moment
+
+
+format_option = click.option("--format", "form", default=None, metavar="FORMAT", help=FORMAT_HELP)
+
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(["memory", "os", "disk"]),
+    default="disk",
+    show_default=True,
+    help="What a stored message survives: nothing, the death of the process, a power cut.",
+)
+
+
+def open_to_read(path: str, **options: Any) -> rocketstore.Store:
+    """Opens without a lock; beside a live writer it follows it."""
+    return rocketstore.open(path, "r", **options)

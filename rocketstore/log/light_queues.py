@@ -1,0 +1,39 @@
+"""Messages in further queues: INNER_MULTI_DISPATCH (format 6.7).
+
+A unit of a light queue points to a record of another queue, which names the light queue and the
+message's offset in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketstore._native.message import Message
+
+__all__ = ["light_queues", "offset_in_queue"]
+
+LIGHT_PREFIX = "%LMQ%"
+
+
+def light_queues(message: Message) -> list[tuple[str, int, int]]:
+    """Further queues of a message: name, queue id, queue offset."""
+    properties = message.properties
+    names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    if len(names) != len(offsets):
+        return []
+    return [
+        (name, 0 if name.startswith(LIGHT_PREFIX) else message.queue_id, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if name and "/" not in name and offset.isascii() and offset.isdecimal()
+    ]
+
+
+def offset_in_queue(message: Message, topic: str, queue_id: int) -> int:
+    """Queue offset of a message in the queue that it was read from."""
+    if message.topic != topic or message.queue_id != queue_id:
+        for name, listed_id, queue_offset in light_queues(message):
+            if (name, listed_id) == (topic, queue_id):
+                return queue_offset
+    return message.queue_offset

@@ -1,0 +1,186 @@
+# cython: language_level=3
+"""What only native code can do, for tests: the C sides of `waiting`, and system calls that fail on demand.
+
+Built by tests/native_probe.py; no part of the package.
+"""
+
+from libc.stdint cimport int64_t, uint32_t
+from posix.types cimport off_t
+
+from rocketstore._native.syscalls cimport forked, io_part, rs_syscalls, sys
+from rocketstore._native.waiting cimport Mutex, Signal
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <signal.h>
+    static void set_errno(int number) { errno = number; }
+    """
+    void set_errno(int number) noexcept nogil
+    int c_raise "raise"(int number) noexcept nogil
+
+cdef rs_syscalls real = sys
+# Errno of the failing entries; how many calls fail; how many were made since.
+cdef int failing_errno = 0
+cdef int failures_left = 0
+cdef int calls = 0
+cdef int raised_signal = 0
+cdef size_t most_bytes = 0
+
+
+cdef bint fails() noexcept nogil:
+    global failures_left, calls
+    calls += 1
+    if failures_left == 0:
+        return False
+    failures_left -= 1
+    if raised_signal:
+        c_raise(raised_signal)
+    set_errno(failing_errno)
+    return True
+
+
+cdef int failing_open(const char *path, int flags, uint32_t mode) noexcept nogil:
+    return -1 if fails() else real.open(path, flags, mode)
+
+cdef int failing_fdatasync(int fd) noexcept nogil:
+    return -1 if fails() else real.fdatasync(fd)
+
+cdef int failing_fsync(int fd) noexcept nogil:
+    return -1 if fails() else real.fsync(fd)
+
+cdef int failing_fallocate(int fd, int mode, off_t offset, off_t length) noexcept nogil:
+    return -1 if fails() else real.fallocate(fd, mode, offset, length)
+
+cdef int failing_fchown(int fd, uint32_t owner, uint32_t group) noexcept nogil:
+    return -1 if fails() else real.fchown(fd, owner, group)
+
+cdef off_t failing_lseek(int fd, off_t offset, int whence) noexcept nogil:
+    return -1 if fails() else real.lseek(fd, offset, whence)
+
+cdef int failing_msync(void *address, size_t size, int flags) noexcept nogil:
+    return -1 if fails() else real.msync(address, size, flags)
+
+cdef int failing_madvise(void *address, size_t size, int advice) noexcept nogil:
+    return -1 if fails() else real.madvise(address, size, advice)
+
+cdef int failing_mlock(const void *address, size_t size) noexcept nogil:
+    return -1 if fails() else real.mlock(address, size)
+
+cdef void *failing_mmap(void *address, size_t size, int protection, int flags, int fd,
+                        off_t offset) noexcept nogil:
+    return <void *>-1 if fails() else real.mmap(address, size, protection, flags, fd, offset)
+
+cdef int failing_renameat2(int old_at, const char *old, int new_at, const char *new,
+                           uint32_t flags) noexcept nogil:
+    return -1 if fails() else real.renameat2(old_at, old, new_at, new, flags)
+
+cdef ssize_t failing_pwritev2(int fd, const io_part *parts, int count, off_t offset,
+                              int flags) noexcept nogil:
+    return -1 if fails() else real.pwritev2(fd, parts, count, offset, flags)
+
+cdef ssize_t short_pwrite(int fd, const void *data, size_t count, off_t offset) noexcept nogil:
+    """At most `most_bytes` a call, as a disk that runs full or a signal may have it."""
+    if fails():
+        return -1
+    return real.pwrite(fd, data, min(count, most_bytes) if most_bytes else count, offset)
+
+cdef ssize_t short_pread(int fd, void *to, size_t count, off_t offset) noexcept nogil:
+    if fails():
+        return -1
+    return real.pread(fd, to, min(count, most_bytes) if most_bytes else count, offset)
+
+
+def fail(str name, int error, int times=1, int with_signal=0, size_t at_most=0):
+    """The next `times` calls of `name` fail with `error`; writes and reads move `at_most` bytes."""
+    global failing_errno, failures_left, calls, raised_signal, most_bytes
+    failing_errno, failures_left, calls = error, times, 0
+    raised_signal, most_bytes = with_signal, at_most
+    if name == "open":
+        sys.open = failing_open
+    elif name == "fdatasync":
+        sys.fdatasync = failing_fdatasync
+    elif name == "fsync":
+        sys.fsync = failing_fsync
+    elif name == "fallocate":
+        sys.fallocate = failing_fallocate
+    elif name == "fchown":
+        sys.fchown = failing_fchown
+    elif name == "lseek":
+        sys.lseek = failing_lseek
+    elif name == "msync":
+        sys.msync = failing_msync
+    elif name == "madvise":
+        sys.madvise = failing_madvise
+    elif name == "mlock":
+        sys.mlock = failing_mlock
+    elif name == "mmap":
+        sys.mmap = failing_mmap
+    elif name == "renameat2":
+        sys.renameat2 = failing_renameat2
+    elif name == "pwritev2":
+        sys.pwritev2 = failing_pwritev2
+    elif name == "pwrite":
+        sys.pwrite = short_pwrite
+    elif name == "pread":
+        sys.pread = short_pread
+    else:
+        raise KeyError(name)
+
+
+def restore():
+    """Every call is the system's again."""
+    sys.open, sys.fdatasync, sys.fsync = real.open, real.fdatasync, real.fsync
+    sys.fallocate, sys.fchown, sys.lseek = real.fallocate, real.fchown, real.lseek
+    sys.msync, sys.madvise, sys.mlock, sys.mmap = real.msync, real.madvise, real.mlock, real.mmap
+    sys.renameat2, sys.pwritev2 = real.renameat2, real.pwritev2
+    sys.pwrite, sys.pread = real.pwrite, real.pread
+
+
+def calls_made():
+    return calls
+
+
+def is_forked():
+    return forked()
+
+
+def wait_c(Signal signal not None, uint32_t seen, int64_t timeout_ns):
+    cdef uint32_t found
+    with nogil:
+        found = signal.wait_c(seen, timeout_ns)
+    return found
+
+
+cdef class Guarded:
+    """A counter that only a mutex makes right: threads without the GIL add to it in two steps."""
+
+    cdef Mutex mutex
+    cdef int64_t value
+
+    def __cinit__(self):
+        self.mutex = Mutex()
+
+    def add(self, int64_t rounds):
+        cdef int64_t at, seen
+        with nogil:
+            for at in range(rounds):
+                self.mutex.lock()
+                seen = self.value
+                self.value = seen + 1
+                self.mutex.unlock()
+
+    def total(self):
+        return self.value
+
+    def try_lock(self):
+        return self.mutex.try_lock()
+
+    def lock_for(self, int64_t timeout_ns):
+        cdef bint taken
+        with nogil:
+            taken = self.mutex.lock_for(timeout_ns)
+        return taken
+
+    def unlock(self):
+        self.mutex.unlock()

@@ -1,0 +1,42 @@
+"""What a type checker shows to a user. Checked by tests/test_stubs.py, never run."""
+
+from __future__ import annotations
+
+import rocketstore
+
+store = rocketstore.open("data/orders", durability="disk")
+reveal_type(store)  # rocketstore.store.Store
+
+writer = store.writer("orders", queue_id=0)
+reveal_type(writer)  # rocketstore.writer.Writer
+
+one = writer.put(b"body", tags="paid", keys=("a", "b"), properties={"region": "eu"})
+reveal_type(one)  # rocketstore._native.put_result.PutResult
+reveal_type(one.physical_offset)  # int
+reveal_type(one.durability)  # str
+reveal_type(one.message_id)  # str
+reveal_type(writer.put_batch([b"a", b"b"]).queue_offsets)  # range
+
+ticket = writer.submit(b"body")
+reveal_type(ticket.done())  # bool
+reveal_type(ticket.result(timeout=1.0))  # rocketstore._native.put_result.PutResult
+
+consumer = store.consumer("orders", group="billing")
+reveal_type(consumer.poll(max_messages=10))  # list[rocketstore._native.scanner.Message]
+for message in consumer:
+    reveal_type(message.body)  # bytes
+    reveal_type(message.queue_offset)  # int
+    reveal_type(message.properties)  # dict[str, str]
+    reveal_type(message.tags)  # str | None
+
+reveal_type(store.query("orders", key="a"))  # list[rocketstore._native.scanner.Message]
+reveal_type(store.topics())  # list[str]
+reveal_type(store.flushed_offset)  # int
+reveal_type(rocketstore.StoreConfig(flush_interval_ms=10).flush_interval_ms)  # int
+
+try:
+    writer.put(b"body")
+except rocketstore.DurabilityTimeoutError as error:
+    reveal_type(error.result)  # rocketstore._native.put_result.PutResult | None
+except rocketstore.OffsetOutOfRangeError as error:
+    reveal_type(error.minimum)  # int

@@ -1,0 +1,447 @@
+"""`_native.syscalls`: errors say what and where, nothing is half done, forks are noticed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore._native import syscalls
+
+pytestmark = pytest.mark.quick
+
+Child = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    fd = syscalls.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield fd
+    os.close(fd)
+
+
+# ---- names ----
+
+
+def test_open_says_errno_and_path(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(FileNotFoundError) as caught:
+        syscalls.open(missing, os.O_RDONLY)
+    assert caught.value.errno == errno.ENOENT
+    assert str(caught.value.filename) == str(missing)
+
+
+def test_open_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "real").touch()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(OSError, match="link") as caught:
+        syscalls.open(tmp_path / "link", os.O_RDONLY)
+    assert caught.value.errno == errno.ELOOP
+
+
+def test_open_does_not_wait_for_a_fifo(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    os.close(syscalls.open(tmp_path / "fifo", os.O_RDONLY))
+
+
+def test_open_refuses_a_path_with_nul(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        syscalls.open(f"{tmp_path}/file\0tail", os.O_RDWR | os.O_CREAT)
+    assert os.listdir(tmp_path) == []
+
+
+def test_descriptors_do_not_survive_exec(file: int) -> None:
+    assert not os.get_inheritable(file)
+
+
+def test_a_new_file_is_its_owners_alone(file: int) -> None:
+    assert stat.S_IMODE(os.fstat(file).st_mode) == 0o600
+
+
+def test_calls_go_on_after_eintr(tmp_path: Path, probe: Any) -> None:
+    probe.fail("open", errno.EINTR, times=3)
+    os.close(syscalls.open(tmp_path / "file", os.O_RDWR | os.O_CREAT))
+    assert probe.calls_made() == 4
+
+
+def test_an_interrupted_call_serves_signals(tmp_path: Path, probe: Any) -> None:
+    class Served(Exception):
+        pass
+
+    def serve(number: int, frame: object) -> None:
+        raise Served
+
+    before = signal.signal(signal.SIGUSR1, serve)
+    try:
+        probe.fail("open", errno.EINTR, with_signal=signal.SIGUSR1)
+        with pytest.raises(Served):
+            syscalls.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def unnamed(directory: Path) -> int:
+    try:
+        return syscalls.open_unnamed(directory)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR):
+            pytest.skip("this file system has no O_TMPFILE")
+        raise
+
+
+def test_an_unnamed_file_shows_no_name_until_it_is_linked(tmp_path: Path) -> None:
+    """D-06"""
+    fd = unnamed(tmp_path)
+    syscalls.pwrite(fd, b"whole", 0)
+    assert os.listdir(tmp_path) == []
+    syscalls.link_unnamed(fd, tmp_path / "name")
+    os.close(fd)
+    assert (tmp_path / "name").read_bytes() == b"whole"
+
+
+def test_linking_never_replaces(tmp_path: Path) -> None:
+    """D-06"""
+    (tmp_path / "name").write_bytes(b"older")
+    fd = unnamed(tmp_path)
+    with pytest.raises(FileExistsError) as caught:
+        syscalls.link_unnamed(fd, tmp_path / "name")
+    os.close(fd)
+    assert str(caught.value.filename2) == str(tmp_path / "name")
+    assert (tmp_path / "name").read_bytes() == b"older"
+
+
+def test_link_gives_a_second_name(tmp_path: Path) -> None:
+    (tmp_path / "one").touch()
+    syscalls.link(tmp_path / "one", tmp_path / "two")
+    assert (tmp_path / "one").samefile(tmp_path / "two")
+    with pytest.raises(FileExistsError):
+        syscalls.link(tmp_path / "one", tmp_path / "two")
+
+
+def test_rename_replaces(tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "old").write_bytes(b"old")
+    syscalls.rename(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["old"]
+
+
+def test_rename_noreplace_does_not(tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "old").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        syscalls.rename_noreplace(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_bytes() == b"old"
+    syscalls.rename_noreplace(tmp_path / "new", tmp_path / "other")
+    assert (tmp_path / "other").read_bytes() == b"new"
+
+
+def test_unlink_and_directories(tmp_path: Path) -> None:
+    syscalls.mkdir(tmp_path / "directory")
+    assert stat.S_IMODE((tmp_path / "directory").stat().st_mode) == 0o700
+    (tmp_path / "directory" / "file").touch()
+    with pytest.raises(OSError, match="directory") as caught:
+        syscalls.rmdir(tmp_path / "directory")
+    assert caught.value.errno == errno.ENOTEMPTY
+    syscalls.unlink(tmp_path / "directory" / "file")
+    syscalls.rmdir(tmp_path / "directory")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(FileNotFoundError):
+        syscalls.unlink(tmp_path / "file")
+
+
+def test_sync_directory_takes_directories_only(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    syscalls.sync_directory(tmp_path / "link")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        syscalls.sync_directory(tmp_path / "file")
+
+
+def test_sync_directory_tells_an_error_and_leaks_nothing(tmp_path: Path, probe: Any) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    probe.fail("fsync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        syscalls.sync_directory(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_chmod_does_not_heed_the_umask(file: int) -> None:
+    before = os.umask(0o077)
+    try:
+        syscalls.chmod(file, 0o664)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.fstat(file).st_mode) == 0o664
+
+
+@pytest.mark.root
+def test_chown_gives_a_file_away(file: int) -> None:
+    syscalls.chown(file, 1234, 5678)
+    assert (os.fstat(file).st_uid, os.fstat(file).st_gid) == (1234, 5678)
+
+
+# ---- bytes ----
+
+
+def test_pread_is_short_only_at_the_end(file: int, probe: Any) -> None:
+    syscalls.pwrite(file, b"0123456789", 0)
+    probe.fail("pread", 0, times=0, at_most=3)
+    assert syscalls.pread(file, 8, 0) == b"01234567"
+    assert syscalls.pread(file, 8, 6) == b"6789"
+    assert syscalls.pread(file, 8, 10) == b""
+    assert syscalls.pread(file, 0, 0) == b""
+
+
+def test_pread_refuses_a_negative_count(file: int) -> None:
+    with pytest.raises(ValueError, match="-1"):
+        syscalls.pread(file, -1, 0)
+
+
+def test_pwrite_goes_on_after_short_writes(file: int, probe: Any) -> None:
+    probe.fail("pwrite", 0, times=0, at_most=3)
+    syscalls.pwrite(file, memoryview(b"0123456789"), 5)
+    assert probe.calls_made() == 4
+    assert syscalls.pread(file, 100, 0) == bytes(5) + b"0123456789"
+
+
+def test_pwrite_to_a_full_disk() -> None:
+    fd = syscalls.open("/dev/full", os.O_WRONLY)
+    try:
+        for write in (syscalls.pwrite, syscalls.pwrite_durable):
+            with pytest.raises(OSError, match="No space") as caught:
+                write(fd, b"x", 0)
+            assert caught.value.errno == errno.ENOSPC
+            assert caught.value.filename == "/dev/full"
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """No file of this process grows beyond 4096 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield 4096
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_write_that_ends_in_the_middle_is_an_error(file: int, small_files: int) -> None:
+    """The kernel writes what fits and says so; only the next call says why."""
+    for write in (syscalls.pwrite, syscalls.pwrite_durable):
+        with pytest.raises(OSError, match="File too large") as caught:
+            write(file, bytes(100), small_files - 10)
+        assert caught.value.errno == errno.EFBIG
+    assert os.fstat(file).st_size == small_files
+
+
+def test_growing_beyond_the_limit_is_an_error(file: int, small_files: int) -> None:
+    with pytest.raises(OSError, match="File too large"):
+        syscalls.ftruncate(file, small_files + 1)
+    with pytest.raises(OSError, match="File too large"):
+        syscalls.fallocate(file, 0, small_files + 1)
+    assert os.fstat(file).st_size == 0
+
+
+def test_pwrite_durable_writes(file: int) -> None:
+    syscalls.pwrite_durable(file, b"abc", 7)
+    assert syscalls.pread(file, 100, 0) == bytes(7) + b"abc"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EOPNOTSUPP])
+def test_pwrite_durable_without_the_flag_syncs(file: int, probe: Any, error: int) -> None:
+    """D-39"""
+    probe.fail("fdatasync", error, times=0)
+    probe.fail("pwritev2", error)
+    syscalls.pwrite_durable(file, b"abc", 0)
+    assert probe.calls_made() == 2  # pwritev2 was refused, then fdatasync
+    assert syscalls.pread(file, 100, 0) == b"abc"
+
+
+def test_pwrite_durable_tells_a_failed_sync(file: int, probe: Any) -> None:
+    probe.fail("pwritev2", errno.ENOSYS)
+    probe.fail("fdatasync", errno.ENOSYS, times=2)  # the flag is refused, then the sync fails
+    with pytest.raises(OSError, match="not implemented") as caught:
+        syscalls.pwrite_durable(file, b"abc", 0)
+    assert caught.value.errno == errno.ENOSYS
+
+
+def test_pwrite_durable_tells_a_failed_write(file: int, probe: Any) -> None:
+    probe.fail("pwritev2", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        syscalls.pwrite_durable(file, b"abc", 0)
+    assert probe.calls_made() == 1
+
+
+def test_a_failed_sync_is_told(file: int, probe: Any, tmp_path: Path) -> None:
+    for name in ("fdatasync", "fsync"):
+        probe.fail(name, errno.EIO)
+        with pytest.raises(OSError, match="Input/output") as caught:
+            getattr(syscalls, name)(file)
+        assert caught.value.filename == str(tmp_path / "file")
+    syscalls.syncfs(file)
+
+
+def test_writing_takes_buffers_only(file: int) -> None:
+    with pytest.raises(TypeError):
+        syscalls.pwrite(file, "text", 0)  # type: ignore[arg-type]
+
+
+def test_fallocate_takes_room_and_says_when_there_is_none(file: int, probe: Any) -> None:
+    syscalls.fallocate(file, 0, 65536)
+    assert os.fstat(file).st_size == 65536
+    assert syscalls.allocated_bytes(file) >= 65536
+    probe.fail("fallocate", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space") as caught:
+        syscalls.fallocate(file, 65536, 65536)
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_seek_data_finds_what_is_no_hole(file: int) -> None:
+    syscalls.ftruncate(file, 1 << 20)
+    assert syscalls.seek_data(file, 0) is None
+    syscalls.pwrite(file, b"x", 512 << 10)
+    found = syscalls.seek_data(file, 0)
+    assert found is not None
+    assert 0 <= found <= 512 << 10
+    assert syscalls.seek_data(file, 1 << 20) is None
+
+
+def test_seek_data_where_holes_are_not_known(file: int, probe: Any) -> None:
+    probe.fail("lseek", errno.EINVAL)
+    assert syscalls.seek_data(file, 77) == 77
+
+
+def test_close_tells_a_bad_descriptor() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        syscalls.close(1 << 20)
+
+
+def test_file_system_type() -> None:
+    assert syscalls.file_system_type("/proc") == 0x9FA0
+
+
+def test_clocks() -> None:
+    before = time.time()
+    now = syscalls.realtime_ms()
+    assert before * 1000 - 1 <= now <= time.time() * 1000
+    before_ns = time.monotonic_ns()
+    assert before_ns <= syscalls.monotonic_ns() <= time.monotonic_ns()
+
+
+# ---- the lock ----
+
+#: A process with a POSIX lock on byte 0, as RocketMQ takes it.
+POSIX_HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_descriptions_exclude_each_other(tmp_path: Path, file: int) -> None:
+    """D-04"""
+    other = syscalls.open(tmp_path / "file", os.O_RDWR)
+    assert syscalls.lock_first_byte(file)
+    assert not syscalls.lock_first_byte(other)
+    assert syscalls.first_byte_holder(other) == -1
+    assert syscalls.first_byte_holder(file) is None
+    syscalls.unlock_first_byte(file)
+    assert syscalls.first_byte_holder(other) is None
+    assert syscalls.lock_first_byte(other)
+    os.close(other)
+
+
+def test_a_posix_lock_excludes_ours_and_names_its_process(tmp_path: Path, file: int) -> None:
+    """D-04"""
+    command = [sys.executable, "-c", POSIX_HOLDER, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        assert not syscalls.lock_first_byte(file)
+        assert syscalls.first_byte_holder(file) == holder.pid
+    assert syscalls.lock_first_byte(file)
+
+
+def test_our_lock_excludes_posix_locks(tmp_path: Path, file: int) -> None:
+    """D-04"""
+    assert syscalls.lock_first_byte(file)
+    command = [sys.executable, "-c", POSIX_HOLDER, str(tmp_path / "file")]
+    done = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert done.returncode != 0
+    assert b"BlockingIOError" in done.stderr
+
+
+def test_a_childs_end_leaves_the_lock(tmp_path: Path, file: int, in_child: Child) -> None:
+    """D-35"""
+    assert syscalls.lock_first_byte(file)
+    in_child(lambda: os.close(file))
+    other = syscalls.open(tmp_path / "file", os.O_RDONLY)
+    assert syscalls.first_byte_holder(other) == -1
+    os.close(other)
+
+
+# ---- forks ----
+
+
+def test_a_child_knows_that_it_is_one(probe: Any, in_child: Child) -> None:
+    """D-35"""
+
+    def child() -> None:
+        assert syscalls.in_forked_child()
+        assert probe.is_forked()
+
+    assert not syscalls.in_forked_child()
+    assert not probe.is_forked()
+    in_child(child)
+
+
+def test_a_raw_fork_is_noticed_too() -> None:
+    """D-35: fork(2) from C runs none of Python's hooks."""
+    libc = ctypes.PyDLL(None)
+    pid = libc.fork()
+    if pid == 0:
+        os._exit(7 if syscalls.in_forked_child() else 8)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_what_a_child_opens_works_and_what_it_inherited_does_not(in_child: Child) -> None:
+    """D-35"""
+    inherited = syscalls.process_token()
+
+    def grandchild() -> None:
+        assert syscalls.forked_since(inherited)
+
+    def child() -> None:
+        assert syscalls.forked_since(inherited)
+        own = syscalls.process_token()
+        assert own != inherited
+        assert not syscalls.forked_since(own)
+        assert syscalls.forked_since(inherited)
+        assert syscalls.process_token() == own
+        assert syscalls.in_forked_child()
+        in_child(lambda: grandchild())
+        in_child(lambda: not_mine(own))
+
+    def not_mine(token: int) -> None:
+        assert syscalls.forked_since(token)
+
+    in_child(child)
+    assert not syscalls.forked_since(inherited)
+    assert syscalls.process_token() == inherited
