@@ -28,7 +28,7 @@ $(TOOLS): constraints.txt
 	@touch $@
 
 $(BUILT): $(TOOLS) $(NATIVE)
-	$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	ROCKETSTORE_JOBS=$(JOBS) $(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	@mkdir -p build && touch $@
 
 # Editable: Python code is used from the tree, only native code has to be built again.
@@ -44,7 +44,7 @@ proofs: build sanitize fuzz
 	$(PYTEST) -m proof
 
 demo: build
-	$(RUN) examples/demo.py
+	$(VENV)/bin/rocketstore demo
 
 bench: build
 	$(RUN) -m pytest -q bench
@@ -67,7 +67,7 @@ sanitize: build
 	find $(SANITIZED)/tests $(SANITIZED)/rocketstore -type f ! -name '*.so' -delete 2>/dev/null || true
 	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
 	  | tar -xf - -C $(SANITIZED)
-	cd $(SANITIZED) && ROCKETSTORE_SANITIZE=address,undefined \
+	cd $(SANITIZED) && ROCKETSTORE_SANITIZE=address,undefined ROCKETSTORE_JOBS=$(JOBS) \
 	  ../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \

@@ -6,6 +6,7 @@ Environment switches, for development only:
     ROCKETSTORE_DEBUG=1                      -O0 -g and assertions
     ROCKETSTORE_DEVELOP=1                    warnings of csrc are errors
     ROCKETSTORE_ONLY=codec,scanner           build only these extensions
+    ROCKETSTORE_JOBS=2                       translate that many .pyx files at once
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ def flags() -> tuple[list[str], list[str]]:
     compile_flags, link_flags = list(COMPILE), []
     if switch("DEBUG"):
         compile_flags += ["-O0", "-g"]
+    elif switch("SANITIZE"):
+        compile_flags += ["-O1", "-g"]
     else:
         compile_flags += ["-O3", "-g1", "-DNDEBUG"]
     if switch("SANITIZE"):
-        sanitize = [f"-fsanitize={switch('SANITIZE')}", "-fno-omit-frame-pointer", "-g"]
+        sanitize = [f"-fsanitize={switch('SANITIZE')}", "-fno-omit-frame-pointer"]
         compile_flags += sanitize
         link_flags += sanitize
     if switch("COVERAGE"):
@@ -104,19 +107,21 @@ def extensions() -> list[Extension]:
     ]
 
 
-setup(
-    cmdclass={"build_ext": BuildExtensions},
-    ext_modules=cythonize(
-        extensions(),
-        build_dir=os.path.join("build", "cython"),
-        language_level=3,
-        compiler_directives={
-            "embedsignature": True,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "freethreading_compatible": True,
-            "linetrace": bool(switch("COVERAGE")),
-        },
-    ),
-)
+if __name__ == "__main__":
+    setup(
+        cmdclass={"build_ext": BuildExtensions},
+        ext_modules=cythonize(
+            extensions(),
+            build_dir=os.path.join("build", "cython"),
+            nthreads=int(switch("JOBS") or 0),
+            language_level=3,
+            compiler_directives={
+                "embedsignature": True,
+                "boundscheck": False,
+                "wraparound": False,
+                "cdivision": True,
+                "freethreading_compatible": True,
+                "linetrace": bool(switch("COVERAGE")),
+            },
+        ),
+    )

@@ -62,7 +62,7 @@ static inline uint32_t load_first_lowest32(const uint8_t *from)
     return __builtin_bswap32(rs_load32(from));
 }
 
-/* Running checksum, not inverted. Also the last 0 … 3 bytes of the fast kernels. */
+/* Running checksum, not inverted. */
 static inline uint32_t step_bytes(uint32_t crc, const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i++)
@@ -101,6 +101,7 @@ uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size)
 #include <immintrin.h>
 
 #define RS_CLMUL __attribute__((target("pclmul,sse4.1")))
+#define RS_INLINE static inline __attribute__((always_inline))
 
 /* Method: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009).
  * Bits are reflected: bit i of a 128-bit vector is the coefficient of x^(127 - i), and a carry-less
@@ -126,6 +127,40 @@ RS_CLMUL static inline __m128i load128(const uint8_t *from)
     return _mm_loadu_si128((const __m128i *)(const void *)from);
 }
 
+/* Kernels take a distance from the bytes to where they are copied on the way; 0 copies nothing. Each
+ * byte is loaded once: copy and checksum agree even while another thread changes the bytes. */
+RS_CLMUL static inline __m128i take128(const uint8_t *from, uintptr_t shift)
+{
+    __m128i x = load128(from);
+    if (shift)
+        _mm_storeu_si128((__m128i *)((uintptr_t)from + shift), x);
+    return x;
+}
+
+/* The first `size` (below 16) bytes of a vector. */
+RS_CLMUL static inline void put_short(uintptr_t to, __m128i x, size_t size)
+{
+    uint64_t rest = (uint64_t)_mm_cvtsi128_si64(x);
+    uint8_t *at = (uint8_t *)to;
+    if (size & 8) {
+        memcpy(at, &rest, 8);
+        rest = (uint64_t)_mm_extract_epi64(x, 1);
+        at += 8;
+    }
+    if (size & 4) {
+        memcpy(at, &rest, 4);
+        rest >>= 32;
+        at += 4;
+    }
+    if (size & 2) {
+        memcpy(at, &rest, 2);
+        rest >>= 16;
+        at += 2;
+    }
+    if (size & 1)
+        *at = (uint8_t)rest;
+}
+
 RS_CLMUL static inline __m128i fold(__m128i x, __m128i by)
 {
     return _mm_xor_si128(_mm_clmulepi64_si128(x, by, 0x00), _mm_clmulepi64_si128(x, by, 0x11));
@@ -145,55 +180,70 @@ RS_CLMUL static inline uint32_t reduce(__m128i x)
 }
 
 /* Fewer than 16 bytes, as the end of a vector that begins with zeros; those change nothing. */
-RS_CLMUL static inline uint32_t clmul_short(uint32_t crc, const uint8_t *bytes, size_t size)
+RS_CLMUL RS_INLINE uint32_t short_body(uint32_t crc, const uint8_t *bytes, size_t size,
+                                       uintptr_t shift)
 {
-    uint64_t low, high = 0;
-    if (size < 4)
-        return step_bytes(crc, bytes, size);
-    if (size < 8) {
-        uint32_t first, last;
-        memcpy(&first, bytes, 4);
-        memcpy(&last, bytes + size - 4, 4);
-        low = first | (uint64_t)last << 8 * (size - 4); /* where they overlap they are equal */
-    } else {
+    uint64_t low = 0, high = 0;
+    if (size >= 8) {
         unsigned half = 4 * (unsigned)(16 - size);
         memcpy(&low, bytes, 8);
         memcpy(&high, bytes + size - 8, 8);
         high = high >> half >> half; /* twice: 64 at once is undefined */
+    } else if (size >= 4) {
+        uint32_t first, last;
+        memcpy(&first, bytes, 4);
+        memcpy(&last, bytes + size - 4, 4);
+        last = (uint32_t)((uint64_t)last >> 8 * (8 - size));
+        low = first | (uint64_t)last << 32;
+    } else {
+        for (size_t i = 0; i < size; i++)
+            low |= (uint64_t)bytes[i] << 8 * i;
     }
-    __m128i x = _mm_set_epi64x((long long)high, (long long)(low ^ crc));
+    __m128i x = _mm_set_epi64x((long long)high, (long long)low);
+    if (shift)
+        put_short((uintptr_t)bytes + shift, x, size);
+    if (size < 4) { /* shorter than the checksum that they are added to */
+        for (; size; size--, low >>= 8)
+            crc = crc >> 8 ^ slices[0][(crc ^ low) & 0xFF];
+        return crc;
+    }
+    x = _mm_xor_si128(x, _mm_cvtsi32_si128((int)crc));
     return reduce(_mm_shuffle_epi8(x, load128(moves + size)));
 }
 
 /* What is left when fewer than 16 bytes follow the vector: both as two vectors, where the end of the
  * second is the end of the message. `bytes` has at least 16 bytes before its end. */
-RS_CLMUL static inline uint32_t clmul_end(__m128i x, const uint8_t *bytes, size_t size)
+RS_CLMUL RS_INLINE uint32_t end_body(__m128i x, const uint8_t *bytes, size_t size, uintptr_t shift)
 {
     if (size) {
-        __m128i down = load128(moves + 16 + size);
+        __m128i down = load128(moves + 16 + size), last = load128(bytes + size - 16);
         __m128i first = _mm_shuffle_epi8(x, load128(moves + size));
-        __m128i second = _mm_shuffle_epi8(x, down);
-        second = _mm_blendv_epi8(second, load128(bytes + size - 16), down);
+        __m128i second = _mm_blendv_epi8(_mm_shuffle_epi8(x, down), last, down);
+        if (shift)
+            put_short((uintptr_t)bytes + shift,
+                      _mm_shuffle_epi8(last, load128(moves + 32 - size)), size);
         x = _mm_xor_si128(fold(first, RS_FOLD_128), second);
     }
     return ~reduce(x);
 }
 
-RS_CLMUL uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size)
+RS_CLMUL RS_INLINE uint32_t clmul_body(uint32_t crc, const uint8_t *bytes, size_t size,
+                                       uintptr_t shift)
 {
     const __m128i fold128 = RS_FOLD_128;
     crc = ~crc;
     if (size < 16)
-        return ~clmul_short(crc, bytes, size);
-    __m128i x = _mm_xor_si128(load128(bytes), _mm_cvtsi32_si128((int)crc));
+        return ~short_body(crc, bytes, size, shift);
+    __m128i x = _mm_xor_si128(take128(bytes, shift), _mm_cvtsi32_si128((int)crc));
     if (size >= 64) {
         const __m128i fold512 = RS_FOLD_512;
-        __m128i b = load128(bytes + 16), c = load128(bytes + 32), d = load128(bytes + 48);
+        __m128i b = take128(bytes + 16, shift), c = take128(bytes + 32, shift);
+        __m128i d = take128(bytes + 48, shift);
         for (bytes += 64, size -= 64; size >= 64; bytes += 64, size -= 64) {
-            x = _mm_xor_si128(fold(x, fold512), load128(bytes));
-            b = _mm_xor_si128(fold(b, fold512), load128(bytes + 16));
-            c = _mm_xor_si128(fold(c, fold512), load128(bytes + 32));
-            d = _mm_xor_si128(fold(d, fold512), load128(bytes + 48));
+            x = _mm_xor_si128(fold(x, fold512), take128(bytes, shift));
+            b = _mm_xor_si128(fold(b, fold512), take128(bytes + 16, shift));
+            c = _mm_xor_si128(fold(c, fold512), take128(bytes + 32, shift));
+            d = _mm_xor_si128(fold(d, fold512), take128(bytes + 48, shift));
         }
         x = _mm_xor_si128(fold(x, RS_FOLD_384), fold(b, RS_FOLD_256));
         x = _mm_xor_si128(x, _mm_xor_si128(fold(c, fold128), d));
@@ -202,17 +252,25 @@ RS_CLMUL uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size
         size -= 16;
     }
     for (; size >= 16; bytes += 16, size -= 16)
-        x = _mm_xor_si128(fold(x, fold128), load128(bytes));
-    return clmul_end(x, bytes, size);
+        x = _mm_xor_si128(fold(x, fold128), take128(bytes, shift));
+    return end_body(x, bytes, size, shift);
+}
+
+RS_CLMUL uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    return clmul_body(crc, bytes, size, 0);
 }
 
 /* The same, two vectors a step: carry-less multiplication is what limits the kernel above on CPUs that
  * start one only every second cycle. */
 #define RS_WIDE __attribute__((target("avx2,vpclmulqdq,pclmul")))
 
-RS_WIDE static inline __m256i load256(const uint8_t *from)
+RS_WIDE static inline __m256i take256(const uint8_t *from, uintptr_t shift)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)from);
+    __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)from);
+    if (shift)
+        _mm256_storeu_si256((__m256i *)((uintptr_t)from + shift), x);
+    return x;
 }
 
 RS_WIDE static inline __m256i fold_wide(__m256i x, __m256i by, __m256i next)
@@ -227,51 +285,67 @@ RS_WIDE static inline __m256i twice(__m128i x)
     return _mm256_broadcastsi128_si256(x);
 }
 
-RS_WIDE uint32_t rs_crc32_clmul256(uint32_t crc, const uint8_t *bytes, size_t size)
+RS_WIDE RS_INLINE uint32_t clmul256_body(uint32_t crc, const uint8_t *bytes, size_t size,
+                                         uintptr_t shift)
 {
     if (size < 32)
-        return rs_crc32_clmul(crc, bytes, size);
+        return clmul_body(crc, bytes, size, shift);
     const __m256i start = _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)~crc));
     const __m256i fold256 = twice(RS_FOLD_256);
-    __m256i a = _mm256_xor_si256(load256(bytes), start);
+    __m256i a = _mm256_xor_si256(take256(bytes, shift), start);
     bytes += 32;
     size -= 32;
     if (size >= 32) {
         const __m256i fold512 = twice(RS_FOLD_512);
-        __m256i b = load256(bytes);
+        __m256i b = take256(bytes, shift);
         bytes += 32;
         size -= 32;
         if (size >= 192) {
             const __m256i fold1024 = twice(RS_FOLD_1024);
-            __m256i c = load256(bytes), d = load256(bytes + 32);
+            __m256i c = take256(bytes, shift), d = take256(bytes + 32, shift);
             for (bytes += 64, size -= 64; size >= 128; bytes += 128, size -= 128) {
-                a = fold_wide(a, fold1024, load256(bytes));
-                b = fold_wide(b, fold1024, load256(bytes + 32));
-                c = fold_wide(c, fold1024, load256(bytes + 64));
-                d = fold_wide(d, fold1024, load256(bytes + 96));
+                a = fold_wide(a, fold1024, take256(bytes, shift));
+                b = fold_wide(b, fold1024, take256(bytes + 32, shift));
+                c = fold_wide(c, fold1024, take256(bytes + 64, shift));
+                d = fold_wide(d, fold1024, take256(bytes + 96, shift));
             }
             a = fold_wide(a, fold512, c);
             b = fold_wide(b, fold512, d);
         }
         for (; size >= 64; bytes += 64, size -= 64) {
-            a = fold_wide(a, fold512, load256(bytes));
-            b = fold_wide(b, fold512, load256(bytes + 32));
+            a = fold_wide(a, fold512, take256(bytes, shift));
+            b = fold_wide(b, fold512, take256(bytes + 32, shift));
         }
         a = fold_wide(a, fold256, b);
     }
     if (size >= 32) {
-        a = fold_wide(a, fold256, load256(bytes));
+        a = fold_wide(a, fold256, take256(bytes, shift));
         bytes += 32;
         size -= 32;
     }
     __m128i x = fold(_mm256_castsi256_si128(a), RS_FOLD_128);
     x = _mm_xor_si128(x, _mm256_extracti128_si256(a, 1));
     if (size >= 16) {
-        x = _mm_xor_si128(fold(x, RS_FOLD_128), load128(bytes));
+        x = _mm_xor_si128(fold(x, RS_FOLD_128), take128(bytes, shift));
         bytes += 16;
         size -= 16;
     }
-    return clmul_end(x, bytes, size);
+    return end_body(x, bytes, size, shift);
+}
+
+RS_WIDE uint32_t rs_crc32_clmul256(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    return clmul256_body(crc, bytes, size, 0);
+}
+
+RS_WIDE static uint32_t copy_clmul256(uint8_t *to, const uint8_t *from, size_t size)
+{
+    return clmul256_body(0, from, size, (uintptr_t)to - (uintptr_t)from);
+}
+
+RS_CLMUL static uint32_t copy_clmul(uint8_t *to, const uint8_t *from, size_t size)
+{
+    return clmul_body(0, from, size, (uintptr_t)to - (uintptr_t)from);
 }
 
 #elif defined(__aarch64__)
@@ -304,3 +378,16 @@ uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size)
 }
 
 #endif
+
+uint32_t rs_crc32_copy(rs_crc32_kernel kernel, uint8_t *to, const uint8_t *from, size_t size)
+{
+#if defined(__x86_64__)
+    if (kernel == rs_crc32_clmul256)
+        return copy_clmul256(to, from, size);
+    if (kernel == rs_crc32_clmul)
+        return copy_clmul(to, from, size);
+#endif
+    if (size)
+        memcpy(to, from, size);
+    return kernel(0, to, size);
+}

@@ -30,6 +30,10 @@ uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
 #define RS_CRC32_HAS_CLMUL256 0
 #endif
 
+/* Copies and gives the CRC-32 of the copy, from one pass over `from` where the kernel can: the two agree
+ * even while `from` is changed by somebody else. The ranges do not overlap. */
+uint32_t rs_crc32_copy(rs_crc32_kernel kernel, uint8_t *to, const uint8_t *from, size_t size);
+
 /* CRC-32C (Castagnoli), table driven; only for small state files. Same calling rule. */
 uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
 

@@ -7,7 +7,8 @@
 /* 32 upper-case hex characters for an IPv4 store host, 56 for IPv6; returns how many, no terminator. */
 size_t rs_message_id_encode(rs_span store_host, int64_t physical_offset, char to[56]);
 /* RS_OK, or RS_NOT_FOUND when the text is not 32 or 56 hex characters (of either case). */
-rs_status rs_message_id_decode(const char *text, size_t size, rs_host *store_host, int64_t *physical_offset);
+rs_status rs_message_id_decode(const char *text, size_t size, rs_host *store_host,
+                               int64_t *physical_offset);
 
 typedef struct rs_unique_id {
     rs_span ip; /* 4 or 16 bytes, into the caller's 28-byte buffer */

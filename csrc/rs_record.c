@@ -122,14 +122,14 @@ static inline uint32_t rs_sys_flag(const rs_message *message)
     return flag;
 }
 
-/* All but magic, body CRC and record CRC. Gives the body in its place; *properties_end is behind the
- * property text. */
+/* All but magic, body, body CRC and record CRC. Gives the place of the body; *properties_end is behind
+ * the property text. */
 static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uint32_t size,
                                      uint8_t **properties_end)
 {
     /* Locals: a store through `to` could change *message for all the compiler knows. */
-    const rs_span topic = message->topic, body = message->body, properties = message->properties;
-    const size_t properties_size = rs_properties_size(message);
+    const rs_span topic = message->topic, properties = message->properties;
+    const size_t body_size = message->body.size, properties_size = rs_properties_size(message);
 
     rs_store32(to + RS_AT_TOTAL_SIZE, size);
     rs_store32s(to + RS_AT_QUEUE_ID, message->queue_id);
@@ -143,9 +143,9 @@ static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uin
     at = rs_put_host(at + RS_AFTER_BORN_STORE_HOST, &message->store_host);
     rs_store32s(at + RS_AFTER_STORE_RECONSUME_TIMES, message->reconsume_times);
     rs_store64s(at + RS_AFTER_STORE_PREPARED_OFFSET, message->prepared_transaction_offset);
-    rs_store32(at + RS_AFTER_STORE_BODY_LENGTH, (uint32_t)body.size);
-    uint8_t *copied_body = at + RS_AFTER_STORE_BODY;
-    at = rs_put_span(copied_body, body);
+    rs_store32(at + RS_AFTER_STORE_BODY_LENGTH, (uint32_t)body_size);
+    uint8_t *body_at = at + RS_AFTER_STORE_BODY;
+    at = body_at + body_size;
     if (topic.size > RS_TOPIC_MAX_V1) {
         rs_store16(at, (uint16_t)topic.size);
         at += 2;
@@ -155,21 +155,21 @@ static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uin
     at = rs_put_span(at, topic);
     rs_store16(at, (uint16_t)properties_size);
     *properties_end = rs_put_span(at + 2, properties);
-    return copied_body;
+    return body_at;
 }
 
 size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel)
 {
     const size_t size = rs_record_size(message);
-    const size_t body_size = message->body.size, topic_size = message->topic.size;
+    const rs_span body = message->body;
+    const size_t topic_size = message->topic.size;
     const bool record_crc = message->record_crc;
     const bool separator = rs_missing_separator(message->properties);
     uint8_t *at;
-    uint8_t *body = rs_put_fields(message, to, (uint32_t)size, &at);
-    /* Of the copy: the caller's buffer may change meanwhile, the record must agree with itself. All
-     * fields stand already: their stores reach the cache while this runs, before they are loaded in
-     * larger pieces below. */
-    uint32_t body_crc = rs_crc31(kernel, body, body_size);
+    uint8_t *body_at = rs_put_fields(message, to, (uint32_t)size, &at);
+    /* Last of the fields: their stores reach the cache meanwhile, before the second pass loads them in
+     * larger pieces than they were stored in. */
+    uint32_t body_crc = rs_crc32_copy(kernel, body_at, body.bytes, body.size) & 0x7FFFFFFFu;
     rs_store32(to + RS_AT_BODY_CRC, body_crc);
     if (!record_crc)
         return size;

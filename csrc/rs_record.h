@@ -113,6 +113,7 @@ rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element
 
 /* Joins an element's property text with the batch's (a separator between, when both are not empty and
  * the first lacks one) into `to` of `room` bytes; *size is set. RS_PROPERTIES_TOO_LARGE beyond `room`. */
-rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room, size_t *size);
+rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room,
+                                   size_t *size);
 
 #endif

@@ -18,35 +18,36 @@
 #define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
 #define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
 
-rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
+/* As rs_scan_record; *stale says that a record CRC does not hold where that is allowed. */
+static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale)
 {
+    *stale = false;
     if (position > scan->size)
         return RS_BAD_TRUNCATED;
     rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, record);
     if (status != RS_OK)
         return status;
-    return rs_record_verify(record, scan->start_offset + (int64_t)position, scan->verify, scan->kernel);
+    status = rs_record_verify(record, scan->start_offset + (int64_t)position, scan->verify, scan->kernel);
+    *stale = status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT);
+    return *stale ? RS_OK : status;
 }
 
-/* The same for a walk: a stale record CRC is counted where that is allowed. */
-static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, rs_walked *walked)
+rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
 {
-    rs_status status = rs_scan_record(scan, position, record);
-    if (status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT)) {
-        walked->record_crc_mismatches++;
-        status = RS_OK;
-    }
-    return status;
+    bool stale;
+    return judge(scan, position, record, &stale);
 }
 
 rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *walked)
 {
     rs_record record;
+    bool stale;
     walked->end = from;
     while (walked->end < to) {
-        rs_status status = judge(scan, walked->end, &record, walked);
+        rs_status status = judge(scan, walked->end, &record, &stale);
         if (status != RS_OK)
             return status;
+        walked->record_crc_mismatches += stale;
         int64_t offset = scan->start_offset + (int64_t)walked->end;
         if (record.store_timestamp_ms < walked->last_store_timestamp_ms && walked->first_time_fall < 0)
             walked->first_time_fall = offset;
@@ -134,8 +135,7 @@ static bool believable(const rs_scan *scan, size_t position, uint64_t *budget)
         !may_follow(scan, position + record.size) || record.size > *budget)
         return false;
     *budget -= record.size;
-    status = rs_record_verify(&record, record.physical_offset, scan->verify, scan->kernel);
-    return status == RS_OK || (status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT));
+    return rs_scan_record(scan, position, &record) == RS_OK;
 }
 
 /* Behind a record whose lengths and place are right, only its content is damaged. */

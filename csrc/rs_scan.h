@@ -6,7 +6,7 @@
 #include "rs_record.h"
 
 /* One file and how its records are judged. `verify` is RS_VERIFY_* bits; with RS_SCAN_LENIENT a record
- * CRC that does not hold is counted, not an error: a RocketMQ at defaults can put our message again
+ * CRC that does not hold is no error, a walk counts it: a RocketMQ at defaults can put our message again
  * with a stale property. */
 typedef struct rs_scan {
     const uint8_t *bytes;

@@ -11,7 +11,9 @@ static inline size_t rs_find_nonzero(const uint8_t *bytes, size_t size)
     for (; size - at >= 64; at += 64) { /* a cache line a round: as fast as memory */
         uint64_t words[8];
         memcpy(words, bytes + at, sizeof words);
-        if ((words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) != 0)
+        const uint64_t low = words[0] | words[1] | words[2] | words[3];
+        const uint64_t high = words[4] | words[5] | words[6] | words[7];
+        if ((low | high) != 0)
             break;
     }
     while (at < size && bytes[at] == 0)

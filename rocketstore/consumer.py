@@ -26,6 +26,7 @@ __all__ = ["Consumer", "ConsumerBusyError"]
 
 logger = logging.getLogger(__name__)
 
+EDGES: frozenset[str] = frozenset(("earliest", "latest"))
 # Messages that one look at a queue takes along: what a queue is ahead of its neighbours at most.
 BATCH = 512
 # A wait looks at the store again after this long: a store that closes without a word cannot hold
@@ -69,7 +70,7 @@ class Consumer:
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
             reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
         """
-        if reset not in (None, "earliest", "latest"):
+        if reset is not None and reset not in EDGES:
             raise ValueError(f"reset is 'earliest', 'latest' or None, not {reset!r}")
         if group is not None and offsets is None:
             raise ValueError("a group needs the store's offset table")
@@ -166,13 +167,13 @@ class Consumer:
             cursors = self._cursors
             messages: list[Message] = []
             _move(cursors.left, messages, max_messages)
-            if not messages and self._wait(cursors.share(max_messages), timeout_s):
+            # Each queue gives an even share when its turn comes, until the list is full.
+            share = max(1, max_messages // max(1, len(cursors)))
+            if not messages and self._wait(share, timeout_s):
                 _move(cursors.left, messages, max_messages)
             try:
-                # The rest comes from the queues whose turn is next, each with its share of the
-                # room left.
                 while 0 < len(messages) < max_messages:
-                    if not cursors.fill(cursors.share(max_messages - len(messages))):
+                    if not cursors.fill(min(share, max_messages - len(messages))):
                         break
                     _move(cursors.left, messages, max_messages)
             except RocketStoreError:
@@ -315,12 +316,12 @@ def _place(
     to: Edge | int | datetime.datetime, queue_id: int | None
 ) -> tuple[Edge | int, int | None]:
     """A wish as (end or offset, time in ms): one of the two counts."""
-    if to == "earliest" or to == "latest":
+    if isinstance(to, str):
+        if to not in EDGES:
+            raise ValueError(f"an offset is a number, a time, 'earliest' or 'latest', not {to!r}")
         return to, None
     if isinstance(to, datetime.datetime):
         return "earliest", timestamp_ms("offset", to)
-    if isinstance(to, str):
-        raise ValueError(f"an offset is a number, a datetime, 'earliest' or 'latest', not {to!r}")
     if isinstance(to, bool) or not isinstance(to, int):
         raise TypeError(f"an offset is a number, a datetime or a word, not {to!r}")
     if to < 0:

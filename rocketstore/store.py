@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore._native import writer as native_writer
@@ -16,7 +16,9 @@ from rocketstore.errors import (
     MessageRejectedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.engine import Engine, Listener
+from rocketstore.engine.opening import open_engine
+from rocketstore.engine.options import Listener, Options, Progress
+from rocketstore.engine.running import Engine
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary, offset_at
 from rocketstore.timestamps import Timestamp, timestamp_ms
@@ -44,7 +46,7 @@ def open_store(
     config: StoreConfig | None = None,
     force: bool = False,
     on_arrival: Listener | None = None,
-    on_recovery: Callable[[str, int, int], None] | None = None,
+    on_recovery: Progress | None = None,
     **options: Any,
 ) -> Store:
     """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
@@ -74,15 +76,8 @@ def open_store(
         config = StoreConfig(**options)
     elif options:
         config = config.replace(**options)
-    engine = Engine.open(
-        os.fspath(path),
-        mode,
-        config,
-        force=force,
-        on_arrival=on_arrival,
-        on_recovery=on_recovery,
-    )
-    return Store(engine, mode)
+    options_given = Options(config, force, on_arrival, on_recovery)
+    return Store(open_engine(os.fspath(path), mode, options_given), mode)
 
 
 class Store:

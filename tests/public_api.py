@@ -56,17 +56,26 @@ def find(module: str, name: str) -> tuple[str, ast.stmt]:
     return find(*where)
 
 
+def resolve(module: str, base: ast.expr) -> tuple[str, ast.stmt] | None:
+    """A base class of this package, named directly or through its module."""
+    try:
+        if isinstance(base, ast.Name):
+            return find(module, base.id)
+        if isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name):
+            parent, name = imported(parse(module))[base.value.id]
+            return find(f"{parent}.{name}", base.attr)
+    except (LookupError, FileNotFoundError):
+        pass
+    return None
+
+
 def members(module: str, node: ast.ClassDef) -> dict[str, str]:
     """Public members of a class and of its bases in this package, with their signatures."""
     found: dict[str, str] = {}
     for base in node.bases:
-        if isinstance(base, ast.Name):
-            try:
-                base_module, base_node = find(module, base.id)
-            except LookupError:
-                continue
-            if isinstance(base_node, ast.ClassDef):
-                found.update(members(base_module, base_node))
+        where = resolve(module, base)
+        if where and isinstance(where[1], ast.ClassDef):
+            found.update(members(where[0], where[1]))
     for item in node.body:
         name = getattr(item, "name", "")
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -77,7 +86,8 @@ def members(module: str, node: ast.ClassDef) -> dict[str, str]:
         if not isinstance(target, ast.Name) or target.id.startswith("_"):
             continue
         if isinstance(item, ast.AnnAssign):
-            found[target.id] = f": {ast.unparse(item.annotation)}"
+            default = f" = {ast.unparse(item.value)}" if item.value else ""
+            found[target.id] = f": {ast.unparse(item.annotation)}{default}"
         elif isinstance(item, ast.Assign):
             found[target.id] = f" = {ast.unparse(item.value)}"
     return found

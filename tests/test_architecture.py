@@ -220,7 +220,7 @@ def test_only_syscalls_calls_the_system() -> None:
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-CODE = ("csrc", "rocketstore", "tests", "bench", "examples")
+CODE = ("csrc", "rocketstore", "tests", "bench")
 SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h")
 
 

@@ -98,6 +98,16 @@ def test_named_folders_of_tests_exist() -> None:
 
 
 @pytest.mark.quick
+def test_threads_are_the_ones_of_the_table() -> None:
+    named_in_code = set()
+    for path in (ROOT / "rocketstore").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        named_in_code |= set(re.findall(r'(?:name=|__init__\()\s*"(rocketstore-[a-z]+)"', text))
+    table = (ROOT / "docs" / "threads.md").read_text(encoding="utf-8")
+    assert named_in_code == set(re.findall(r"`(rocketstore-[a-z]+)`", table))
+
+
+@pytest.mark.quick
 def test_named_tests_exist() -> None:
     known = all_tests()
     missing = []

@@ -13,12 +13,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TYPING = ROOT / "tests" / "typing"
 
-#: What Cython puts into every module and class; no user of the types can meet it.
+#: What Cython puts into every module and class, and what Python 3.11 does not show yet; no user of
+#: the types can meet it.
 ALLOWED = r"""
 .*\.__pyx_capi__
 .*\.__test__
 .*\.__reduce_cython__
 .*\.__setstate_cython__
+.*\.__buffer__
 """
 
 pytest.importorskip("mypy", reason="needs mypy")
@@ -43,12 +45,16 @@ def test_the_package_is_strictly_typed() -> None:
 def test_stubs_describe_what_is_built(tmp_path: Path) -> None:
     allowlist = tmp_path / "allowed.txt"
     allowlist.write_text(ALLOWED)
+    # Faults of other modules belong to the test above.
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\nfollow_imports = silent\n")
     result = run(
         "mypy.stubtest",
         "--concise",
         "--ignore-unused-allowlist",
+        "--ignore-disjoint-bases",
         f"--allowlist={allowlist}",
-        f"--mypy-config-file={ROOT / 'pyproject.toml'}",
+        f"--mypy-config-file={config}",
         "rocketstore._native",
     )
     assert result.returncode == 0, "\n" + result.stdout + result.stderr
@@ -60,7 +66,9 @@ def test_users_see_these_types(example: str) -> None:
     path = TYPING / example
     result = run("mypy", "--no-error-summary", str(path))
     revealed = dict(re.findall(r":(\d+): note: Revealed type is \"(.+)\"", result.stdout))
-    errors = [line for line in result.stdout.splitlines() if ": error:" in line]
+    errors = [
+        line for line in result.stdout.splitlines() if f"{example}:" in line and ": error:" in line
+    ]
     wrong = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         match = re.match(r"\s*reveal_type\(.*\)  # (.+)$", line)

@@ -136,11 +136,14 @@ def by_id(row: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("row", VECTORS["records"], ids=by_id)
 def test_a_record_is_encoded_as_rocketmq_does(row: dict[str, Any]) -> None:
+    """S000-10 S000-11 S000-12 S000-13 S000-14 S000-15 S000-16 S000-17 S000-18 S000-19 S000-73
+    S001-05 S001-07 S001-11 S001-12 S001-13 S001-14 S001-15 S001-16 S004-63: fields, order, sizes."""
     assert encode(row["fields"], row["id"] in RECORD_CRC).hex() == row["hex"]
 
 
 @pytest.mark.parametrize("row", VECTORS["records"], ids=by_id)
 def test_a_record_is_decoded_to_its_fields(row: dict[str, Any]) -> None:
+    """S003-12: whatever a message has comes back."""
     fields = row["fields"]
     decoded = codec.decode_record(bytes.fromhex(row["hex"]), fields["physical_offset"])
     properties = codec.decode_properties(decoded["properties"])
@@ -205,6 +208,7 @@ JUDGED = {
 
 @pytest.mark.parametrize("row", VECTORS["bad_records"], ids=by_id)
 def test_a_bad_record_is_judged_by_the_first_rule_it_breaks(row: dict[str, Any]) -> None:
+    """S001-24 S001-25: a size for what is whole, none for anything else."""
     data = bytes.fromhex(row["hex"])
     name, size = codec.judge_record(data)
     assert name == JUDGED[row["id"]]
@@ -272,6 +276,7 @@ def test_properties(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", VECTORS["message_ids"], ids=by_id)
 def test_message_ids(row: dict[str, Any]) -> None:
+    """S000-68 S001-71 S004-64: host and offset in hexadecimal, longer for IPv6."""
     assert codec.message_id(row["store_host"], row["physical_offset"]) == row["id"]
     assert codec.parse_message_id(row["id"]) == (row["store_host"], row["physical_offset"])
 
@@ -289,6 +294,7 @@ def walk(log: bytes, start: int) -> tuple[list[int], str, int]:
 
 
 def test_the_log_of_the_small_store_is_25_records() -> None:
+    """S000-08 S000-09: messages back to back, then one blank."""
     found = {}
     for path, content in VECTORS["mini_store"]["files"].items():
         if path.startswith("commitlog/"):
@@ -326,7 +332,7 @@ def rocketmq_log(name: str) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("name", sorted(p.name[:-7] for p in STORES.glob("*.tar.xz")))
 def test_every_acknowledged_record_of_a_real_store_is_decoded(name: str) -> None:
-    """S000-01: the records that RocketMQ 4.9.8 and 5.3.3 acknowledged, field by field."""
+    """The records that RocketMQ 4.9.8 and 5.3.3 acknowledged, field by field."""
     expected = json.loads((STORES / f"{name}.expect.json").read_text())
     files = rocketmq_log(name)
     size = len(next(iter(files.values())))

@@ -101,6 +101,7 @@ def unpack_slot(bytes slot not None):
 def pack_rocketmq(tuple values not None, bytes before=None):
     """RocketMQ's checkpoint: five numbers (format.md 8); other bytes stay as `before` has them."""
     cdef uint8_t page[4096]
+    cdef int i
     memset(page, 0, 4096)
     if before is not None:
         memcpy(page, <const char *>before, min(len(before), 4096))
@@ -113,7 +114,8 @@ def unpack_rocketmq(bytes page not None):
     """The five numbers; what a short file does not have counts as 0."""
     cdef bytes whole = page[:40].ljust(40, b"\0")
     cdef const uint8_t *start = <const uint8_t *><const char *>whole
-    return tuple(rs_load64s(start + 8 * i) for i in range(5))
+    cdef int i
+    return tuple([rs_load64s(start + 8 * i) for i in range(5)])
 
 
 def crc32c(const uint8_t[::1] data not None, uint32_t value=0):

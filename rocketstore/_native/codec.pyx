@@ -14,8 +14,9 @@ from rocketstore._native.core cimport (
     rs_crc32_kernel, rs_crc32_slicing, rs_host, rs_java_hash, rs_load32s, rs_message,
     rs_message_id_decode, rs_message_id_encode, rs_properties_walk, rs_property_check,
     rs_property_next, rs_property_walk, rs_record, rs_record_check, rs_record_crc_find,
-    rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size, rs_record_verify, rs_span,
-    rs_status, rs_store32s, rs_tags_code, rs_unique_id, rs_unique_id_decode, rs_unique_id_encode,
+    rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size, rs_record_verify,
+    rs_span, rs_status, rs_store32s, rs_tags_code, rs_unique_id, rs_unique_id_decode,
+    rs_unique_id_encode,
 )
 from rocketstore._native.status cimport check, status_text
 
@@ -67,10 +68,6 @@ cdef extern from *:
     rs_crc32_kernel rs_detect_clmul() noexcept nogil
     rs_crc32_kernel rs_detect_clmul256() noexcept nogil
 
-cdef enum:
-    # The GIL is kept for less: giving it up costs more than the checksum.
-    RELEASE_GIL_ABOVE = 1 << 16
-
 cdef rs_crc32_kernel CLMUL = rs_detect_clmul()
 cdef rs_crc32_kernel CLMUL256 = rs_detect_clmul256()
 cdef rs_crc32_kernel BEST = (
@@ -82,15 +79,9 @@ cdef rs_crc32_kernel best_kernel() noexcept nogil:
 
 
 cdef rs_crc32_kernel kernel_named(str name) except? NULL:
-    cdef rs_crc32_kernel kernel = NULL
-    if name == "best":
-        kernel = BEST
-    elif name == "slicing":
-        kernel = rs_crc32_slicing
-    elif name == "clmul":
-        kernel = CLMUL
-    elif name == "clmul256":
-        kernel = CLMUL256
+    cdef rs_crc32_kernel kernel = (
+        BEST if name == "best" else rs_crc32_slicing if name == "slicing" else
+        CLMUL if name == "clmul" else CLMUL256 if name == "clmul256" else NULL)
     if kernel is NULL:
         raise ValueError(f"no CRC kernel {name!r} on this CPU; there are {crc_kernels()}")
     return kernel
@@ -98,12 +89,8 @@ cdef rs_crc32_kernel kernel_named(str name) except? NULL:
 
 def crc_kernels():
     """Names of the CRC-32 kernels that this CPU can run, the fastest last."""
-    names = ["slicing"]
-    if CLMUL is not NULL:
-        names.append("clmul")
-    if CLMUL256 is not NULL:
-        names.append("clmul256")
-    return names
+    names = {"slicing": True, "clmul": CLMUL is not NULL, "clmul256": CLMUL256 is not NULL}
+    return [name for name, runs in names.items() if runs]
 
 
 def crc32(data, uint32_t value=0, str kernel="best"):
@@ -112,7 +99,7 @@ def crc32(data, uint32_t value=0, str kernel="best"):
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        if view.len > RELEASE_GIL_ABOVE:
+        if view.len > 1 << 16:  # for less, giving up the GIL costs more than the checksum
             with nogil:
                 value = chosen(value, <const uint8_t *>view.buf, <size_t>view.len)
         else:
@@ -281,8 +268,7 @@ def decode_record(bytes data not None, int64_t physical_offset=-1, bint verify=T
     cdef rs_record record
     cdef uint32_t number = 0
     cdef unsigned what = (RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC) if verify else 0
-    cdef rs_span all_bytes = span(data)
-    check(rs_record_decode(all_bytes.bytes, all_bytes.size, &record), physical_offset)
+    check(rs_record_decode(data, <size_t>len(data), &record), physical_offset)
     check(rs_record_verify(&record, physical_offset, what, BEST), physical_offset)
     return {
         "total_size": record.size,
@@ -311,8 +297,7 @@ def judge_record(bytes data not None, int64_t physical_offset=-1):
     """(status name, size) of what `data` begins with; both checksums count, the size of what is
     neither a record nor a blank is -1."""
     cdef rs_record record
-    cdef rs_span all_bytes = span(data)
-    cdef rs_status status = rs_record_decode(all_bytes.bytes, all_bytes.size, &record)
+    cdef rs_status status = rs_record_decode(data, <size_t>len(data), &record)
     if status == RS_OK:
         status = rs_record_verify(
             &record, physical_offset, RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC, BEST)
@@ -336,15 +321,16 @@ def parse_message_id(str text not None):
     cdef bytes raw = text.encode("ascii", "replace")
     cdef rs_host host
     cdef int64_t physical_offset
-    if rs_message_id_decode(PyBytes_AS_STRING(raw), <size_t>len(raw), &host, &physical_offset) != RS_OK:
+    if rs_message_id_decode(raw, <size_t>len(raw), &host, &physical_offset) != RS_OK:
         raise ValueError(f"{text!r}: a message id has 32 or 56 hexadecimal digits")
     return unpack_host(<bytes>host.bytes[:host.size]), physical_offset
 
 
 def unique_id(
-    str ip not None, uint16_t process_id, int32_t class_loader_hash, uint32_t month_ms, uint16_t counter
+    str ip not None, uint16_t process_id, int32_t class_loader_hash, uint32_t month_ms,
+    uint16_t counter,
 ):
-    """A unique client id (`UNIQ_KEY`) from its parts; month_ms counts from the start of the month."""
+    """A unique client id (`UNIQ_KEY`) from its parts; month_ms starts with the month."""
     cdef bytes packed = ipaddress.ip_address(ip).packed
     cdef char text[56]
     cdef rs_unique_id parts
@@ -362,7 +348,7 @@ def parse_unique_id(str text not None):
     cdef bytes raw = text.encode("ascii", "replace")
     cdef uint8_t decoded[28]
     cdef rs_unique_id parts
-    if rs_unique_id_decode(PyBytes_AS_STRING(raw), <size_t>len(raw), decoded, &parts) != RS_OK:
+    if rs_unique_id_decode(raw, <size_t>len(raw), decoded, &parts) != RS_OK:
         raise ValueError(f"{text!r}: a unique id has 32 or 56 hexadecimal digits")
     ip = str(ipaddress.ip_address(span_bytes(parts.ip)))
     return ip, parts.process_id, parts.class_loader_hash, parts.month_ms, parts.counter
@@ -378,7 +364,8 @@ def encode_batch(elements):
         element.body = span(body)
         element.properties = span(properties)
         if len(properties) > RS_PROPERTIES_MAX:
-            raise MessageRejectedError(f"batch element {len(parts)}: {len(properties)} bytes of properties")
+            raise MessageRejectedError(
+                f"batch element {len(parts)}: {len(properties)} bytes of properties")
         encoded = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>rs_batch_element_size(&element))
         rs_batch_put(<uint8_t *>PyBytes_AS_STRING(encoded), &element)
         parts.append(encoded)
@@ -406,5 +393,6 @@ def join_properties(bytes element not None, bytes batch not None):
     """The property text of a record made from a batch element: its own, then the batch's."""
     cdef uint8_t joined[RS_PROPERTIES_MAX]
     cdef size_t size
-    check(rs_batch_join_properties(span(element), span(batch), joined, RS_PROPERTIES_MAX, &size), -1)
+    check(rs_batch_join_properties(
+        span(element), span(batch), joined, RS_PROPERTIES_MAX, &size), -1)
     return <bytes>joined[:size]

@@ -124,12 +124,14 @@ cdef extern from "rs_record.h" nogil:
     size_t rs_batch_element_size(const rs_batch_element *element)
     size_t rs_batch_put(uint8_t *to, const rs_batch_element *element)
     rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element *element)
-    rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room, size_t *size)
+    rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room,
+                                       size_t *size)
 
 
 cdef extern from "rs_message_id.h" nogil:
     size_t rs_message_id_encode(rs_span store_host, int64_t physical_offset, char *to)
-    rs_status rs_message_id_decode(const char *text, size_t size, rs_host *store_host, int64_t *physical_offset)
+    rs_status rs_message_id_decode(const char *text, size_t size, rs_host *store_host,
+                                   int64_t *physical_offset)
     ctypedef struct rs_unique_id:
         rs_span ip
         uint16_t process_id
@@ -138,6 +140,12 @@ cdef extern from "rs_message_id.h" nogil:
         uint16_t counter
     rs_status rs_unique_id_decode(const char *text, size_t size, uint8_t *raw, rs_unique_id *id)
     size_t rs_unique_id_encode(const rs_unique_id *id, char *to)
+
+
+cdef extern from "rs_format.h" nogil:
+    enum:
+        RS_FLAG_COMMIT
+        RS_FLAG_ROLLBACK
 
 
 cdef extern from "rs_positions.h" nogil:
@@ -282,3 +290,39 @@ cdef extern from "rs_scan.h" nogil:
     size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from_)
     rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
                             size_t *next, rs_record *records, size_t room, size_t *found)
+
+
+cdef extern from "rs_queue_file.h" nogil:
+    enum:
+        RS_UNIT_SIZE
+        RS_PRE_BLANK_SIZE
+    ctypedef struct rs_unit:
+        int64_t physical_offset
+        int32_t size
+        int64_t tags_code
+    rs_unit rs_unit_load(const uint8_t *where)
+    void rs_unit_store(uint8_t *to, rs_unit unit)
+    bint rs_unit_written(rs_unit unit)
+    bint rs_unit_pre_blank(rs_unit unit)
+    size_t rs_units_written(const uint8_t *units, size_t count)
+    size_t rs_units_first_kept(const uint8_t *units, size_t count, int64_t minimum)
+    int64_t rs_units_physical_end(const uint8_t *units, size_t count)
+    void rs_units_fill_pre_blank(uint8_t *units, size_t count)
+    size_t rs_units_cut(uint8_t *units, size_t count, int64_t physical_offset)
+
+
+cdef extern from "rs_queue_table.h" nogil:
+    ctypedef struct rs_queue_entry:
+        rs_span topic
+        int32_t queue_id
+        uint8_t *units
+        int64_t first_unit
+        int64_t unit_limit
+        int64_t next_offset
+        int64_t dirty_from
+    ctypedef struct rs_queue_table:
+        rs_queue_entry *entries
+        size_t capacity
+        size_t count
+    rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic, int32_t queue_id)
+    rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t queue_id)

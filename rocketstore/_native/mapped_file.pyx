@@ -172,7 +172,8 @@ cdef class MappedFile:
         if self.closed:
             raise StoreClosedError(f"{self.path or 'memory'} is closed")
         if position < 0 or size < 0 or size > self.size - position:
-            raise ValueError(f"{size} bytes at {position} are outside the {self.size} of {self.path}")
+            raise ValueError(f"{size} bytes at {position} are outside {self.path or 'memory'} "
+                             f"of {self.size} bytes")
         return 0
 
     cdef int check_writable(self) except -1:

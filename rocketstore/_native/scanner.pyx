@@ -8,15 +8,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_BAD_UNIT, RS_END_OF_FILE, RS_OK, RS_SCAN_LENIENT, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
-    rs_load64s, rs_record, rs_record_decode, rs_record_verify, rs_scan, rs_scan_find_magic,
-    rs_scan_find_magic_plain, rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_span, rs_status,
+    rs_load32, rs_load64s, rs_record, rs_scan, rs_scan_find_magic, rs_scan_find_magic_plain,
+    rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_span, rs_status,
     rs_unit_reader, rs_units_read, rs_walked,
 )
 from rocketstore._native.mapped_file cimport MappedFile
-from rocketstore._native.message cimport Message, make_message
+from rocketstore._native.message cimport make_message
 from rocketstore._native.status cimport check, status_text
 
-from rocketstore._native.message import Message as Message
+from rocketstore._native.message import Message
 from rocketstore.errors import OffsetOutOfRangeError
 
 VERIFY_BODY_CRC = RS_VERIFY_BODY_CRC
@@ -44,19 +44,6 @@ cdef rs_scan scan_of(MappedFile file, int64_t limit, unsigned verify) noexcept:
     return scan
 
 
-cdef rs_status read_record(const rs_scan *scan, size_t position, rs_record *record) noexcept:
-    """rs_scan_record; long bodies are read without the GIL."""
-    cdef rs_status status = rs_record_decode(scan.bytes + position, scan.size - position, record)
-    cdef int64_t offset = scan.start_offset + <int64_t>position
-    if status != RS_OK:
-        return status
-    if record.size <= RELEASE_GIL_ABOVE or scan.verify == 0:
-        return rs_record_verify(record, offset, scan.verify, scan.kernel)
-    with nogil:
-        status = rs_record_verify(record, offset, scan.verify, scan.kernel)
-    return status
-
-
 def read_message(MappedFile file not None, int64_t position, int64_t limit, *, unsigned verify):
     """The message whose record begins at `position`; no byte at or behind `limit` is looked at.
 
@@ -68,10 +55,17 @@ def read_message(MappedFile file not None, int64_t position, int64_t limit, *, u
     """
     cdef rs_scan scan = scan_of(file, limit, verify)
     cdef rs_record record
+    cdef rs_status status
+    cdef size_t at = <size_t>position
     if position < 0 or position >= <int64_t>scan.size:
         raise OffsetOutOfRangeError(
             file.start_offset + position, file.start_offset, file.start_offset + <int64_t>scan.size)
-    check(read_record(&scan, <size_t>position, &record), file.start_offset + position)
+    if scan.size - at >= 4 and rs_load32(scan.bytes + at) > RELEASE_GIL_ABOVE:
+        with nogil:
+            status = rs_scan_record(&scan, at, &record)
+    else:
+        status = rs_scan_record(&scan, at, &record)
+    check(status, file.start_offset + position)
     return make_message(file.mapping, &record)
 
 

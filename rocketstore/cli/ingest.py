@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from rich.progress import Progress, TaskID
 
 import rocketstore
+from rocketstore import Store, Writer
 from rocketstore.cli import exit_codes
 from rocketstore.cli.line_source import LineSource, LineTooLongError, StopSignals
 from rocketstore.cli.output import bytes_progress, count_text, size_text
 from rocketstore.cli.parameters import STORE, durability_option
 
-if TYPE_CHECKING:
-    from rocketstore import Store, Writer
-
 __all__ = ["command"]
 
-#: Room that a record takes beside its body, at the very most, with the topics and keys used here.
+#: More than a record takes beside its body, with the topics and tags used here.
 RECORD_EXTRA_BYTES: Final = 512
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_LINES: Final = 4096
@@ -34,40 +32,45 @@ BATCH_LINES: Final = 4096
 class Ingest:
     """One run. `next_line` is the first line that is not stored: where a later run goes on."""
 
+    store: Store
+    writer: Writer
+    tags: str | None
+    #: Messages take turns among several queues.
+    spread: bool
     next_line: int
     lines: int = 0
-    bytes: int = 0
+    size_bytes: int = 0
 
-    def store(self, store: Store, writer: Writer, lines: list[bytes], spread: bool) -> None:
-        """Stores lines that follow each other; counts them once their promise is met."""
-        if spread:
-            self._in_turns(store, writer, lines)
-        else:
-            try:
-                writer.put_batch(lines)
-            except rocketstore.DurabilityTimeoutError:
-                # They are in the log: putting them again would store them twice.
-                self.count(lines)
-                raise
-            self.count(lines)
+    def put(self, lines: list[bytes]) -> None:
+        """Stores lines that follow each other; counts them when they are in the log."""
+        if self.spread:
+            return self._put_in_turns(lines)
+        try:
+            self.writer.put_batch(lines, tags=self.tags)
+        except rocketstore.DurabilityTimeoutError:
+            # They are in the log: storing them again would double them.
+            self._count(lines)
+            raise
+        return self._count(lines)
 
-    def _in_turns(self, store: Store, writer: Writer, lines: list[bytes]) -> None:
+    def _put_in_turns(self, lines: list[bytes]) -> None:
         """A batch goes to one queue, single puts take turns: put each, then wait once for all."""
-        early = "memory" if writer.durability == "disk" else None
+        to_disk = self.writer.durability == "disk"
         end_offset = 0
         for line in lines:
-            end_offset = writer.put(line, durability=early).end_offset
-            self.count([line])
-        if early:
-            store.wait_flushed(end_offset)
+            result = self.writer.put(line, tags=self.tags, durability="memory" if to_disk else None)
+            end_offset = result.end_offset
+            self._count([line])
+        if to_disk:
+            self.store.wait_flushed(end_offset)
 
-    def count(self, lines: list[bytes]) -> None:
+    def _count(self, lines: list[bytes]) -> None:
         self.next_line += len(lines)
         self.lines += len(lines)
-        self.bytes += sum(map(len, lines))
+        self.size_bytes += sum(map(len, lines))
 
 
-@click.command()
+@click.command(short_help="Store lines of a file or a pipe.")
 @STORE
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option("--topic", required=True, help="Topic that gets the messages.")
@@ -107,32 +110,83 @@ def command(
     """
     if queue_id is not None and queues is not None:
         raise click.UsageError("--queue-id and --queues exclude each other")
-    run = Ingest(start_line)
     began = time.monotonic()
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         descriptor = _open_input(file, stack)
         opened = stack.enter_context(rocketstore.open(store, durability=durability))
-        writer = opened.writer(
-            topic,
-            queue_id=queue_id,
-            queues=queues,
-            properties={"TAGS": tags} if tags and False else None,
-        )
+        writer = opened.writer(topic, queue_id=queue_id, queues=queues)
+        run = Ingest(opened, writer, tags, queues is not None and queues > 1, start_line)
         try:
-            _copy(run, opened, writer, descriptor, stop, start_line, tags, (queues or 1) > 1)
-        except (rocketstore.RocketStoreError, OSError, LineTooLongError) as error:
-            _say_error(run, error)
-            return exit_codes.exit_code(error)
-        finally:
+            _copy(run, descriptor, stop)
+            # Closing may fail too, and then the last lines are not where they should be.
             opened.close()
+        except (rocketstore.RocketStoreError, OSError, LineTooLongError) as error:
+            click.echo(
+                f"rocketstore: line {run.next_line}: {exit_codes.in_one_line(error)}", err=True
+            )
+            _say_resume(run)
+            return exit_codes.exit_code(error)
     seconds = time.monotonic() - began
     click.echo(
-        f"stored {count_text(run.lines, 'line')}, {size_text(run.bytes)}, in {seconds:.1f} s "
-        f"as {topic} ({durability})"
+        f"stored {count_text(run.lines, 'line')} ({size_text(run.size_bytes)}) as {topic} in "
+        f"{seconds:.1f} s, durability {durability}; the next line is {run.next_line}"
     )
-    if stop.received is not None:
-        _say_resume(run)
-        return 128 + stop.received
-    click.echo(f"to go on later: --start-line {run.next_line}")
-    return exit_codes.OK
+    if stop.received is None:
+        return exit_codes.OK
+    _say_resume(run)
+    return 128 + stop.received
+
+
+def _say_resume(run: Ingest) -> None:
+    click.echo(f"resume with --start-line {run.next_line}", err=True)
+
+
+def _open_input(file: str, stack: ExitStack) -> int:
+    if file == "-":
+        return sys.stdin.fileno()
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _copy(run: Ingest, descriptor: int, stop: StopSignals) -> None:
+    """Reads and stores until the input ends or a signal came."""
+    longest = run.store.config.max_message_size_bytes
+    batch_bytes = min(BATCH_BYTES, run.store.config.commit_log_file_size_bytes // 4)
+    skip = run.next_line - 1
+    total = os.fstat(descriptor).st_size or None
+    with bytes_progress() as progress:
+        task = progress.add_task(run.writer.topic, total=total)
+        for lines in LineSource(descriptor, stop, longest):
+            skipped = min(skip, len(lines))
+            skip -= skipped
+            _advance(progress, task, lines[:skipped])
+            for batch in _batches(lines[skipped:], batch_bytes, longest):
+                run.put(batch)
+                _advance(progress, task, batch)
+                if stop.received is not None:
+                    return
+
+
+def _advance(progress: Progress, task: TaskID, lines: list[bytes]) -> None:
+    progress.update(task, advance=sum(map(len, lines)) + len(lines))
+
+
+def _batches(lines: list[bytes], most_bytes: int, longest: int) -> Iterator[list[bytes]]:
+    """The lines in groups that fit the buffer and the segment. Those in front of a line that is
+    too long come before the error."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        record = len(line) + RECORD_EXTRA_BYTES
+        too_long = len(line) > longest
+        if batch and (too_long or size + record > most_bytes or len(batch) >= BATCH_LINES):
+            yield batch
+            batch, size = [], 0
+        if too_long:
+            raise LineTooLongError(f"{len(line)} bytes, the store allows {longest}")
+        batch.append(line)
+        size += record
+    if batch:
+        yield batch

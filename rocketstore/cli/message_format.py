@@ -76,7 +76,7 @@ def as_json(message: Message) -> str:
         "born_host": message.born_host,
         "store_host": message.store_host,
         "tags": message.tags,
-        "keys": _keys(message).split(),
+        "keys": list(message.keys),
         "properties": dict(message.properties),
         "flag": message.flag,
         "sys_flag": message.sys_flag,
@@ -91,8 +91,7 @@ def as_json(message: Message) -> str:
 
 
 def _keys(message: Message) -> str:
-    keys = message.keys
-    return keys if isinstance(keys, str) else " ".join(keys or ())
+    return " ".join(message.keys)
 
 
 def _properties(message: Message) -> str:

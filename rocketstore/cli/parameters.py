@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import rocketstore
 
 __all__ = ["FORMAT_HELP", "STORE", "Moment", "durability_option", "format_option", "open_to_read"]
+
+if TYPE_CHECKING:
+    _Parameter = click.ParamType[datetime.datetime | int]
+else:
+    _Parameter = click.ParamType  # generic in newer versions only
 
 STORE = click.argument("store", type=click.Path(file_okay=False, path_type=str))
 
@@ -20,7 +25,7 @@ FORMAT_HELP = (
 )
 
 
-class Moment(click.ParamType):
+class Moment(_Parameter):
     """Milliseconds since 1970, or ISO 8601 with a time zone."""
 
     name = "time"

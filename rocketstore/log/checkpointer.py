@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from rocketstore.log.worker import Worker
 if TYPE_CHECKING:
     from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
     from rocketstore.log.commit_log import CommitLog
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.index import IndexStore
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class Checkpointer(Worker):
     def __init__(
         self,
         commit_log: CommitLog,
-        queues: ConsumeQueueStore,
+        sync_queues: Callable[[], bool],
+        queues_digest: Callable[[], tuple[int, int]],
         index: IndexStore | None,
         own: CheckpointFile,
         rocketmq: RocketmqCheckpoint,
@@ -41,22 +42,27 @@ class Checkpointer(Worker):
         on_failure: Callable[[BaseException], None],
         *,
         queue_flush_interval_ms: int,
+        every_second: Callable[[], None],
     ) -> None:
         super().__init__("rocketstore-checkpointer", on_failure)
         self._commit_log = commit_log
-        self._queues = queues
+        self._sync_queues = sync_queues
+        self._queues_digest = queues_digest
         self._index = index
         self._own = own
         self._rocketmq = rocketmq
         self._last = template
         self._fingerprint = fingerprint
         self.queue_flush_interval_ms = queue_flush_interval_ms
+        self._every_second = every_second
+        self._save_lock = threading.Lock()
         self._next_queue_flush = time.monotonic()
         self._marks: list[tuple[int, int, int]] = []  # (end, start of the last record, store time)
 
     def step(self) -> float | None:
         """One round, each second: remember where a record ends, store what has become durable."""
         self._commit_log.tick()
+        self._every_second()
         self._note_end()
         derived = time.monotonic() >= self._next_queue_flush
         if derived:
@@ -72,20 +78,26 @@ class Checkpointer(Worker):
         while len(self._marks) > 1 and self._marks[1][0] <= flushed:
             self._marks.pop(0)
 
-    def save(self, *, derived: bool, clean: bool = False) -> OwnCheckpoint:
+    def save(
+        self, *, derived: bool, clean: bool = False, minimum: int | None = None
+    ) -> OwnCheckpoint:
         """Stores the newest durable offsets; with `derived` queue and index files are synced first."""
+        with self._save_lock:
+            return self._save(derived, clean, minimum)
+
+    def _save(self, derived: bool, clean: bool, minimum: int | None) -> OwnCheckpoint:
         positions = self._commit_log.positions
         last = self._last
         dispatched, indexed = last.dispatched, last.indexed
         if derived:
             # Captured before the sync: what is dispatched meanwhile is not covered by it.
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
-            if self._queues.sync_dirty():
+            if self._sync_queues():
                 dispatched = min(dispatched_now, positions.flushed)
             if self._index is None or self._index.sync():
                 indexed = min(indexed_now, positions.flushed)
         end, last_record_start, store_time = self._durable_mark()
-        count, digest = self._queues.digest()
+        count, digest = self._queues_digest()
         changes: dict[str, int] = {"dispatched": dispatched, "indexed": indexed}
         if end >= last.flushed:
             changes |= self._fingerprint(end, last_record_start)
@@ -93,7 +105,7 @@ class Checkpointer(Worker):
         new = dataclasses.replace(
             last,
             **changes,
-            minimum=self._commit_log.begin_offset,
+            minimum=max(last.minimum, minimum or self._commit_log.begin_offset),
             queue_count=count,
             queues_digest=digest,
             clean=clean,
@@ -124,12 +136,24 @@ class Checkpointer(Worker):
             index = max(index, store_time)
         self._rocketmq.store(physic, logics, index, master, confirm)
 
+    def begin(self) -> None:
+        """The first save of a run: the clean mark of the last one goes."""
+        with self._save_lock:
+            self._last = dataclasses.replace(
+                self._last, clean=False, generation=self._last.generation + 1
+            )
+            self._own.store(self._last)
+
     @property
     def last(self) -> OwnCheckpoint:
         """What our checkpoint says now."""
         return self._last
 
-    def close_clean(self) -> None:
+    def close_clean(self, *, clean: bool) -> None:
         """The last save of a clean stop: everything is flushed and dispatched by now."""
         self._note_end()
-        self.save(derived=True, clean=True)
+        self.save(derived=True, clean=clean)
+
+    def close(self) -> None:
+        self._own.close()
+        self._rocketmq.close()

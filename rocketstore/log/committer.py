@@ -7,6 +7,7 @@ process, not a power cut (semantics 3.6, 7.4).
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ class Committer(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._last_thorough = time.monotonic()
+        self._lock = threading.Lock()  # the flusher commits, too, when somebody waits for the disk
 
     def step(self) -> float | None:
         """One round; the next comes after the interval or a wake."""
@@ -77,6 +79,10 @@ class Committer(Worker):
 
     def commit(self) -> None:
         """Everything written so far goes into its files."""
+        with self._lock:
+            self._commit()
+
+    def _commit(self) -> None:
         started = time.monotonic()
         commit_log, positions = self._commit_log, self._commit_log.positions
         target = positions.wrote

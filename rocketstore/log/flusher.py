@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
-from rocketstore.log.committer import able
+from rocketstore.log.committer import Committer, able
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -61,7 +61,12 @@ class Flusher(Worker):
         self._record_latency = record_latency
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
+        self._committer: Committer | None = None
         self.flushes = 0
+
+    def commit_first(self, committer: Committer) -> None:
+        """Write buffers are committed before a flush that somebody waits for."""
+        self._committer = committer
 
     # ---- when ----
 
@@ -69,10 +74,9 @@ class Flusher(Worker):
         """One round. Waiters are served at once; the rest on the schedule of semantics 7.2 and 7.3."""
         positions = self._positions
         if self._log.flush_wanted > positions.flushed or self._sync_mode:
+            if self._committer is not None and self._log.flush_wanted > positions.committed:
+                self._committer.commit()  # K-08: nobody waits for the committer's next round
             self.flush()
-            if self._log.flush_wanted > positions.flushed and self._ring is None:
-                # Waits for bytes that a committer still holds: it wakes this worker when they are there.
-                return 0.001
             return 0.010 if self._sync_mode else self._timed_left()
         now = time.monotonic()
         if self.timed and now < self._next_timed:

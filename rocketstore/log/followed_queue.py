@@ -129,17 +129,13 @@ class FollowedQueue:
         self._epoch = horizon.epoch
 
     def _list(self) -> None:
-        """Names of the files; the size is taken from them (format 1.2). Others are not ours to
-        judge here."""
+        """Which files there are; their size is taken from them (format 1.2)."""
         found = list_files(self._directory)
-        if not found:
+        wanted = self._file_size or next((size for _, size in found if size), 0)
+        if wanted == 0 or wanted % UNIT_SIZE:
             return
-        self._file_size = self._file_size or found[0][1]
-        self._starts = [
-            start
-            for start, size in found
-            if size == self._file_size and size % UNIT_SIZE == 0 and start % size == 0
-        ]
+        self._file_size = wanted
+        self._starts = [start for start, size in found if size == wanted and start % size == 0]
         for start in set(self._files).difference(self._starts):
             self._files.pop(start).close()
         if self._starts and not self._max_offset:
@@ -153,8 +149,8 @@ class FollowedQueue:
             path = self._directory / f"{start:020d}"
             try:
                 file = MappedFile.open(str(path), start, self._file_size, "read")
-            except FileNotFoundError:
-                # Retention took it away between the listing and now.
+            except (FileNotFoundError, ValueError):
+                # It was taken away, or cut, between the listing and now.
                 self._starts.remove(start)
                 return None
             file.advise("random")
@@ -171,7 +167,7 @@ class FollowedQueue:
 
     def _find_end(self, horizon: Horizon) -> None:
         """First sight: the last file that begins with a good unit, then its end by halving."""
-        for start in reversed(self._starts):
+        for start in sorted(self._starts, reverse=True):
             first = start // UNIT_SIZE
             file = self._file_of(first)
             if file is None or not self._good(file, 0, horizon.dispatched):

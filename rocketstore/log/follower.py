@@ -237,7 +237,7 @@ class Follower:
         size = self._segment_size or next((size for _, size in found if size), 0)
         starts = [start for start, length in found if length == size and size and start % size == 0]
         known = {segment.start_offset: segment for segment in self._segments}
-        segments = []
+        segments: list[MappedFile] = []
         for start in starts:
             segment = known.pop(start, None) or self._open_segment(start, size)
             if segment is None:

@@ -104,6 +104,10 @@ class PositionsPage:
         self.positions.state = State.NONE
         self.positions.notify()
 
+    def publish(self, positions: Positions) -> None:
+        """Copies the private positions of the process that writes into the page, and wakes readers."""
+        positions.publish_to(self.positions)
+
     @property
     def state(self) -> State:
         """NONE too when the page holds a number that is no state."""
@@ -117,14 +121,16 @@ class PositionsPage:
 
         `lock_fd`: a descriptor of the store's `lock`, opened by the reader for itself.
         """
-        positions = self.positions
-        run_id = positions.run_id
-        if self.state is not State.LIVE or positions.boot_id != boot_id() or boot_id() == NO_ID:
-            return False
-        if syscalls.first_byte_holder(lock_fd) != -1:
+        run_id = self.positions.run_id
+        if not self._live(run_id) or syscalls.first_byte_holder(lock_fd) != -1:
             return False
         # The lock may have changed hands meanwhile; then the page says so first.
-        return self.state is State.LIVE and positions.run_id == run_id
+        return self._live(run_id)
+
+    def _live(self, run_id: bytes) -> bool:
+        positions = self.positions
+        same_boot = positions.boot_id == boot_id() != NO_ID
+        return same_boot and positions.state == State.LIVE and positions.run_id == run_id
 
     def close(self) -> None:
         """Idempotent; whoever waits on `positions` keeps the memory."""

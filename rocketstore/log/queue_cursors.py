@@ -135,10 +135,6 @@ class QueueCursors:
             pass
         self._batch, self._batch_cursor, self.left = [], None, iter(())
 
-    def share(self, room: int) -> int:
-        """An even part of the room for each queue."""
-        return max(1, room // max(1, len(self._order)))
-
     def fill(self, limit: int) -> bool:
         """Fetches up to `limit` messages from the next queue that has some; False when all are
         caught up.

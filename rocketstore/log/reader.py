@@ -132,6 +132,16 @@ class Fetch(NamedTuple):
     status: str
 
 
+class _Place(NamedTuple):
+    """Where a unit stands: its queue, its offset there, its file and position."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    file: MappedFile
+    position: int
+
+
 class Reader:
     """Fetches messages of a source by queue offset or physical offset."""
 
@@ -174,21 +184,12 @@ class Reader:
             return Fetch([], maximum, OFFSET_OVERFLOW_BADLY)
         located = queue.locate(offset)
         if located is None:
-            units = queue.file_size // UNIT_SIZE
-            return Fetch([], min(maximum, (offset // units + 1) * units), OFFSET_FOUND_NULL)
+            return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
         file, position, available = located
-        available = min(available, maximum - offset)
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
-        return self._read(
-            topic,
-            queue_id,
-            offset,
-            file,
-            position,
-            min(available, wanted),
-            max_messages,
-            tags_codes,
-        )
+        count = min(wanted, available, maximum - offset)
+        place = _Place(topic, queue_id, offset, file, position)
+        return self._read(place, count, max_messages, tags_codes)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""
@@ -201,6 +202,8 @@ class Reader:
         """The message whose record begins at a physical offset."""
         source = self._source
         source.check()
+        if physical_offset >= source.visible():
+            source.catch_up()
         # In this order: the files then reach as far as the visible end at least.
         minimum, visible = source.minimum(), source.visible()
         segments = source.segments()
@@ -224,8 +227,11 @@ class Reader:
 
     def first_store_time(self, segment: MappedFile) -> int | None:
         """Store time in ms of the record that a log file begins with; None when it has none."""
+        limit = min(segment.size, self._source.visible() - segment.start_offset)
+        if limit <= 0:
+            return None
         try:
-            return read_message(segment, 0, segment.size, verify=0).store_timestamp_ms
+            return read_message(segment, 0, limit, verify=0).store_timestamp_ms
         except CorruptRecordError:
             return None
 
@@ -259,23 +265,26 @@ class Reader:
     def store_time(
         self, topic: str, queue_id: int, from_offset: int, to_offset: int
     ) -> tuple[int, int] | None:
-        """Queue offset and store time of the first message in [from_offset, to_offset), None
-        without one.
+        """Queue offset and store time of the first message in [from_offset, to_offset).
 
-        For `time_search.offset_at`. Records that cannot be read have no time.
+        None without one. For `time_search.offset_at`. Records that cannot be read have no time.
         """
         source = self._source
         offset, width = from_offset, 1
         while offset < to_offset:
             source.check()
             queue = source.queue(topic, queue_id)
-            located = queue.locate(offset) if queue is not None else None
-            if located is None:
+            if queue is None:
                 return None
+            located = queue.locate(offset)
+            if located is None:
+                offset = _next_file(queue, offset)
+                continue
             file, position, available = located
             count = min(width, available, to_offset - offset)
+            place = _Place(topic, queue_id, offset, file, position)
             try:
-                found = self._units(topic, queue_id, offset, file, position, count, None, verify=0)
+                found = self._units(place, count, None, verify=0)
             except CorruptRecordError:
                 if count == 1:
                     found = []
@@ -299,65 +308,55 @@ class Reader:
         return queue
 
     def _read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        file: MappedFile,
-        position: int,
-        count: int,
-        max_messages: int,
-        tags_codes: frozenset[int] | None,
+        self, place: _Place, count: int, max_messages: int, tags_codes: frozenset[int] | None
     ) -> Fetch:
-        """Records of `count` units from a position; fewer when one of them does not hold."""
-        while True:
+        """Records of `count` units from a place on; fewer when one of them does not hold."""
+        messages: list[Message] | None = None
+        while messages is None:
             try:
-                messages = self._units(topic, queue_id, offset, file, position, count, tags_codes)
-                break
+                messages = self._units(place, count, tags_codes, self._source.verify)
             except CorruptRecordError as error:
                 if count == 1:
-                    place = f"{topic}/{queue_id}, queue offset {offset}"
-                    error.add_note(f"{place}: seek({offset + 1}) steps over it")
+                    where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
+                    error.add_note(f"{where}: seek({place.offset + 1}) steps over it")
                     raise
                 # What lies in front of the fault is handed out first.
                 count //= 2
         if len(messages) > max_messages:
             del messages[max_messages:]
-            following = offset_in_queue(messages[-1], topic, queue_id) + 1
-            return Fetch(messages, following, FOUND)
+            last = offset_in_queue(messages[-1], place.topic, place.queue_id)
+            return Fetch(messages, last + 1, FOUND)
         if messages:
-            return Fetch(messages, offset + count, FOUND)
+            return Fetch(messages, place.offset + count, FOUND)
         status = MESSAGE_WAS_REMOVING if tags_codes is None else NO_MATCHED_MESSAGE
-        return Fetch(messages, offset + count, status)
+        return Fetch(messages, place.offset + count, status)
 
     def _units(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        file: MappedFile,
-        position: int,
-        count: int,
-        tags_codes: frozenset[int] | None,
-        verify: int | None = None,
+        self, place: _Place, count: int, tags_codes: frozenset[int] | None, verify: int
     ) -> list[Message]:
         source = self._source
         # In this order: the files then reach as far as the visible end at least.
         minimum, visible = source.minimum(), source.visible()
         return read_units(
-            file,
-            position,
+            place.file,
+            place.position,
             count,
             source.segments(),
             source.segment_size,
-            topic=topic.encode(),
-            queue_id=queue_id,
-            first_queue_offset=offset,
+            topic=place.topic.encode(),
+            queue_id=place.queue_id,
+            first_queue_offset=place.offset,
             log_minimum=minimum,
             limit_offset=visible,
-            verify=source.verify if verify is None else verify,
+            verify=verify,
             tags_codes=tags_codes,
         )
+
+
+def _next_file(queue: QueueView, queue_offset: int) -> int:
+    """First queue offset of the file behind the one that should hold `queue_offset`."""
+    units = max(1, queue.file_size // UNIT_SIZE)
+    return (queue_offset // units + 1) * units
 
 
 def segment_at(

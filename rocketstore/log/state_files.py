@@ -34,10 +34,12 @@ logger = logging.getLogger(__name__)
 NEW_DIRECTORY_MODE = 0o700
 FILE_MODE_BITS = 0o666
 
+_SEGMENT_NAME = re.compile(r"[0-9]{20}")
 _counter = itertools.count()
 # A string (perhaps without its end), a key that is a bare integer, or a bracket.
 _TOKEN = re.compile(
-    r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|(?P<key>(?<=[{,\s])-?[0-9]+(?=\s*:))|(?P<open>[\[{])|[\]}]',
+    r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
+    r"|(?P<key>(?<=[{,\s])-?[0-9]+(?=\s*:))|(?P<open>[\[{])|[\]}]",
     re.DOTALL,
 )
 
@@ -97,7 +99,7 @@ def check_owner(layout: StoreLayout) -> None:
 
 def file_model(directory: Path) -> os.stat_result:
     """Whose owner and mode a new file in `directory` takes: its last segment's, else its own."""
-    names = [name for name in os.listdir(directory) if name.isdecimal()]
+    names = [name for name in os.listdir(directory) if _SEGMENT_NAME.fullmatch(name)]
     if names:
         found = (directory / max(names)).lstat()
         if stat.S_ISREG(found.st_mode):

@@ -1,5 +1,4 @@
-"""Checks a whole store against itself: log, queues, index, checkpoints, stored offsets. Changes
-nothing."""
+"""Checks a store against itself: log, queues, index, checkpoints, stored offsets."""
 
 from __future__ import annotations
 
@@ -43,9 +42,10 @@ def verify(
     next open completes.
 
     Args:
-        progress: called with (what, done, total): bytes of the log, then numbers of queues and
-        index files. index_slots, index_entries: shape of the index files, which they do not hold
-        themselves.
+        progress: called with (what, done, total): bytes of the log, then numbers of queues and of
+            index files.
+        index_slots: shape of the index files, which they do not hold themselves.
+        index_entries: the same.
     """
     root = Path(path)
     if not root.is_dir():
@@ -66,7 +66,6 @@ def verify(
             walk_queues(layout, facts, findings, progress, tail_may_miss=tail_may_miss)
             walk_index(
                 layout,
-                segments,
                 facts,
                 findings,
                 progress,

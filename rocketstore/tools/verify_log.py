@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message, resynchronise
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
 
 if TYPE_CHECKING:
@@ -139,23 +140,27 @@ def _nothing(segment: MappedFile, position: int, at_the_end: bool, findings: Fin
 
 def _record(segment: MappedFile, position: int, facts: LogFacts, findings: Findings) -> int:
     """Size of the record at a position; 0 when none stands there that can be believed."""
-    offset = segment.start_offset + position
     try:
         message = read_message(segment, position, segment.size, verify=BOTH_CHECKSUMS)
+        findings.counts.records += 1
+        findings.counts.record_bytes += message.size
     except CorruptRecordError as error:
         findings.add(segment.path, position, error.reason)
-        return 0
-    if message.physical_offset != offset:
-        findings.add(segment.path, position, f"says that it stands at {message.physical_offset}")
-        return 0
-    findings.counts.records += 1
-    findings.counts.record_bytes += message.size
+        try:
+            # With its lengths and place right only its content is damaged: it still counts in its queue.
+            message = read_message(segment, position, segment.size, verify=0)
+        except CorruptRecordError:
+            return 0
+        findings.counts.lost_bytes += message.size
+    offset = message.physical_offset
     if message.prepared_transaction_offset >= offset and message.prepared_transaction_offset > 0:
         findings.add(segment.path, position, "its prepared message lies behind it")
     # Inner batches count messages, not records, and have batch queues (format 4.2).
     if message.sys_flag & TRANSACTION_TYPE in (0, COMMIT) and not message.sys_flag & INNER_BATCH:
         own = (message.topic, message.queue_id, message.queue_offset)
         for topic, queue_id, queue_offset in (own, *light_queues(message)):
+            if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
+                continue  # Such a name gets no queue; its record is read by offset (DESIGN 8).
             reason = _follow(facts.queues, topic, queue_id, queue_offset)
             if reason:
                 findings.add(segment.path, position, reason)

@@ -44,6 +44,8 @@ def walk_index(
             if progress is not None:
                 progress("index", done, len(index.files))
             _walk_file(segment, facts, findings)
+        if progress is not None:
+            progress("index", len(index.files), len(index.files))
     finally:
         index.close()
 

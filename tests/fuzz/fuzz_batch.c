@@ -11,7 +11,8 @@ static void check_written_back(const rs_batch_element *element, const uint8_t *s
     uint8_t *written = malloc(size);
     CHECK(written);
     CHECK(rs_batch_put(written, element) == size);
-    CHECK(memcmp(written + RS_BATCH_AT_FLAG, start + RS_BATCH_AT_FLAG, size - RS_BATCH_AT_FLAG) == 0);
+    const size_t from = RS_BATCH_AT_FLAG;
+    CHECK(memcmp(written + from, start + from, size - from) == 0);
     const uint8_t *at = written;
     CHECK(rs_batch_next(&at, written + size, &again) == RS_OK && at == written + size);
     CHECK(again.flag == element->flag && again.body.size == element->body.size);

@@ -27,6 +27,11 @@ static void check_kernels(const uint8_t *data, size_t size)
         size_t cut = size ? data[size - 1] % size : 0;
         CHECK(kernels[i](start, data, size) == expected);
         CHECK(kernels[i](kernels[i](start, data, cut), data + cut, size - cut) == expected);
+        uint8_t *copy = malloc(size ? size : 1);
+        CHECK(copy);
+        CHECK(rs_crc32_copy(kernels[i], copy, data, size) == kernels[0](0, data, size));
+        CHECK(size == 0 || memcmp(copy, data, size) == 0);
+        free(copy);
     }
 }
 

@@ -2,9 +2,9 @@
  *
  *     TARGET [-runs=N] [-max_total_time=SECONDS] [-seed=S] FILE_OR_DIRECTORY …
  *
- * Replays every file, then runs N mutations of them, or as many as fit in the time. Run k depends on (seed, k, inputs) alone, so a
- * failure repeats with the seed that is printed first. Each input is given in a block of its exact size.
- * The input that was running is left in `crash.bin` of the working directory when the process dies. */
+ * Replays every file, then runs N mutations of them, or as many as fit in the time. Run k depends on
+ * (seed, k, inputs) alone, so a failure repeats with the seed that is printed first. Each input is given
+ * in a block of its exact size. What was running when the process dies is left in `crash.bin`. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 

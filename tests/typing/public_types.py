@@ -22,14 +22,14 @@ reveal_type(ticket.done())  # bool
 reveal_type(ticket.result(timeout=1.0))  # rocketstore._native.put_result.PutResult
 
 consumer = store.consumer("orders", group="billing")
-reveal_type(consumer.poll(max_messages=10))  # list[rocketstore._native.scanner.Message]
+reveal_type(consumer.poll(max_messages=10))  # list[rocketstore._native.message.Message]
 for message in consumer:
     reveal_type(message.body)  # bytes
     reveal_type(message.queue_offset)  # int
     reveal_type(message.properties)  # dict[str, str]
     reveal_type(message.tags)  # str | None
 
-reveal_type(store.query("orders", key="a"))  # list[rocketstore._native.scanner.Message]
+reveal_type(store.query("orders", key="a"))  # list[rocketstore._native.message.Message]
 reveal_type(store.topics())  # list[str]
 reveal_type(store.flushed_offset)  # int
 reveal_type(rocketstore.StoreConfig(flush_interval_ms=10).flush_interval_ms)  # int

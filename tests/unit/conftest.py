@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,12 +24,12 @@ def probe() -> Iterator[Any]:
 @pytest.fixture
 def in_child() -> Callable[[Callable[[], object]], None]:
     """Runs a function in a forked child and fails with what it raised there."""
-    import os
-    import traceback
 
     def run(function: Callable[[], object]) -> None:
         reader, writer = os.pipe()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads beside a fork are meant
+            pid = os.fork()
         if pid == 0:
             code = 1
             try:

@@ -39,9 +39,7 @@ def test_these_systems_will_do(system: tuple[str, str, str, int, int]) -> None:
         (("linux", "6.1", "aarch64", 64, 131072), "4 to 64 KiB"),
     ],
 )
-def test_these_are_refused_with_a_reason(
-    system: tuple[str, str, str, int, int], why: str
-) -> None:
+def test_these_are_refused_with_a_reason(system: tuple[str, str, str, int, int], why: str) -> None:
     told = refusal(*system)
     assert told is not None
     assert why in told

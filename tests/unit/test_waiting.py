@@ -63,7 +63,9 @@ def test_no_wake_up_is_lost_between_two_threads() -> None:
             ping.notify()
             pong.wait(number, None)
 
-    joined([threading.Thread(target=answer, daemon=True), threading.Thread(target=ask, daemon=True)])
+    joined(
+        [threading.Thread(target=answer, daemon=True), threading.Thread(target=ask, daemon=True)]
+    )
     assert ping.count == pong.count == rounds
 
 
@@ -144,6 +146,11 @@ def test_a_handler_that_returns_lets_the_wait_go_on(alarm: Callable[[Any], None]
     assert len(served) >= 3
 
 
+def start_and_wait(thread: threading.Thread) -> None:
+    thread.start()
+    Signal().wait(0, LONG_MS)
+
+
 def test_the_main_thread_serves_signals_that_another_thread_got(
     alarm: Callable[[Any], None],
 ) -> None:
@@ -162,8 +169,7 @@ def test_the_main_thread_serves_signals_that_another_thread_got(
     receiver = threading.Thread(target=receive, daemon=True)
     before = time.monotonic()
     with pytest.raises(Served):
-        receiver.start()
-        Signal().wait(0, LONG_MS)
+        start_and_wait(receiver)
     assert time.monotonic() - before < 5
     release.notify()
     receiver.join()

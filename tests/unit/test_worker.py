@@ -155,10 +155,15 @@ def test_a_worker_starts_once() -> None:
 
 def test_a_worker_may_stop_itself() -> None:
     worker = Counter()
-    worker.action = lambda: worker.stop() and None
+
+    def stop_myself() -> None:
+        assert worker.stop()
+
+    worker.action = stop_myself
     worker.start()
     worker.steps(1)
     assert worker.stop(LONG_S)
+    assert worker.failures == []
     assert worker.finished == 1
 
 

@@ -10,12 +10,13 @@ import datetime
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.writer import Writer as NativeWriter
-from rocketstore.errors import ConfigError, StoreClosedError, StoreReadOnlyError
+from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError, StoreReadOnlyError
+from rocketstore.log.lock import remove_abort
 from rocketstore.log.reader import Reader
 from rocketstore.timestamps import timestamp_ms
 
@@ -40,16 +41,13 @@ if TYPE_CHECKING:
     from rocketstore.log.reader import ReadSource
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.log.write_buffer_pool import WriteBufferPool
     from rocketstore.services.statistics import Statistics, StoreStatistics
     from rocketstore.tickets import Completions
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Engine", "Listener", "WriteParts"]
-
-#: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
-Listener = Callable[[str, int, int, int, int], None]
-
+__all__ = ["Engine", "WriteParts"]
 
 @dataclass(slots=True)
 class WriteParts:
@@ -65,6 +63,7 @@ class WriteParts:
     put_queues: PutQueues
     completions: Completions
     record_crc: bool
+    pool: WriteBufferPool | None
 
 
 class Engine:
@@ -75,7 +74,6 @@ class Engine:
         path: str,
         layout: StoreLayout,
         config: StoreConfig,
-        source: ReadSource,
         positions: Positions,
         flags: RunningFlags,
         statistics: StoreStatistics,
@@ -96,7 +94,6 @@ class Engine:
         self.offsets = offsets
         self.recovery = recovery
         self.index = index
-        self.reader = Reader(source)
         self._statistics = statistics
         self._segments = segments
         self._queues = queues
@@ -106,6 +103,10 @@ class Engine:
         self._close_lock = threading.Lock()
         self._closed = False
         self._process = os.getpid()
+
+    def read_from(self, source: ReadSource) -> None:
+        """Set once, before the engine is handed out."""
+        self.reader = Reader(source)
 
     # ---- guards ----
 
@@ -122,6 +123,12 @@ class Engine:
             raise StoreClosedError(
                 "this process is a forked child of the one that opened the store; open it again here"
             )
+
+    def check_readable(self) -> None:
+        """What readers ask before each look."""
+        self.check_open()
+        if not self.flags.readable:
+            raise ReadFailedError(f"the store takes no reads: {self.flags}")
 
     @property
     def write(self) -> WriteParts:
@@ -280,8 +287,6 @@ class Engine:
                     part.close()
 
     def _close_write(self, write: WriteParts, *, clean: bool, keep_lock: bool) -> None:
-        from rocketstore.log.opening import mark_clean
-
         write.commit_log.close()
         write.preallocator.stop()
         if write.committer is not None:
@@ -291,11 +296,29 @@ class Engine:
             if clean and write.commit_log.failure is None:
                 self._dispatcher.catch_up(self.positions.visible)
             self._dispatcher.stop()
+            self._dispatcher.close()
         write.checkpointer.stop()
         write.completions.close()
         write.preallocator.discard()
         if clean and write.commit_log.failure is None:
-            mark_clean(self.layout, write, self.flags, self._queues, self.positions)
+            self._mark_clean(write)
+        self.positions.publish_to(write.page.positions)
+        write.page.end()
         write.page.close()
+        write.checkpointer.close()
+        if write.pool is not None:
+            write.pool.close()
         if not keep_lock:
             write.lock.release()
+
+    def _mark_clean(self, write: WriteParts) -> None:
+        """The last steps of a clean stop, only when all of it is on disk (D-13, K-37)."""
+        positions = self.positions
+        degraded = self.index is not None and self.index.degraded is not None
+        if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
+            logger.warning(
+                "%s: not everything is on disk (%r): the next open recovers", self.path, positions
+            )
+            return
+        write.checkpointer.close_clean(clean=not degraded)
+        remove_abort(self.layout)

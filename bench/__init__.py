@@ -1,0 +1,1 @@
+"""Benchmarks: pytest-benchmark suites (`bench_*.py`) and the sustained harness."""

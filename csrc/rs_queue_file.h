@@ -1,0 +1,55 @@
+/* Consume queue units: 20 bytes a message, unit n of a queue at byte 20·n (format.md 6). */
+#ifndef RS_QUEUE_FILE_H
+#define RS_QUEUE_FILE_H
+
+#include "rs_base.h"
+#include "rs_format.h"
+
+typedef struct rs_unit {
+    int64_t physical_offset;
+    int32_t size;
+    int64_t tags_code;
+} rs_unit;
+
+static inline rs_unit rs_unit_load(const uint8_t *at)
+{
+    return (rs_unit){rs_load64s(at + RS_UNIT_AT_PHYSICAL_OFFSET), rs_load32s(at + RS_UNIT_AT_SIZE),
+                     rs_load64s(at + RS_UNIT_AT_TAGS_CODE)};
+}
+
+/* The size goes last, behind a release fence: whoever sees a size sees the whole unit. */
+static inline void rs_unit_store(uint8_t *at, rs_unit unit)
+{
+    rs_store64s(at + RS_UNIT_AT_PHYSICAL_OFFSET, unit.physical_offset);
+    rs_store64s(at + RS_UNIT_AT_TAGS_CODE, unit.tags_code);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    rs_store32s(at + RS_UNIT_AT_SIZE, unit.size);
+}
+
+static inline bool rs_unit_written(rs_unit unit)
+{
+    return unit.physical_offset >= 0 && unit.size > 0;
+}
+
+/* Placeholder in front of a queue's first message, or where a message was lost (format.md 6.3). */
+static inline bool rs_unit_pre_blank(rs_unit unit)
+{
+    return unit.physical_offset == 0 && unit.size == RS_PRE_BLANK_SIZE && unit.tags_code == 0;
+}
+
+/* Number of units in front of the first one that is not written, of `count` at `units`. */
+size_t rs_units_written(const uint8_t *units, size_t count);
+
+/* The first unit that is written, no pre-blank and points to `minimum` or beyond; `count` when none. */
+size_t rs_units_first_kept(const uint8_t *units, size_t count, int64_t minimum);
+
+/* End of the record of the last unit that is no pre-blank; -1 when there is none. */
+int64_t rs_units_physical_end(const uint8_t *units, size_t count);
+
+void rs_units_fill_pre_blank(uint8_t *units, size_t count);
+
+/* Clears every unit that points to `physical_offset` or beyond, and everything behind the first of them.
+ * Returns how many units are left in front. */
+size_t rs_units_cut(uint8_t *units, size_t count, int64_t physical_offset);
+
+#endif

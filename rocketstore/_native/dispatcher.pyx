@@ -1,0 +1,419 @@
+"""The dispatch loop: records to queue units and index entries, without the GIL.
+
+It runs over one segment until it needs Python: a new queue, another queue file, a full index file, a gap,
+a record that cannot be believed. Python mends that and runs it again from the same record; every step is
+idempotent, since the record itself says where its unit goes.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from rocketstore._native.core cimport (
+    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_FULL, RS_NOTHING, RS_OK, RS_UNIT_SIZE,
+    rs_index_key_hash, rs_index_put, rs_parse_decimal, rs_property_find, rs_queue_entry,
+    rs_queue_table, rs_queue_table_add, rs_queue_table_find, rs_record, rs_record_decode, rs_span,
+    rs_status, rs_tags_code, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store,
+    rs_unit_written,
+)
+from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.status cimport status_text
+
+cdef enum:
+    REASON_DONE = 0        # everything below `to_offset` is dispatched
+    REASON_END = 1         # a blank, or zeros: the segment goes no further
+    REASON_NEW_QUEUE = 2
+    REASON_QUEUE_FILE = 3  # the unit lies in another file, or beyond the blocks reserved
+    REASON_GAP = 4         # queue offsets are missing in front of this record's
+    REASON_CONFLICT = 5    # another unit stands where this record's belongs
+    REASON_INDEX_FILE = 6
+    REASON_LIGHT = 7       # the record is listed in further queues
+    REASON_BAD_RECORD = 8
+    REASON_ARRIVALS = 9    # the buffer of arrivals is full
+    ARRIVALS_MAX = 1024
+    DELAY_LEVELS_MAX = 1000
+    FIRST_CAPACITY = 64
+
+DONE = REASON_DONE
+END = REASON_END
+NEW_QUEUE = REASON_NEW_QUEUE
+QUEUE_FILE = REASON_QUEUE_FILE
+GAP = REASON_GAP
+CONFLICT = REASON_CONFLICT
+INDEX_FILE = REASON_INDEX_FILE
+LIGHT = REASON_LIGHT
+BAD_RECORD = REASON_BAD_RECORD
+ARRIVALS = REASON_ARRIVALS
+REASONS = ("done", "end", "new queue", "queue file", "gap", "conflict", "index file", "light queues",
+           "bad record", "arrivals")
+
+
+# Next offset of a queue that gets no units.
+cdef int64_t IGNORED = INT64_MIN
+
+
+cdef struct arrival_row:
+    int64_t entry
+    int64_t next_offset
+    int64_t tags_code
+    int64_t store_timestamp_ms
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class DispatchLoop:
+    """State of the one dispatcher of a store: its queues and its index file. One thread at a time."""
+
+    cdef rs_queue_table table
+    cdef MappedFile index
+    cdef uint32_t index_slots
+    cdef uint32_t index_limit
+    cdef int64_t index_from
+    cdef int64_t keys_done
+    cdef int64_t lights_done
+    cdef bint multi_dispatch
+    cdef bint report
+    cdef int64_t delays[DELAY_LEVELS_MAX]
+    cdef size_t delay_count
+    cdef list topics
+    cdef list files
+    cdef dict handles
+    cdef rs_record record
+    cdef readonly str status
+    cdef int64_t tags_code
+    cdef arrival_row arrivals[ARRIVALS_MAX]
+    cdef size_t arrival_count
+    cdef readonly int64_t last_store_timestamp_ms
+    cdef readonly int64_t records
+
+    def __cinit__(self):
+        memset(&self.table, 0, sizeof(self.table))
+        memset(&self.record, 0, sizeof(self.record))
+
+    def __init__(self, tuple delay_level_ms not None, *, bint multi_dispatch, bint report_arrivals):
+        self.delay_count = <size_t>min(len(delay_level_ms), DELAY_LEVELS_MAX)
+        for i in range(self.delay_count):
+            self.delays[i] = delay_level_ms[i]
+        self.multi_dispatch = multi_dispatch
+        self.report = report_arrivals
+        self.topics = []
+        self.files = []
+        self.handles = {}
+        self.lights_done = -1
+        self.index_from = INT64_MAX
+        self.grow(FIRST_CAPACITY)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.table.entries)
+
+    # ---- queues ----
+
+    cdef int grow(self, size_t capacity) except -1:
+        cdef rs_queue_table bigger
+        cdef rs_queue_entry *entry
+        bigger.count = 0
+        bigger.capacity = capacity
+        bigger.entries = <rs_queue_entry *>PyMem_RawCalloc(capacity, sizeof(rs_queue_entry))
+        if bigger.entries is NULL:
+            raise MemoryError("no memory for the table of queues")
+        for i in range(self.table.capacity):
+            if self.table.entries[i].topic.bytes is not NULL:
+                entry = rs_queue_table_add(&bigger, self.table.entries[i].topic,
+                                           self.table.entries[i].queue_id)
+                entry[0] = self.table.entries[i]
+        PyMem_RawFree(self.table.entries)
+        self.table = bigger
+        return 0
+
+    cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL:
+        cdef rs_span span
+        cdef rs_queue_entry *entry
+        span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
+        span.size = <size_t>len(topic)
+        entry = rs_queue_table_find(&self.table, span, queue_id)
+        if entry is NULL:
+            raise KeyError((topic, queue_id))
+        return entry
+
+    def add_queue(self, bytes topic not None, int32_t queue_id, int64_t next_offset):
+        """Makes a queue known; `next_offset` is behind its last unit."""
+        cdef rs_span span
+        cdef rs_queue_entry *entry
+        span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
+        span.size = <size_t>len(topic)
+        if 4 * (self.table.count + 1) > 3 * self.table.capacity:
+            self.grow(2 * self.table.capacity)
+        entry = rs_queue_table_add(&self.table, span, queue_id)
+        entry.next_offset = next_offset
+        self.topics.append(topic)  # the table borrows its bytes
+
+    def point(self, bytes topic not None, int32_t queue_id, MappedFile file, int64_t first_unit,
+              int64_t unit_limit):
+        """The queue's units go to `file`, whose first unit has queue offset `first_unit`; its first
+        `unit_limit` units may be written."""
+        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        if file is None:
+            entry.units = NULL
+            entry.unit_limit = 0
+        else:
+            if unit_limit * RS_UNIT_SIZE > file.size or not file.writable:
+                raise ValueError("more units than the file has, or a file mapped read-only")
+            entry.units = file.base
+            entry.first_unit = first_unit
+            entry.unit_limit = unit_limit
+        self.handles[topic, queue_id] = file  # keeps the mapping while the table points to it
+
+    def set_next(self, bytes topic not None, int32_t queue_id, int64_t next_offset):
+        self.entry_of(topic, queue_id).next_offset = next_offset
+
+    def ignore_queue(self, bytes topic not None, int32_t queue_id):
+        """Records of this queue get no unit: its name cannot be a directory."""
+        self.add_queue(topic, queue_id, IGNORED)
+
+    def advance(self, bytes topic not None, int32_t queue_id, int64_t queue_offset):
+        """A unit was written at `queue_offset` by other means."""
+        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        if queue_offset >= entry.next_offset:
+            entry.next_offset = queue_offset + 1
+        if queue_offset < entry.dirty_from:
+            entry.dirty_from = queue_offset
+
+    def next_offset(self, bytes topic not None, int32_t queue_id):
+        """Queue offset behind the last unit."""
+        return self.entry_of(topic, queue_id).next_offset
+
+    def take_dirty(self, bytes topic not None, int32_t queue_id):
+        """(first, end) of the units written since the last call, or None; forgets them."""
+        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        cdef int64_t first = entry.dirty_from
+        if first == INT64_MAX:
+            return None
+        entry.dirty_from = INT64_MAX
+        return first, entry.next_offset
+
+    def dirty_queues(self):
+        """(topic, queue_id) of the queues with units written since take_dirty."""
+        dirty = []
+        cdef rs_queue_entry *entry
+        for i in range(self.table.capacity):
+            entry = &self.table.entries[i]
+            if entry.topic.bytes is not NULL and entry.dirty_from != INT64_MAX:
+                dirty.append(((<const char *>entry.topic.bytes)[:entry.topic.size], entry.queue_id))
+        return dirty
+
+    # ---- index ----
+
+    def set_index(self, MappedFile file, uint32_t slots, uint32_t limit, int64_t index_from):
+        """Keys of records at or beyond `index_from` go to `file`; None: the first key asks for one."""
+        self.index = file
+        self.index_slots = slots
+        self.index_limit = limit
+        self.index_from = index_from
+
+    def no_index(self):
+        """Keys go nowhere."""
+        self.index = None
+        self.index_from = INT64_MAX
+
+    # ---- the loop ----
+
+    def run(self, MappedFile segment not None, int64_t from_offset, int64_t to_offset):
+        """Dispatches the records of `segment` in [from_offset, to_offset): (reason, offset reached)."""
+        cdef int64_t offset = from_offset
+        cdef int reason
+        if not segment.start_offset <= from_offset <= segment.start_offset + segment.size:
+            raise ValueError(f"{from_offset} is not in {segment!r}")
+        with nogil:
+            reason = self.walk(segment, &offset, to_offset)
+        return reason, offset
+
+    cdef int walk(self, MappedFile segment, int64_t *offset, int64_t to_offset) noexcept nogil:
+        cdef int64_t end = segment.start_offset + segment.size
+        cdef rs_status status
+        cdef int reason
+        if to_offset < end:
+            end = to_offset
+        while offset[0] < end:
+            status = rs_record_decode(segment.base + (offset[0] - segment.start_offset),
+                                      <size_t>(segment.start_offset + segment.size - offset[0]),
+                                      &self.record)
+            if status == RS_BLANK or status == RS_NOTHING:
+                return REASON_END
+            if status != RS_OK or self.record.physical_offset != offset[0]:
+                with gil:
+                    self.status = status_text(status) if status != RS_OK else "physical offset"
+                return REASON_BAD_RECORD
+            if offset[0] + self.record.size > to_offset:
+                return REASON_DONE
+            reason = self.dispatch()
+            if reason != REASON_DONE:
+                return reason
+            offset[0] += self.record.size
+            self.last_store_timestamp_ms = self.record.store_timestamp_ms
+            self.records += 1
+        return REASON_DONE
+
+    cdef int dispatch(self) noexcept nogil:
+        """Unit and keys of the current record."""
+        cdef uint32_t kind = rs_transaction_type(self.record.sys_flag)
+        cdef int reason
+        if kind == 0 or kind == RS_FLAG_COMMIT:
+            reason = self.put_unit()
+            if reason != REASON_DONE:
+                return reason
+        if kind != RS_FLAG_ROLLBACK and self.record.physical_offset >= self.index_from:
+            return self.put_keys()
+        return REASON_DONE
+
+    cdef int put_unit(self) noexcept nogil:
+        cdef rs_queue_entry *entry
+        cdef rs_unit unit, there
+        cdef uint8_t *at
+        cdef int64_t n = self.record.queue_offset
+        cdef rs_span names
+        entry = rs_queue_table_find(&self.table, self.record.topic, self.record.queue_id)
+        if entry is NULL:
+            return REASON_NEW_QUEUE
+        if entry.next_offset == IGNORED:
+            return REASON_DONE
+        if not self.find_tags_code():
+            with gil:
+                self.status = "delay"
+            return REASON_BAD_RECORD
+        if n > entry.next_offset:
+            return REASON_GAP
+        if entry.units is NULL or n < entry.first_unit or n - entry.first_unit >= entry.unit_limit:
+            return REASON_QUEUE_FILE
+        unit.physical_offset = self.record.physical_offset
+        unit.size = <int32_t>self.record.size
+        unit.tags_code = self.tags_code
+        at = entry.units + (n - entry.first_unit) * RS_UNIT_SIZE
+        there = rs_unit_load(at)
+        if (there.physical_offset != unit.physical_offset or there.size != unit.size
+                or there.tags_code != unit.tags_code):
+            if rs_unit_written(there):
+                return REASON_CONFLICT
+            rs_unit_store(at, unit)
+            if n < entry.dirty_from:
+                entry.dirty_from = n
+        if self.multi_dispatch and self.lights_done != self.record.physical_offset:
+            if rs_property_find(self.record.properties, b"INNER_MULTI_DISPATCH", 20, &names):
+                return REASON_LIGHT
+        if n == entry.next_offset:
+            entry.next_offset = n + 1
+        return self.note_arrival(entry, n + 1)
+
+    cdef int note_arrival(self, rs_queue_entry *entry, int64_t next_offset) noexcept nogil:
+        cdef arrival_row *row
+        if not self.report:
+            return REASON_DONE
+        if self.arrival_count == ARRIVALS_MAX:
+            return REASON_ARRIVALS
+        row = &self.arrivals[self.arrival_count]
+        row.entry = entry - self.table.entries
+        row.next_offset = next_offset
+        row.tags_code = self.tags_code
+        row.store_timestamp_ms = self.record.store_timestamp_ms
+        self.arrival_count += 1
+        return REASON_DONE
+
+    cdef bint find_tags_code(self) noexcept nogil:
+        """False when a delayed record's level cannot be read (format.md 6.2)."""
+        cdef rs_span value
+        cdef int64_t level = 0
+        if (self.record.topic.size == 19 and self.record.topic.bytes[0] == b'S'
+                and is_schedule(self.record.topic)
+                and rs_property_find(self.record.properties, b"DELAY", 5, &value)):
+            if not rs_parse_decimal(value, &level):
+                return False
+            if level > 0:
+                self.tags_code = self.record.store_timestamp_ms + self.delay(level)
+                return True
+        self.tags_code = 0
+        if rs_property_find(self.record.properties, b"TAGS", 4, &value):
+            self.tags_code = rs_tags_code(value)
+        return True
+
+    cdef int64_t delay(self, int64_t level) noexcept nogil:
+        if self.delay_count == 0:
+            return 1000
+        if level > <int64_t>self.delay_count:
+            level = <int64_t>self.delay_count
+        return self.delays[level - 1]
+
+    cdef int put_keys(self) noexcept nogil:
+        """UNIQ_KEY, then each word of KEYS; continues behind the key that found the file full."""
+        cdef rs_span value, word
+        cdef int64_t number = 0
+        cdef size_t at = 0
+        cdef size_t start
+        if rs_property_find(self.record.properties, b"UNIQ_KEY", 8, &value):
+            if not self.put_key(value, number):
+                return REASON_INDEX_FILE
+            number += 1
+        if rs_property_find(self.record.properties, b"KEYS", 4, &value):
+            while at < value.size:
+                start = at
+                while at < value.size and value.bytes[at] != b' ':
+                    at += 1
+                word.bytes = value.bytes + start
+                word.size = at - start
+                at += 1
+                if word.size == 0:
+                    continue
+                if not self.put_key(word, number):
+                    return REASON_INDEX_FILE
+                number += 1
+        self.keys_done = 0
+        return REASON_DONE
+
+    cdef bint put_key(self, rs_span key, int64_t number) noexcept nogil:
+        cdef rs_status status
+        if number < self.keys_done:
+            return True
+        if self.index is None:
+            self.keys_done = number
+            return False
+        status = rs_index_put(self.index.base, self.index_slots, self.index_limit,
+                              rs_index_key_hash(self.record.topic, key),
+                              self.record.physical_offset, self.record.store_timestamp_ms)
+        if status != RS_OK:
+            self.keys_done = number
+            return False
+        return True
+
+    # ---- what Python asks after a stop ----
+
+    def current(self):
+        """(topic, queue_id, queue_offset, physical_offset, size, tags_code, properties) of the record
+        at which the loop stopped. Valid while its segment is mapped."""
+        cdef rs_record *r = &self.record
+        return ((<const char *>r.topic.bytes)[:r.topic.size], r.queue_id, r.queue_offset,
+                r.physical_offset, <int64_t>r.size, self.tags_code,
+                (<const char *>r.properties.bytes)[:r.properties.size])
+
+    def lights_written(self):
+        """The further queues of the current record have their units: it is not asked for again."""
+        self.lights_done = self.record.physical_offset
+
+    def take_arrivals(self):
+        """[(topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms)] since the last call."""
+        rows = []
+        cdef rs_queue_entry *entry
+        for i in range(self.arrival_count):
+            entry = &self.table.entries[self.arrivals[i].entry]
+            rows.append(((<const char *>entry.topic.bytes)[:entry.topic.size].decode("utf-8", "replace"),
+                         entry.queue_id, self.arrivals[i].next_offset, self.arrivals[i].tags_code,
+                         self.arrivals[i].store_timestamp_ms))
+        self.arrival_count = 0
+        return rows
+
+
+cdef bint is_schedule(rs_span topic) noexcept nogil:
+    cdef const char *name = b"SCHEDULE_TOPIC_XXXX"
+    for i in range(19):
+        if topic.bytes[i] != <uint8_t>name[i]:
+            return False
+    return True

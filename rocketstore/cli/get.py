@@ -1,0 +1,33 @@
+"""`rocketstore get`: the message at a physical offset."""
+
+from __future__ import annotations
+
+import click
+
+from rocketstore.cli.output import print_messages
+from rocketstore.cli.parameters import STORE, format_option, open_to_read
+
+__all__ = ["command"]
+
+DETAILS = (
+    "topic            %t\nqueue            %p\nqueue offset     %o\nphysical offset  %O\n"
+    "stored at        %T\nmessage id       %i\nkeys             %k\ntags             %g\n"
+    "properties       %h\nbody             %S bytes\n\n%s"
+)
+
+
+@click.command(short_help="The message at a physical offset.")
+@STORE
+@click.argument("physical_offset", type=click.IntRange(0))
+@format_option
+def command(store: str, physical_offset: int, form: str | None) -> int:
+    """Prints the message whose record begins at PHYSICAL_OFFSET of the commit log.
+
+    \b
+    Examples:
+      rocketstore get data/orders 1048576
+      rocketstore get data/orders 1048576 --format %s > body
+    """
+    with open_to_read(store) as opened:
+        print_messages([opened.get(physical_offset)], form or DETAILS)
+    return 0

@@ -1,0 +1,169 @@
+"""`rocketstore stat`: what is in a store, and how far each part has got."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from rocketstore.cli.output import console, size_text
+from rocketstore.cli.parameters import STORE, open_to_read
+
+if TYPE_CHECKING:
+    from rocketstore import Store
+
+__all__ = ["command", "facts"]
+
+PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
+
+
+@click.command(short_help="Positions, topics, queues, sizes, lag.")
+@STORE
+@click.option("--group", default=None, help="Show also how far this consumer group is behind.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def command(store: str, group: str | None, as_json: bool) -> int:
+    """Shows positions, topics, queues, sizes, what opening found, and who lags behind.
+
+    \b
+    Examples:
+      rocketstore stat data/orders
+      rocketstore stat data/orders --group billing
+      rocketstore stat data/orders --json | jq .positions
+    """
+    with open_to_read(store) as opened:
+        found = facts(opened, Path(store), group)
+        report = str(opened.recovery)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print(store, found, report)
+    return 0
+
+
+def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
+    """Everything that `stat` shows, as plain values."""
+    # From the rear: a writer goes on meanwhile, and no lag may become negative.
+    dispatched = store.dispatched_offset
+    flushed = store.flushed_offset
+    visible = store.visible_offset
+    end = store.end_offset
+    queues = [
+        {
+            "topic": topic,
+            "queue_id": queue_id,
+            "min": (low := store.min_queue_offset(topic, queue_id)),
+            "max": (high := store.max_queue_offset(topic, queue_id)),
+            "messages": high - low,
+        }
+        for topic in store.topics()
+        for queue_id in store.queues(topic)
+    ]
+    found: dict[str, Any] = {
+        "positions": {
+            "begin": store.begin_offset,
+            "end": end,
+            "visible": visible,
+            "flushed": flushed,
+            "dispatched": dispatched,
+        },
+        "lag_bytes": {
+            "flush": max(0, end - flushed),
+            "dispatch": max(0, visible - dispatched),
+        },
+        "queues": queues,
+        "files": {name: _usage(path / name) for name in PARTS},
+        "segment_bytes": store.config.commit_log_file_size_bytes,
+        "recovery": _plain(store.recovery),
+    }
+    if group is not None:
+        found["group"] = {"name": group, "lag": _group_lag(store, group)}
+    return found
+
+
+def _group_lag(store: Store, group: str) -> dict[str, int]:
+    """Messages that the group has not committed yet, by topic."""
+    lag = {}
+    for topic in store.topics():
+        with store.consumer(topic, group=group, reset="earliest") as consumer:
+            lag[topic] = consumer.lag()
+    return lag
+
+
+def _usage(directory: Path) -> dict[str, int]:
+    """Files below a directory: how many, their length and what they take on the disk."""
+    files = length = allocated = 0
+    for entry in _files(directory):
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # A live writer removes files.
+        files += 1
+        length += status.st_size
+        allocated += status.st_blocks * 512
+    return {"files": files, "bytes": length, "allocated_bytes": allocated}
+
+
+def _files(directory: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        entries = list(os.scandir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path))
+        else:
+            yield entry
+
+
+def _plain(value: Any) -> Any:
+    """A report as types that JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _print(path: str, found: dict[str, Any], report: str) -> None:
+    out = console()
+    positions = found["positions"]
+    out.print(path, style="bold", markup=False)
+    table = Table("position", "offset", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, offset in positions.items():
+        table.add_row(name, f"{offset:,}")
+    for name, lag in found["lag_bytes"].items():
+        table.add_row(f"{name} lag", size_text(lag))
+    out.print(table)
+
+    table = Table("files", "number", "length", "on disk", box=None, pad_edge=False)
+    for name, usage in found["files"].items():
+        table.add_row(
+            name,
+            f"{usage['files']:,}",
+            size_text(usage["bytes"]),
+            size_text(usage["allocated_bytes"]),
+        )
+    out.print("\n", table, sep="")
+
+    table = Table("topic", "queue", "min", "max", "messages", box=None, pad_edge=False)
+    for queue in found["queues"]:
+        table.add_row(
+            queue["topic"],
+            *(f"{queue[name]:,}" for name in ("queue_id", "min", "max", "messages")),
+        )
+    out.print("\n", table, sep="")
+    if "group" in found:
+        table = Table(f"group {found['group']['name']}", "lag", box=None, pad_edge=False)
+        for topic, lag in found["group"]["lag"].items():
+            table.add_row(topic, f"{lag:,}")
+        out.print("\n", table, sep="")
+    out.print(f"\n{report}", markup=False)

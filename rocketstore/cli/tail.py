@@ -1,0 +1,90 @@
+"""`rocketstore tail`: the last messages of a topic, and those to come."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import click
+
+import rocketstore
+from rocketstore.cli.output import print_messages
+from rocketstore.cli.parameters import STORE, format_option, open_to_read
+
+if TYPE_CHECKING:
+    from rocketstore import Message, Store
+
+__all__ = ["command"]
+
+
+@click.command(short_help="The last messages, and those to come.")
+@STORE
+@click.argument("topic")
+@click.option("--queue-id", type=click.IntRange(0), default=None, help="Only this queue.")
+@click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
+@click.option("--tag", default=None, help="Only messages with this tag.")
+@format_option
+def command(
+    store: str,
+    topic: str,
+    queue_id: int | None,
+    lines: int,
+    follow: bool,
+    tag: str | None,
+    form: str | None,
+) -> int:
+    """Prints the last messages of TOPIC, oldest first; with -f also those to come.
+
+    \b
+    Examples:
+      rocketstore tail data/orders orders -n 3
+      rocketstore tail data/orders orders -f --format '%T %k %s'
+      rocketstore tail data/orders orders -n 1000 --format json | jq .body
+    """
+    with open_to_read(store) as opened:
+        if not follow and topic not in opened.topics():
+            raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
+        # The consumer stands at the end before the last messages are looked up: none is lost
+        # between the two, and none comes twice.
+        consumer = opened.consumer(
+            topic, queue_id=queue_id, offset="latest", tags=tag, reset="earliest"
+        )
+        with consumer:
+            print_messages(_last(opened, topic, dict(consumer.positions), lines, tag), form)
+            while follow:
+                print_messages(consumer.poll(500, timeout_s=1.0), form)
+    return 0
+
+
+def _last(
+    store: Store, topic: str, ends: dict[int, int], count: int, tag: str | None
+) -> list[Message]:
+    """The `count` newest messages in front of `ends` (queue offsets by queue), in log order."""
+    found: list[Message] = []
+    for queue_id, end in ends.items():
+        found += _last_of_queue(store, topic, queue_id, end, count, tag)
+    return heapq.nlargest(count, found, key=lambda message: message.physical_offset)[::-1]
+
+
+def _last_of_queue(
+    store: Store, topic: str, queue_id: int, end: int, count: int, tag: str | None
+) -> list[Message]:
+    """Steps back further and further while a tag leaves too few."""
+    minimum = store.min_queue_offset(topic, queue_id)
+    back = count
+    while True:
+        begin = max(minimum, end - back)
+        if begin >= end:
+            return []
+        with store.consumer(
+            topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
+        ) as consumer:
+            found = []
+            for message in consumer:
+                if consumer.positions[queue_id] > end:
+                    break
+                found.append(message)
+        if len(found) >= count or begin == minimum:
+            return found[-count:] if count else []
+        back *= 4

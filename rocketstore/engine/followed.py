@@ -1,0 +1,89 @@
+"""A store that another process writes, opened with mode "r": nothing is locked, nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore.engine.running import Engine
+from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.follower import Follower
+from rocketstore.log.index import IndexStore
+from rocketstore.log.recovery_report import RecoveryReport
+from rocketstore.log.running_flags import RunningFlags
+from rocketstore.services.statistics import StoreStatistics
+
+if TYPE_CHECKING:
+    from rocketstore.engine.options import Options
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["open_followed"]
+
+
+class FollowedPositions:
+    """The positions of another process's log, as far as this one may believe them."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def _visible(self) -> int:
+        self._follower.catch_up()
+        return self._follower.visible()
+
+    @property
+    def wrote(self) -> int:
+        """What is visible: how much more the writer has is its own affair."""
+        return self._visible()
+
+    committed = flushed = visible = dispatched = indexed = wrote
+
+    @property
+    def minimum(self) -> int:
+        return self._follower.minimum()
+
+
+class FollowedIndex:
+    """The index files of a live store: looked at anew for each query."""
+
+    def __init__(self, index: IndexStore) -> None:
+        self._index = index
+
+    def query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, /
+    ) -> Sequence[int]:
+        self._index.load()
+        return self._index.query(topic, key, begin_ms, end_ms, limit)
+
+    def close(self) -> None:
+        self._index.close()
+
+
+def open_followed(path: str, layout: StoreLayout, options: Options) -> Engine:
+    """The engine of a reader beside a live writer."""
+    config = options.config
+    follower = Follower(layout, verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT)
+    offsets = ConsumerOffsets(layout, read_only=True)
+    offsets.load()
+    index = IndexStore(layout, "read", config.index_slots, config.index_entries)
+    visible = follower.visible()
+    report = RecoveryReport(
+        mode="following", begin=follower.minimum(), start=visible, end=visible
+    )
+    engine = Engine(
+        path,
+        layout,
+        config,
+        FollowedPositions(follower),
+        RunningFlags(),
+        StoreStatistics(dict),
+        offsets,
+        report,
+        index=FollowedIndex(index) if config.index_enabled else None,
+        segments=None,
+        queues=None,
+        dispatcher=None,
+        write=None,
+    )
+    engine.read_from(follower)
+    return engine

@@ -1,0 +1,319 @@
+"""How a store is opened: for writing, in memory when it is dead and read-only, or as a follower.
+
+For writing: lock → marks → recovery → queues and index → dispatch of what is missing → workers (DESIGN 8).
+A dead store opened with mode "r" takes the same way over private mappings, so nothing on disk changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketstore._native.positions import Positions
+from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore._native.waiting import Signal
+from rocketstore.config import StoreConfig
+from rocketstore.errors import ConfigError
+from rocketstore.engine import starting
+from rocketstore.engine.followed import open_followed
+from rocketstore.engine.options import Options
+from rocketstore.engine.running import Engine
+from rocketstore.log import recovery
+from rocketstore.log.arrivals import ArrivalCaller
+from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.dispatcher import Dispatcher
+from rocketstore.log.index import IndexStore
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort
+from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.positions import PositionsPage, boot_id
+from rocketstore.log.running_flags import RunningFlags
+from rocketstore.log.state_files import clean_tmp, make_directories
+from rocketstore.log.store_source import StoreSource
+from rocketstore.log.store_state import (
+    StoreState,
+    load_store_state,
+    new_store_state,
+    save_store_state,
+)
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["open_engine"]
+
+VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
+
+
+def open_engine(path: str, mode: str, options: Options) -> Engine:
+    """The engine behind one open store."""
+    layout = StoreLayout(Path(path).absolute())
+    _check_place(layout, mode)
+    if mode == "r":
+        if StoreLock.probe(layout) is not None:
+            return open_followed(path, layout, options)
+        return _Opening(path, layout, options, "private").run()
+    make_directories(layout)
+    lock = StoreLock.acquire(layout)
+    try:
+        return _Opening(path, layout, options, "write", lock).run()
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _check_place(layout: StoreLayout, mode: str) -> None:
+    """A store is a directory with a commit log, or nothing yet (mode "rw")."""
+    root = layout.root
+    if root.exists() and not root.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
+    store = root.is_dir() and (layout.commit_log.is_dir() or layout.own.is_dir())
+    if store:
+        if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
+            what = "readable" if mode == "r" else "readable and writable"
+            raise PermissionError(errno.EACCES, f"the store is not {what} for this user", str(root))
+        return
+    if mode != "rw":
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no store here; mode='rw' would create one", str(root)
+        )
+    if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
+        raise ConfigError(
+            "path", str(root), "holds other files and no store; name a new or an empty directory"
+        )
+
+
+@dataclass(slots=True)
+class _Opening:
+    """The steps of one open, in order. `lock` None: nothing on disk may change."""
+
+    path: str
+    layout: StoreLayout
+    options: Options
+    access: Access
+    lock: StoreLock | None = None
+
+    def run(self) -> Engine:
+        layout, writes = self.layout, self.lock is not None
+        ours = self._last_writer_was_ours()
+        page = None
+        run_id = bytes(16)
+        if self.lock is not None:
+            self.lock.mark_ours()
+            page = PositionsPage.create(layout.positions)
+            run_id = page.begin()
+            clean_tmp(layout)
+        log = self._load_log()
+        config = self._fit_config(log)
+        state = self._load_state()
+        own_file = CheckpointFile(layout.own_checkpoint)
+        rocketmq = RocketmqCheckpoint(layout.checkpoint)
+        own = own_file.load()
+        clean = not abort_exists(layout)
+        if writes:
+            create_abort(layout)  # before anything changes: a stop from here on is not a clean one
+        positions = Positions()
+        queues = ConsumeQueueStore(
+            layout, self.access, config.consume_queue_file_size_bytes, lambda: _begin(log, positions)
+        )
+        queues.load()
+        report = recovery.recover(
+            log,
+            layout,
+            self._marks(own, ours, clean, log, queues, rocketmq.load(), state),
+            checkpoint=own_file if writes else None,
+            max_unflushed_bytes=config.max_unflushed_bytes,
+            max_record_bytes=config.record_limit_bytes,
+            check_crc=config.check_crc_on_recover,
+            force=self.options.force,
+            on_progress=self.options.on_recovery,
+            on_foreign=self._keep_foreign if writes else None,
+            boot_id=boot_id(),
+            run_id=run_id,
+        )
+        for position in ("wrote", "committed", "flushed", "visible"):
+            setattr(positions, position, report.end)
+        positions.minimum = report.begin
+        arrival = Signal()
+        flags = RunningFlags()
+        index = self._load_index(config, report)
+        listener = self.options.on_arrival
+        dispatcher = Dispatcher(
+            positions,
+            log.find,
+            queues,
+            index,
+            arrival,
+            delay_level_ms=config.delay_level_ms,
+            multi_dispatch=True,
+            damage=[(damage.start, damage.end) for damage in report.damage],
+            listener=ArrivalCaller(listener) if listener is not None else None,
+        )
+        if report.mode != "clean":
+            queues.truncate(report.end)
+        dispatcher.start_at(min(report.dispatch_start, report.index_start), report.index_start)
+        dispatcher.catch_up(report.end)
+        parts = starting.Parts(
+            path=self.path,
+            layout=layout,
+            config=config,
+            options=self.options,
+            log=log,
+            positions=positions,
+            queues=queues,
+            index=index,
+            dispatcher=dispatcher,
+            arrival=arrival,
+            flags=flags,
+            offsets=self._load_offsets(queues),
+            report=report,
+            verify=VERIFY_ALL | (VERIFY_LENIENT if state is None or state.foreign else 0),
+        )
+        if self.lock is None or page is None:
+            return starting.read_only(parts)
+        template = report.checkpoint or own or OwnCheckpoint()
+        template = dataclasses.replace(template, boot_id=boot_id(), run_id=run_id)
+        return starting.for_writing(
+            parts, self.lock, page, own_file, rocketmq, template, record_crc=self._record_crc(state)
+        )
+
+    # ---- marks ----
+
+    def _last_writer_was_ours(self) -> bool:
+        if self.lock is not None:
+            return self.lock.previous == OUR_MARK
+        try:
+            return self.layout.lock.read_bytes()[: len(OUR_MARK)] == OUR_MARK
+        except OSError:
+            return False
+
+    def _marks(
+        self,
+        own: OwnCheckpoint | None,
+        ours: bool,
+        clean: bool,
+        log: MappedFileQueue,
+        queues: ConsumeQueueStore,
+        times: tuple[int, int, int, int, int],
+        state: StoreState | None,
+    ) -> recovery.Marks:
+        trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
+        derived_end = None
+        dispatch_from = None
+        if not trusted and queues.all():
+            derived_end = max(queues.max_physical_end(), 0)
+        if trusted and own is not None and queues.digest() != (own.queue_count, own.queues_digest):
+            dispatch_from = 0  # a queue is missing or new: D-18
+        return recovery.Marks(
+            own=own,
+            ours=ours,
+            clean=clean,
+            rocketmq_times=times[:3],
+            derived_end=derived_end,
+            dispatch_from=dispatch_from,
+            foreign=state.foreign if state is not None else (),
+        )
+
+    def _load_state(self) -> StoreState | None:
+        state = load_store_state(self.layout)
+        if state is None and self.lock is not None:
+            state = new_store_state(
+                created_ms=time.time_ns() // 1_000_000, record_crc=self.options.config.record_crc
+            )
+            save_store_state(self.layout, state)
+        return state
+
+    def _record_crc(self, state: StoreState | None) -> bool:
+        config = self.options.config
+        if "record_crc" in config.given or state is None:
+            return config.record_crc
+        return state.record_crc
+
+    def _keep_foreign(self, start: int, end: int) -> None:
+        state = load_store_state(self.layout)
+        if state is not None:
+            save_store_state(self.layout, state.with_foreign(start, end))
+
+    # ---- files ----
+
+    def _load_log(self) -> MappedFileQueue:
+        layout = self.layout
+        log = MappedFileQueue(
+            layout.commit_log,
+            self.access,
+            file_size=None,
+            name="commit log",
+            tmp_directory=layout.tmp,
+        )
+        log.load()
+        if log.file_size is None or not log.files:
+            log.file_size = self.options.config.commit_log_file_size_bytes
+        return log
+
+    def _fit_config(self, log: MappedFileQueue) -> StoreConfig:
+        """Sizes are those of the files; one that was given and disagrees is an error."""
+        config = self.options.config
+        changes: dict[str, int] = {}
+        if log.files and log.file_size != config.commit_log_file_size_bytes:
+            if "commit_log_file_size_bytes" in config.given:
+                raise ConfigError(
+                    "commit_log_file_size_bytes",
+                    config.commit_log_file_size_bytes,
+                    f"the files of this store have {log.file_size}",
+                )
+            changes["commit_log_file_size_bytes"] = log.file_size or 0
+        found = _queue_file_size(self.layout)
+        if found is not None and found != config.consume_queue_file_size_bytes:
+            if "consume_queue_file_size_bytes" in config.given:
+                raise ConfigError(
+                    "consume_queue_file_size_bytes",
+                    config.consume_queue_file_size_bytes,
+                    f"the files of this store have {found}",
+                )
+            changes["consume_queue_file_size_bytes"] = found
+        return config.replace(**changes) if changes else config
+
+    def _load_index(
+        self, config: StoreConfig, report: recovery.RecoveryReport
+    ) -> IndexStore | None:
+        if not config.index_enabled:
+            return None
+        index = IndexStore(self.layout, self.access, config.index_slots, config.index_entries)
+        index.load()
+        if report.mode != "clean":
+            index.reset_from(report.index_start)
+        return index
+
+    def _load_offsets(self, queues: ConsumeQueueStore) -> ConsumerOffsets:
+        offsets = ConsumerOffsets(self.layout, read_only=self.lock is None)
+        offsets.load()
+        return offsets
+
+
+def _begin(log: MappedFileQueue, positions: Positions) -> int:
+    files = log.files
+    return files[0].start_offset if files else positions.wrote
+
+
+def _queue_file_size(layout: StoreLayout) -> int | None:
+    """Length of the first whole consume queue file that is found; None without one."""
+    for topic in _directories(layout.consume_queue):
+        for queue in _directories(topic):
+            for entry in os.scandir(queue):
+                if entry.name.isdecimal() and len(entry.name) == 20 and entry.is_file():
+                    size = entry.stat().st_size
+                    if size > 0 and size % 20 == 0:
+                        return size
+    return None
+
+
+def _directories(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    return sorted(Path(entry.path) for entry in os.scandir(path) if entry.is_dir())

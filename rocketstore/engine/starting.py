@@ -1,0 +1,259 @@
+"""Workers of a store that is open for writing, and what close does with them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstore._native.ring import Ring
+from rocketstore.config import Durability, StoreConfig
+from rocketstore.engine.running import Engine, WriteParts
+from rocketstore.errors import ConfigError
+from rocketstore.log import recovery
+from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.checkpointer import Checkpointer
+from rocketstore.log.commit_log import CommitLog
+from rocketstore.log.committer import Committer
+from rocketstore.log.file_system import file_system
+from rocketstore.log.flusher import Flusher
+from rocketstore.log.preallocator import Preallocator
+from rocketstore.log.put_queues import PutQueues
+from rocketstore.log.store_source import StoreSource
+from rocketstore.log.write_buffer_pool import WriteBufferPool
+from rocketstore.services.statistics import StoreStatistics
+from rocketstore.tickets import Completions
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.positions import Positions
+    from rocketstore._native.waiting import Signal
+    from rocketstore.engine.options import Options
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.consumer_offsets import ConsumerOffsets
+    from rocketstore.log.dispatcher import Dispatcher
+    from rocketstore.log.index import IndexStore
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.lock import StoreLock
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.positions import PositionsPage
+    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.running_flags import RunningFlags
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Parts", "for_writing", "read_only"]
+
+#: D-28: a last store time further ahead of now than this may fall once.
+FUTURE_MS = 60_000
+
+
+@dataclass(slots=True)
+class Parts:
+    """What every open store of this process has: recovered, dispatched, not yet running."""
+
+    path: str
+    layout: StoreLayout
+    config: StoreConfig
+    options: Options
+    log: MappedFileQueue
+    positions: Positions
+    queues: ConsumeQueueStore
+    index: IndexStore | None
+    dispatcher: Dispatcher
+    arrival: Signal
+    flags: RunningFlags
+    offsets: ConsumerOffsets
+    report: RecoveryReport
+    verify: int
+
+
+def read_only(parts: Parts) -> Engine:
+    """A dead store, recovered in memory: nothing moves any more."""
+    return _engine(parts, StoreStatistics(dict), None)
+
+
+def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None) -> Engine:
+    engine = Engine(
+        parts.path,
+        parts.layout,
+        parts.config,
+        parts.positions,
+        parts.flags,
+        statistics,
+        parts.offsets,
+        parts.report,
+        index=parts.index,
+        segments=parts.log,
+        queues=parts.queues,
+        dispatcher=parts.dispatcher,
+        write=write,
+    )
+    engine.read_from(
+        StoreSource(
+            parts.log,
+            parts.queues,
+            parts.dispatcher,
+            parts.positions,
+            parts.arrival,
+            verify=parts.verify,
+            check=engine.check_readable,
+        )
+    )
+    return engine
+
+
+def for_writing(
+    parts: Parts,
+    lock: StoreLock,
+    page: PositionsPage,
+    own: CheckpointFile,
+    rocketmq: RocketmqCheckpoint,
+    template: OwnCheckpoint,
+    *,
+    record_crc: bool,
+) -> Engine:
+    """Starts the workers; puts are admitted when this returns."""
+    config = parts.config
+    ring, pool = _write_path(parts)
+    failures: list[CommitLog] = []
+
+    def fail(cause: BaseException) -> None:
+        for commit_log in failures:
+            commit_log.fail(cause)
+
+    preallocator = Preallocator(lambda start: parts.log.make(start, sparse=False), fail)
+    commit_log = CommitLog(
+        parts.log,
+        parts.positions,
+        preallocator,
+        parts.flags,
+        parts.arrival,
+        ring=ring,
+        pool=pool,
+        pool_fast_fail=config.transient_pool_fast_fail,
+        visible_when_flushed=config.visible_is_flushed,
+        max_unflushed_bytes=config.max_unflushed_bytes,
+        max_undispatched_bytes=config.max_undispatched_bytes,
+        max_wait_ms=config.max_wait_ms,
+        store_host=config.store_host,
+        on_new_segment=lambda file: None,
+    )
+    failures.append(commit_log)
+    log = commit_log.log
+    log.max_message_size_bytes = config.max_message_size_bytes
+    put_queues = PutQueues(_next_offset(parts), wide_topics=config.auto_wide_topic)
+    statistics = StoreStatistics(put_queues.totals)
+    parts.dispatcher.attach(log.dispatch_signal, page.positions, fail)
+    flusher = Flusher(
+        commit_log,
+        fail,
+        ring=ring,
+        sync_mode=config.durability is Durability.DISK,
+        interval_ms=config.flush_interval_ms,
+        timed=config.flush_timed,
+        least_pages=config.flush_least_pages,
+        thorough_interval_ms=config.flush_thorough_interval_ms,
+        before_publish=lambda: None,
+        record_latency=lambda seconds: statistics.record_flush(int(seconds * 1e9)),
+    )
+    committer = None
+    if pool is not None:
+        committer = Committer(
+            commit_log,
+            fail,
+            interval_ms=config.commit_interval_ms,
+            least_pages=config.commit_least_pages,
+            thorough_interval_ms=config.commit_thorough_interval_ms,
+        )
+        flusher.commit_first(committer)
+    checkpointer = Checkpointer(
+        commit_log,
+        parts.dispatcher.sync_queues,
+        parts.queues.digest,
+        parts.index,
+        own,
+        rocketmq,
+        template,
+        lambda end, start: recovery.fingerprint(parts.log, end, start),
+        fail,
+        queue_flush_interval_ms=config.consume_queue_flush_interval_ms,
+        every_second=statistics.sample,
+    )
+    write = WriteParts(
+        lock=lock,
+        page=page,
+        commit_log=commit_log,
+        preallocator=preallocator,
+        flusher=flusher,
+        committer=committer,
+        checkpointer=checkpointer,
+        put_queues=put_queues,
+        completions=Completions(log, _reached(parts), config.sync_flush_timeout_ms),
+        record_crc=record_crc,
+        pool=pool,
+    )
+    checkpointer.begin()
+    commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
+    parts.positions.publish_to(page.positions)
+    page.go_live()
+    for worker in (preallocator, flusher, committer, parts.dispatcher, checkpointer):
+        if worker is not None:
+            worker.start()
+    return _engine(parts, statistics, write)
+
+
+def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
+    """DESIGN 6: mapped for `os`, a ring for `disk`, pool buffers for `memory`."""
+    config = parts.config
+    system = file_system(parts.layout.root)
+    if system.network and not config.allow_network_file_system:
+        raise ConfigError(
+            "allow_network_file_system",
+            False,
+            f"{parts.layout.root} is on {system.name}, where locks and syncs are not what durability "
+            "needs; set it to True to write there all the same",
+        )
+    if config.durability is Durability.MEMORY and parts.log.file_size:
+        return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)
+    if config.durability is Durability.DISK or not system.mapped_writes:
+        # A blank and the record behind it have to fit beside each other.
+        return Ring(max(config.write_buffer_bytes, 2 * config.record_limit_bytes + 64)), None
+    return None, None
+
+
+def _next_offset(parts: Parts):  # type: ignore[no-untyped-def]
+    """Next queue offset of a queue that is first put to: behind its units and behind every stored
+    group offset (D-17)."""
+
+    def next_offset(topic: str, queue_id: int) -> int:
+        parts.dispatcher.catch_up(parts.positions.visible)
+        queue = parts.queues.get(topic, queue_id)
+        units = queue.max_offset if queue is not None else 0
+        return max(units, parts.offsets.highest(topic, queue_id))
+
+    return next_offset
+
+
+def _reached(parts: Parts):  # type: ignore[no-untyped-def]
+    def reached(offset: int, level: str) -> bool:
+        if level == "memory":
+            return True
+        positions = parts.positions
+        return offset <= (positions.flushed if level == "disk" else positions.committed)
+
+    return reached
+
+
+def _last_time(parts: Parts) -> int:
+    """Store times do not fall, unless the last one is far ahead of the clock (D-28)."""
+    last = parts.report.last_store_timestamp_ms
+    now = time.time_ns() // 1_000_000
+    if last > now + FUTURE_MS:
+        logger.warning(
+            "%s: the last store time, %d, is %d s ahead of the clock; store times fall once",
+            parts.layout.root, last, (last - now) // 1000,
+        )  # fmt: skip
+        return 0
+    return last

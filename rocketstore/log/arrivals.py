@@ -1,0 +1,56 @@
+"""Tells a listener that messages arrived, from a thread of its own: dispatch never waits for it (K-85)."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Arrival", "ArrivalCaller"]
+
+#: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms)
+Arrival = tuple[str, int, int, int, int]
+#: Calls that may wait; beyond that the oldest are dropped, the next one says how far the queue is.
+WAITING_MAX = 100_000
+
+
+class ArrivalCaller:
+    """A bounded queue and the thread that empties it into `listener`."""
+
+    def __init__(self, listener: Callable[[str, int, int, int, int], None]) -> None:
+        self._listener = listener
+        self._waiting: queue.Queue[Arrival | None] = queue.Queue(WAITING_MAX)
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name="rocketstore-arrivals", daemon=True)
+        self._thread.start()
+
+    def hand_over(self, arrivals: list[Arrival]) -> None:
+        """Never blocks."""
+        for arrival in arrivals:
+            while True:
+                try:
+                    self._waiting.put_nowait(arrival)
+                    break
+                except queue.Full:
+                    try:
+                        self._waiting.get_nowait()
+                    except queue.Empty:
+                        continue
+
+    def _run(self) -> None:
+        while (arrival := self._waiting.get()) is not None:
+            try:
+                self._listener(*arrival)
+            except Exception:
+                if not self._failed:
+                    self._failed = True
+                    logger.exception("the arrival listener raised; further errors are not logged")
+
+    def close(self) -> None:
+        """Ends the thread once the listener has heard what waits."""
+        self._waiting.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(5.0)

@@ -1,0 +1,294 @@
+"""One consume queue: for each message of a (topic, queue id), where its record is.
+
+Unit n stands at byte 20·n of an endless file, so the queue offset in a record decides where its unit goes
+and dispatching twice changes nothing. Files are opened when first needed; blocks are reserved ahead of the
+writes, so that a full disk is an exception and not a signal (D-19).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketstore._native import queue_file, syscalls
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["ConsumeQueue"]
+
+UNIT = 20
+RESERVE_BYTES = 64 << 10
+#: A gap of more units than this is not filled: such a record's offset is not believed.
+GAP_UNITS_MAX = 1 << 22
+
+
+class ConsumeQueue:
+    """Units of one queue. Only the dispatcher writes them; `max_offset` is what it has published."""
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        access: Access,
+        file_size: int,
+        *,
+        tmp_directory: Path,
+        log_minimum: Callable[[], int],
+        make_directory: Callable[[Path], None],
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.file_size = file_size
+        self._access: Access = access
+        self._log_minimum = log_minimum
+        self._make_directory = make_directory
+        self._files = MappedFileQueue(
+            directory,
+            access,
+            file_size=file_size,
+            name="consume queue",
+            tmp_directory=tmp_directory,
+        )
+        self._lock = threading.Lock()
+        self._loaded = False
+        self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
+        self._max_offset = 0
+        self._min_offset = 0
+        self._min_for = -1
+
+    # ---- load ----
+
+    def load(self) -> None:
+        """Maps the files and finds the end: the first unit that is not written ends the queue."""
+        with self._lock:
+            if self._loaded:
+                return
+            self._files.load()
+            if self._files.shapes and self._access == "write":
+                self._files.repair_last()
+            for file in self._files.files:
+                file.advise("random")
+            self._loaded = True
+            last = self._files.last
+            if last is not None:
+                written = queue_file.written_units(last)
+                self._max_offset = last.start_offset // UNIT + written
+
+    @property
+    def units_per_file(self) -> int:
+        return self.file_size // UNIT
+
+    # ---- reading ----
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last unit."""
+        self.load()
+        return self._max_offset
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message whose record is still in the log; pre-blanks do not count."""
+        self.load()
+        minimum = self._log_minimum()
+        if minimum != self._min_for:
+            self._min_offset = self._find_minimum(minimum)
+            self._min_for = minimum if self._min_offset < self._max_offset else -1
+        return min(self._min_offset, self._max_offset)
+
+    def _find_minimum(self, minimum: int) -> int:
+        for file in self._files.files:
+            first = file.start_offset // UNIT
+            count = min(self.units_per_file, self._max_offset - first)
+            if count <= 0:
+                break
+            found = queue_file.first_kept(file, 0, count, minimum)
+            if found < count:
+                return first + found
+        return self._max_offset
+
+    def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
+        """File, byte position of the unit in it, units readable from there in this file."""
+        self.load()
+        file = self._files.find(queue_offset * UNIT)
+        if file is None:
+            return None
+        position = queue_offset * UNIT - file.start_offset
+        available = min(file.end_offset // UNIT, self._max_offset) - queue_offset
+        return (file, position, available) if available > 0 else None
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """(physical_offset, size, tags_code) of one unit; None where none is."""
+        located = self.locate(queue_offset)
+        return None if located is None else queue_file.read_unit(located[0], located[1] // UNIT)
+
+    @property
+    def physical_end(self) -> int:
+        """End of the record of the last unit; -1 for an empty queue."""
+        self.load()
+        for file in reversed(self._files.files):
+            count = min(self.units_per_file, self._max_offset - file.start_offset // UNIT)
+            end = queue_file.physical_end(file, max(0, count))
+            if end >= 0:
+                return end
+        return -1
+
+    # ---- writing: the dispatcher only ----
+
+    def publish(self, max_offset: int) -> None:
+        """Readers see the units below `max_offset`."""
+        if max_offset > self._max_offset:
+            self._max_offset = max_offset
+
+    def room_for(self, queue_offset: int) -> tuple[MappedFile, int, int]:
+        """(file, queue offset of its first unit, units that may be written in it) with `queue_offset`
+        inside. Makes the file, fills what lies in front of a queue's first unit with pre-blanks.
+
+        Raises:
+            DiskFullError, OSError: no room; nothing was changed.
+            ValueError: the gap in front is too large to be believed.
+        """
+        self.load()
+        position = queue_offset * UNIT
+        file = self._files.find(position)
+        while file is None:
+            file = self._grow(position)
+        first = file.start_offset // UNIT
+        limit = self._reserve(file, position - file.start_offset + UNIT)
+        return file, first, limit // UNIT
+
+    def _grow(self, position: int) -> MappedFile | None:
+        files = self._files
+        if files.last is not None and position >= files.end_offset + GAP_UNITS_MAX * UNIT:
+            raise ValueError(
+                f"{self.topic}/{self.queue_id}: queue offset {position // UNIT} is "
+                f"{(position - files.end_offset) // UNIT} units beyond the queue's end"
+            )
+        if files.last is not None and position < files.begin_offset:
+            raise ValueError(f"{self.topic}/{self.queue_id}: unit {position // UNIT} was trimmed away")
+        start = files.end_offset if files.files else files.start_for(position)
+        if self._access == "write":
+            self._make_directory(self.directory)
+        file = files.make(start, sparse=True)
+        file.advise("random")
+        first = not files.files
+        files.publish(file)
+        if first and position > start:
+            self._reserve(file, position - start)
+            queue_file.fill_pre_blank(file, 0, (position - start) // UNIT)
+            self._max_offset = max(self._max_offset, position // UNIT)
+        return files.find(position)
+
+    def _reserve(self, file: MappedFile, wanted: int) -> int:
+        """Bytes of `file` that have blocks, at least `wanted`."""
+        if self._access != "write":
+            return file.size
+        reserved = self._reserved.get(file.start_offset, 0)
+        if reserved < wanted:
+            reserved = min(file.size, -(-wanted // RESERVE_BYTES) * RESERVE_BYTES)
+            try:
+                syscalls.fallocate(file.fd, 0, reserved)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+                self._touch(file, reserved)
+            self._reserved[file.start_offset] = reserved
+        return reserved
+
+    @staticmethod
+    def _touch(file: MappedFile, size: int) -> None:
+        """Gives blocks to a file where nothing can allocate them: its own bytes are written again."""
+        for offset in range(0, size, RESERVE_BYTES):
+            count = min(RESERVE_BYTES, size - offset)
+            syscalls.pwrite(file.fd, file.read(offset, count), offset)
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
+        """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""
+        self.fill_gap(queue_offset)
+        file, first, _ = self.room_for(queue_offset)
+        queue_file.write_unit(file, queue_offset - first, physical_offset, size, tags_code)
+        self.publish(queue_offset + 1)
+
+    def fill_gap(self, queue_offset: int) -> int:
+        """Pre-blanks from the end of the queue up to `queue_offset`; returns how many."""
+        self.load()
+        if not self._files.files or queue_offset <= self._max_offset:
+            return 0
+        if queue_offset - self._max_offset > GAP_UNITS_MAX:
+            raise ValueError(
+                f"{self.topic}/{self.queue_id}: a gap of {queue_offset - self._max_offset} units"
+            )
+        filled = queue_offset - self._max_offset
+        while self._max_offset < queue_offset:
+            file, first, _ = self.room_for(self._max_offset)
+            count = min(queue_offset, first + self.units_per_file) - self._max_offset
+            self._reserve(file, (self._max_offset - first + count) * UNIT)
+            queue_file.fill_pre_blank(file, self._max_offset - first, count)
+            self._max_offset += count
+        return filled
+
+    # ---- care ----
+
+    def sync(self, first_unit: int, end_unit: int) -> None:
+        """Forces the units [first_unit, end_unit) to the disk. Raises OSError."""
+        if self._access != "write":
+            return
+        for file in self._files.files:
+            low = max(file.start_offset, first_unit * UNIT)
+            high = min(file.end_offset, end_unit * UNIT)
+            if low < high:
+                file.sync(low - file.start_offset, high - file.start_offset)
+
+    def truncate_from(self, physical_offset: int) -> bool:
+        """Clears, on disk, every unit at or beyond `physical_offset` and everything behind; True when
+        something was cleared. Files that hold nothing else go, but the first."""
+        self.load()
+        changed = False
+        while (last := self._files.last) is not None:
+            before = self._max_offset
+            left = queue_file.cut(last, physical_offset)
+            self._max_offset = last.start_offset // UNIT + left
+            if self._max_offset < before or last.find_data(left * UNIT, last.size) < last.size:
+                changed = True
+            if self._access == "write":
+                last.sync(0, last.size)
+            if left or len(self._files.files) == 1:
+                break
+            self._files.remove_from(last.start_offset)
+            changed = True
+        self._min_for = -1
+        return changed
+
+    def trim(self, minimum: int) -> list[str]:
+        """Removes whole files whose last record lies below `minimum`; the last file always stays."""
+        self.load()
+        keep = 0
+        for file in self._files.files[:-1]:
+            if not 0 <= queue_file.physical_end(file, self.units_per_file) <= minimum:
+                break
+            keep = file.end_offset
+        return self._files.remove_before(keep) if keep else []
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        self.load()
+        return self._files.files
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file of this queue."""
+        return bool(self._files.files) or (not self._loaded and os.path.isdir(self.directory))
+
+    def close(self) -> None:
+        self._files.close()
+
+    def __repr__(self) -> str:
+        return f"ConsumeQueue({self.topic!r}, {self.queue_id}, max_offset={self.max_offset})"

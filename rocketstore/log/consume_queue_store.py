@@ -1,0 +1,153 @@
+"""All consume queues of a store: `consumequeue/<topic>/<queue id>/`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore._native.checkpoint import crc32c
+from rocketstore.log.consume_queue import ConsumeQueue
+from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.mapped_file_queue import Access
+from rocketstore.log.state_files import inherit_owner
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout import StoreLayout
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["ConsumeQueueStore"]
+
+#: More dirty queues than this are synced with one call for the whole file system (D-19).
+SYNC_EACH_MAX = 64
+
+
+class ConsumeQueueStore:
+    """(topic, queue id) → ConsumeQueue. Only the dispatcher adds queues."""
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        access: Access,
+        file_size: int,
+        log_minimum: Callable[[], int],
+    ) -> None:
+        self._layout = layout
+        self._access: Access = access
+        self._file_size = file_size
+        self._log_minimum = log_minimum
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._digest: tuple[int, int] | None = None
+        self._failed = False
+
+    def load(self) -> None:
+        """Knows every queue that has a directory; its files are opened when they are needed."""
+        for topic in _names(self._layout.consume_queue):
+            if not is_safe_topic(os.fsencode(topic)):
+                logger.warning("%s/%s cannot be a topic, ignored", self._layout.consume_queue, topic)
+                continue
+            for name in _names(self._layout.consume_queue / topic):
+                if name.isdecimal() and name == str(int(name)) and int(name) < 2**31:
+                    self.add(topic, int(name))
+
+    def add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, known from now on; its directory is made with its first file."""
+        key = (topic, queue_id)
+        with self._lock:
+            if key not in self._queues:
+                self._queues[key] = ConsumeQueue(
+                    topic,
+                    queue_id,
+                    self._layout.queue_directory(topic, queue_id),
+                    self._access,
+                    self._file_size,
+                    tmp_directory=self._layout.tmp,
+                    log_minimum=self._log_minimum,
+                    make_directory=self._make_directory,
+                )
+                self._digest = None
+            return self._queues[key]
+
+    def _make_directory(self, directory: Path) -> None:
+        """The queue's directory and its topic's, synced with their parents (D-18)."""
+        for path in (directory.parent, directory):
+            if not path.is_dir():
+                syscalls.mkdir(str(path))
+                fd = syscalls.open_directory(str(path))
+                try:
+                    inherit_owner(fd, self._layout.consume_queue.stat())
+                finally:
+                    syscalls.close(fd)
+                syscalls.sync_directory(str(path.parent))
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def topics(self) -> list[str]:
+        with self._lock:
+            return sorted({topic for topic, _ in self._queues})
+
+    def queues(self, topic: str) -> list[int]:
+        with self._lock:
+            return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def all(self) -> list[ConsumeQueue]:
+        with self._lock:
+            return list(self._queues.values())
+
+    def max_physical_end(self) -> int:
+        """End of the last record that any queue has; -1 when there is no unit at all."""
+        return max((queue.physical_end for queue in self.all()), default=-1)
+
+    def truncate(self, physical_offset: int) -> int:
+        """Clears units at or beyond `physical_offset` in every queue; returns in how many."""
+        return sum(queue.truncate_from(physical_offset) for queue in self.all())
+
+    def trim(self, minimum: int) -> None:
+        for queue in self.all():
+            queue.trim(minimum)
+
+    def sync(self, dirty: Iterable[tuple[str, int, int, int]]) -> bool:
+        """Forces (topic, queue id, first unit, end unit) ranges. False once a sync has failed: the queue
+        files are degraded then, and never synced again (D-13); the next open rebuilds what they lost."""
+        if self._failed:
+            return False
+        ranges = list(dirty)
+        try:
+            if len(ranges) > SYNC_EACH_MAX:
+                fd = syscalls.open_directory(str(self._layout.consume_queue))
+                try:
+                    syscalls.syncfs(fd)
+                finally:
+                    syscalls.close(fd)
+            else:
+                for topic, queue_id, first, end in ranges:
+                    self._queues[topic, queue_id].sync(first, end)
+        except OSError as error:
+            self._failed = True
+            logger.error("consume queues cannot be synced any more: %s", error)
+        return not self._failed
+
+    def digest(self) -> tuple[int, int]:
+        """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
+        if self._digest is None:
+            with self._lock:
+                names = sorted(f"{topic}/{queue_id}" for topic, queue_id in self._queues)
+            self._digest = (len(names), crc32c("\n".join(names).encode()))
+        return self._digest
+
+    def close(self) -> None:
+        for queue in self.all():
+            queue.close()
+
+
+def _names(directory: Path) -> list[str]:
+    if not directory.is_dir():
+        return []
+    return sorted(e.name for e in os.scandir(directory) if e.is_dir(follow_symlinks=False))

@@ -1,0 +1,330 @@
+"""Dispatch: from the log to consume queues and index (RocketMQ's "reput").
+
+The worker runs it when something has become visible; a reader that is behind runs it itself. One lock, so
+one at a time. The position moves only over records whose unit and keys are written: whatever stops it
+(a full disk, a damaged record) is met again in the next round (K-55, K-57).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rocketstore._native import dispatcher as native
+from rocketstore._native.codec import decode_properties
+from rocketstore.errors import RocketStoreError
+from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.worker import Worker
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.positions import Positions
+    from rocketstore._native.waiting import Signal
+    from rocketstore.log.arrivals import ArrivalCaller
+    from rocketstore.log.consume_queue import ConsumeQueue
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.index import IndexStore
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Dispatcher"]
+
+#: Records are taken in runs of at most this much, so that readers see them on the way.
+RUN_BYTES = 4 << 20
+RETRY_S = 0.5
+LIGHT_PREFIX = "%LMQ%"
+
+
+class Dispatcher(Worker):
+    """Moves `positions.dispatched` and `positions.indexed`. Nothing else does."""
+
+    def __init__(
+        self,
+        positions: Positions,
+        find: Callable[[int], MappedFile | None],
+        queues: ConsumeQueueStore,
+        index: IndexStore | None,
+        arrival: Signal,
+        *,
+        delay_level_ms: Sequence[int],
+        multi_dispatch: bool,
+        damage: Sequence[tuple[int, int]] = (),
+        listener: ArrivalCaller | None = None,
+    ) -> None:
+        super().__init__("rocketstore-dispatcher", _not_running)
+        self._positions = positions
+        self._find = find
+        self._queues = queues
+        self._index = index
+        self._arrival = arrival
+        self._damage = sorted(damage)
+        self._listener = listener
+        self._shared: Positions | None = None
+        self._lock = threading.RLock()
+        self._known: dict[tuple[str, int], bytes] = {}
+        self._unsafe: set[bytes] = set()
+        self._stuck: tuple[int, str] | None = None
+        self._loop = native.DispatchLoop(
+            tuple(delay_level_ms),
+            multi_dispatch=multi_dispatch,
+            report_arrivals=listener is not None,
+        )
+
+    # ---- running ----
+
+    def step(self) -> float | None:
+        """Dispatches what is visible; tries again in a while when something is in the way."""
+        self.catch_up(self._positions.visible)
+        if self._stuck is not None:
+            return RETRY_S
+        return None
+
+    def finish(self) -> None:
+        self.catch_up(self._positions.visible)
+
+    def attach(
+        self, signal: Signal, shared: Positions, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        """What a running store adds, before start(): what wakes the worker, the page that other
+        processes read, whom a failure fails."""
+        self.signal = signal
+        self._shared = shared
+        self._on_failure = on_failure
+
+    def start_at(self, dispatched: int, indexed: int) -> None:
+        """Where dispatching goes on: set once, before the first round."""
+        self._positions.dispatched = dispatched
+        self._positions.indexed = indexed
+        self._point_index(indexed)
+
+    @property
+    def stuck(self) -> tuple[int, str] | None:
+        """(physical offset, why) while dispatching cannot go on, else None."""
+        return self._stuck
+
+    def catch_up(self, target_offset: int) -> int:
+        """Dispatches up to `target_offset`, at most the visible end; returns how far it got."""
+        with self._lock:
+            target = min(target_offset, self._positions.visible)
+            while self._positions.dispatched < target:
+                before = self._positions.dispatched
+                after = self._walk(before, min(target, before + RUN_BYTES))
+                if after == before:
+                    after = self._walk(before, target)
+                self._publish(after)
+                if after == before:
+                    break
+            return self._positions.dispatched
+
+    def _publish(self, offset: int) -> None:
+        for (topic, queue_id), raw in self._touched.items():
+            queue = self._queues.get(topic, queue_id)
+            if queue is not None:
+                queue.publish(self._loop.next_offset(raw, queue_id))
+        moved = offset > self._positions.dispatched
+        self._positions.dispatched = offset
+        if self._index is None or self._index.degraded is None:
+            self._positions.indexed = max(self._positions.indexed, offset)
+        if self._shared is not None:
+            self._positions.publish_to(self._shared)
+        if moved:
+            self._arrival.notify()
+        if self._listener is not None:
+            self._listener.hand_over(self._loop.take_arrivals())
+
+    @property
+    def _touched(self) -> dict[tuple[str, int], bytes]:
+        # Every known queue: asking for its end is one look-up, and rounds are large when queues are many.
+        return self._known
+
+    def _walk(self, offset: int, target: int) -> int:
+        """One pass from `offset`; returns how far it got."""
+        while offset < target:
+            segment = self._find(offset)
+            if segment is None:
+                following = self._next_segment(offset)
+                if following is None:
+                    return offset
+                offset = following
+                continue
+            reason, offset = self._loop.run(segment, offset, target)
+            if reason == native.DONE:
+                self._stuck = None
+                if offset >= target or offset == segment.end_offset:
+                    continue
+                return offset
+            if reason == native.END:
+                if self._find(segment.end_offset) is None and segment.end_offset > target:
+                    return offset
+                offset = min(segment.end_offset, target)
+                continue
+            try:
+                if not self._mend(reason, offset):
+                    skipped = self._skip_damage(offset)
+                    if skipped == offset:
+                        return offset
+                    offset = skipped
+            except (OSError, RocketStoreError, ValueError) as error:
+                self._stop_at(offset, str(error))
+                return offset
+        return offset
+
+    def _next_segment(self, offset: int) -> int | None:
+        """Start of the damage's end that covers a missing segment, None at the end of the log."""
+        skipped = self._skip_damage(offset)
+        return skipped if skipped > offset else None
+
+    def _skip_damage(self, offset: int) -> int:
+        for start, end in self._damage:
+            if start <= offset < end:
+                return end
+        self._stop_at(offset, f"no record that can be believed ({self._loop.status})")
+        return offset
+
+    def _stop_at(self, offset: int, why: str) -> None:
+        if self._stuck != (offset, why):
+            logger.error("dispatch stops at physical offset %d: %s", offset, why)
+        self._stuck = (offset, why)
+
+    # ---- what the loop cannot do itself ----
+
+    def _mend(self, reason: int, offset: int) -> bool:
+        """Makes the loop able to go on at `offset`; False for a record that cannot be believed."""
+        if reason == native.ARRIVALS:
+            if self._listener is not None:
+                self._listener.hand_over(self._loop.take_arrivals())
+            return True
+        if reason == native.INDEX_FILE:
+            return self._roll_index()
+        if reason == native.BAD_RECORD:
+            return False
+        raw, queue_id, queue_offset, physical_offset, size, tags_code, properties = (
+            self._loop.current()
+        )
+        if reason == native.NEW_QUEUE:
+            self._new_queue(raw, queue_id, queue_offset)
+        elif reason == native.LIGHT:
+            self._put_lights(queue_id, physical_offset, size, tags_code, properties)
+            self._loop.lights_written()
+        else:
+            queue = self._queue(raw, queue_id)
+            if reason == native.GAP:
+                self._fill_gap(queue, raw, queue_offset)
+            elif reason == native.CONFLICT:
+                self._overwrite(queue, queue_offset, physical_offset, size, tags_code)
+            self._point(queue, raw, queue_offset)
+        return True
+
+    def _queue(self, raw: bytes, queue_id: int) -> ConsumeQueue:
+        topic = raw.decode("utf-8", "surrogateescape")
+        return self._queues.add(topic, queue_id)
+
+    def _new_queue(self, raw: bytes, queue_id: int, queue_offset: int) -> None:
+        if self._listener is not None:
+            self._listener.hand_over(self._loop.take_arrivals())
+        if not is_safe_topic(raw) or queue_id < 0:
+            # No directory for such a name; the record stays readable by its physical offset.
+            if raw not in self._unsafe:
+                self._unsafe.add(raw)
+                logger.warning("topic %r of a stored record cannot be a directory: no queue", raw)
+            self._loop.ignore_queue(raw, queue_id)
+            return
+        queue = self._queue(raw, queue_id)
+        self._loop.add_queue(raw, queue_id, queue.max_offset)
+        self._known[queue.topic, queue_id] = raw
+
+    def _fill_gap(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
+        if queue.files:
+            queue.publish(self._loop.next_offset(raw, queue.queue_id))
+            filled = queue.fill_gap(queue_offset)
+            logger.warning(
+                "%s/%d: %d queue offsets in front of %d have no record, filled with pre-blanks",
+                queue.topic, queue.queue_id, filled, queue_offset,
+            )  # fmt: skip
+        else:
+            queue.room_for(queue_offset)  # pre-blanks up to the queue's first message (format 6.3)
+        self._loop.set_next(raw, queue.queue_id, queue_offset)
+
+    def _overwrite(
+        self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
+    ) -> None:
+        """The log is the truth: a unit that says otherwise is a leftover."""
+        there = queue.unit(queue_offset)
+        logger.warning(
+            "%s/%d: unit %d pointed to %s, the log says %d: rewritten",
+            queue.topic, queue.queue_id, queue_offset, there and there[0], physical_offset,
+        )  # fmt: skip
+        queue.put(queue_offset, physical_offset, size, tags)
+
+    def _point(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
+        file, first, limit = queue.room_for(queue_offset)
+        self._loop.point(raw, queue.queue_id, file, first, limit)
+
+    def _put_lights(
+        self, queue_id: int, physical_offset: int, size: int, tags_code: int, properties: bytes
+    ) -> None:
+        """Units in the further queues that a record names (format 6.7); one without a readable offset
+        gets none (Q-34)."""
+        fields = decode_properties(properties)
+        names = fields.get("INNER_MULTI_DISPATCH", "").split(",")
+        offsets = fields.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+        if len(names) != len(offsets):
+            logger.warning("record %d: as many queue names as offsets expected", physical_offset)
+            return
+        for name, text in zip(names, offsets, strict=True):
+            raw = os.fsencode(name)
+            if not text.isdecimal() or not is_safe_topic(raw):
+                continue
+            target = 0 if name.startswith(LIGHT_PREFIX) else queue_id
+            queue = self._queue(raw, target)
+            offset = int(text)
+            if queue.unit(offset) != (physical_offset, size, tags_code):
+                if not queue.files:
+                    queue.room_for(offset)
+                queue.put(offset, physical_offset, size, tags_code)
+            if (name, target) not in self._known:
+                self._loop.add_queue(raw, target, queue.max_offset)
+                self._known[name, target] = raw
+            self._loop.advance(raw, target, offset)
+
+    # ---- index ----
+
+    def _point_index(self, indexed: int) -> None:
+        if self._index is None or self._index.degraded is not None:
+            self._loop.set_index(None, 0, 0, 0)
+            return
+        target = self._index.target or self._index.make_room()
+        if target is not None:
+            self._loop.set_index(target.file, target.slots, target.limit, indexed)
+
+    def _roll_index(self) -> bool:
+        """Room for more keys, or none when the index is degraded: queues go on without it (K-58)."""
+        assert self._index is not None
+        self._index.make_room()
+        self._point_index(self._positions.indexed)
+        return True
+
+    # ---- syncing ----
+
+    def sync_queues(self) -> bool:
+        """Forces every unit written so far; True when all of them are on disk."""
+        with self._lock:
+            dirty = []
+            for raw, queue_id in self._loop.dirty_queues():
+                rows = self._loop.take_dirty(raw, queue_id)
+                if rows is not None:
+                    dirty.append((os.fsdecode(raw), queue_id, *rows))
+        return self._queues.sync(dirty)
+
+    def close(self) -> None:
+        """Ends the thread of the listener, which hears what is left first."""
+        if self._listener is not None:
+            self._listener.close()
+
+
+def _not_running(error: BaseException) -> None:
+    """Before attach() nobody runs the worker."""
+    raise error

@@ -1,0 +1,101 @@
+"""Whether a checkpoint of ours still speaks of the bytes that lie there (D-02).
+
+A checkpoint is taken with a fingerprint of the log below its durable offset D: names and sizes of the
+segments, the record that ends at D, and the last bytes below D. Another writer, a restored backup or a
+replaced disk changes one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstore._native.checkpoint import crc32c
+from rocketstore.log.layout import segment_name
+
+if TYPE_CHECKING:
+    from rocketstore.log.checkpoint import OwnCheckpoint
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+
+__all__ = ["Verdict", "fingerprint", "judge_checkpoint"]
+
+TAIL_BYTES = 4096
+
+
+class Verdict(NamedTuple):
+    """`speaks`: the checkpoint may be used. `missing`: segments that it speaks of are not there; `why`
+    names them, or what differs."""
+
+    speaks: bool
+    missing: bool
+    why: str
+
+
+def fingerprint(log: MappedFileQueue, flushed: int, last_record_start: int) -> dict[str, int]:
+    """The fields of an `OwnCheckpoint` that tie it to the bytes below `flushed`.
+
+    `last_record_start`: where the record (or blank) begins that ends at `flushed`; -1 when unknown.
+    Bytes below `flushed` never change, so a writer may go on meanwhile.
+    """
+    starts = [file.start_offset for file in log.files if file.start_offset < flushed]
+    return {
+        "flushed": flushed,
+        "segment_count": len(starts),
+        "segments_digest": _digest(starts, log.file_size or 0),
+        **_record_fields(log, flushed, last_record_start),
+        "tail_crc": _tail_crc(log, flushed),
+    }
+
+
+def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
+    """Compares a checkpoint with the log. Says nothing about who wrote last (D-01)."""
+    size = log.file_size or 0
+    if own.flushed > log.end_offset:
+        why = f"the log ends at {log.end_offset}, but is durable up to {own.flushed}"
+        return Verdict(False, True, why)
+    if own.minimum < log.begin_offset and size and log.start_for(own.minimum) < log.begin_offset:
+        why = f"the log begins at {log.begin_offset}, but should at {own.minimum}"
+        return Verdict(False, True, why)
+    last = log.start_for(own.flushed - 1) if own.flushed > 0 and size else 0
+    starts = [last - size * n for n in reversed(range(own.segment_count if size else 0))]
+    if (starts and starts[0] < 0) or _digest(starts, size) != own.segments_digest:
+        return Verdict(False, False, "the names and sizes of the segments differ")
+    present = {file.start_offset for file in log.files}
+    # What retention has taken is not missing: its minimum was written down first (D-27).
+    lost = [start for start in starts if start not in present and start + size > own.minimum]
+    if lost:
+        names = ", ".join(map(segment_name, lost[:5])) + (", …" if len(lost) > 5 else "")
+        return Verdict(False, True, f"missing: {names}")
+    found = _record_fields(log, own.flushed, own.last_record_start)
+    known = (own.last_record_start, own.last_record_size, own.last_record_crc)
+    if tuple(found.values()) != known:
+        return Verdict(False, False, f"the record before {own.flushed} differs")
+    if _tail_crc(log, own.flushed) != own.tail_crc:
+        return Verdict(False, False, f"the bytes below {own.flushed} differ")
+    return Verdict(True, False, "")
+
+
+def _digest(starts: list[int], size: int) -> int:
+    text = "".join(f"{segment_name(start)} {size}\n" for start in starts)
+    return crc32c(text.encode()) if text else 0
+
+
+def _record_fields(log: MappedFileQueue, flushed: int, start: int) -> dict[str, int]:
+    """Place, size and checksum of the last record; none when it does not lie in one file."""
+    file = log.find(start) if 0 <= start < flushed else None
+    if file is None or flushed > file.end_offset:
+        return {"last_record_start": -1, "last_record_size": 0, "last_record_crc": 0}
+    record = file.view(start - file.start_offset, flushed - start)
+    return {
+        "last_record_start": start,
+        "last_record_size": flushed - start,
+        "last_record_crc": crc32c(record),
+    }
+
+
+def _tail_crc(log: MappedFileQueue, flushed: int) -> int:
+    file = log.find(flushed - 1) if flushed > 0 else None
+    if file is None:
+        return 0
+    position = flushed - file.start_offset
+    count = min(TAIL_BYTES, position)
+    return crc32c(file.view(position - count, count))

@@ -1,0 +1,362 @@
+"""Verify: silent on what RocketMQ wrote, and it finds each kind of fault where it is."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketstore._native.checkpoint import pack_slot
+from rocketstore.tools import VerifyReport, verify
+from tests.made_store import PRE_BLANK, UNIT_SIZE, VECTORS, MadeStore, rocketmq_store, write_at
+
+STORES = sorted(path.name.removesuffix(".tar.xz") for path in (VECTORS / "stores").glob("*.xz"))
+# What is really wrong in the stores that RocketMQ left broken: file, position, reason.
+BROKEN = {
+    "damaged-533": [("commitlog/00000000000000000000", 11350, "body crc")],
+    "torn-533": [
+        ("commitlog/00000000000000032768", 20130, "topic"),
+        ("consumequeue/orders/0/00000000000000000000", 180, "points to 52898: outside the log"),
+        ("index/20261121010305506", 1536, "entry 62 points to 52898: outside the log"),
+    ],
+}
+
+
+def check(root: Path) -> VerifyReport:
+    """The stores of the vectors have index files of this shape."""
+    return verify(root, index_slots=64, index_entries=300)
+
+
+def faults(report: VerifyReport) -> list[tuple[str, int, str]]:
+    assert report.fault_count == len(report.faults)
+    assert report.ok is (not report.faults)
+    return [
+        (fault.file[len(report.path) + 1 :], fault.position, fault.reason)
+        for fault in report.faults
+    ]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_what_rocketmq_wrote_is_sound_and_what_it_broke_is_named(name: str, tmp_path: Path) -> None:
+    root, expected = rocketmq_store(name, tmp_path)
+    report = check(root)
+    assert faults(report) == BROKEN.get(name, [])
+    must = expected["must"]
+    assert report.begin_offset == must["first_log_offset"]
+    if name not in BROKEN:
+        present = [row for row in must["slots"] if not row[0].startswith("%LMQ%")]
+        assert report.counts.records == len(present) + len(must["unqueued"])
+
+
+def test_verify_counts_what_it_walks(tmp_path: Path) -> None:
+    root, expected = rocketmq_store("clean-533", tmp_path)
+    counts = check(root).counts
+    assert (counts.segments, counts.records, counts.units) == (6, 400, 400)
+    assert counts.index_entries == sum(len(row[2]) for row in expected["must"]["index"])
+    assert counts.record_bytes == sum(row["size"] for row in expected["acked"])
+    assert (counts.lost_bytes, counts.undispatched) == (0, 0)
+
+
+def test_verify_changes_nothing(tmp_path: Path) -> None:
+    root, _ = rocketmq_store("torn-533", tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    check(root)
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+def test_progress_is_told_and_reaches_its_end(tmp_path: Path) -> None:
+    root, _ = rocketmq_store("clean-533", tmp_path)
+    told: list[tuple[str, int, int]] = []
+    verify(root, progress=lambda *step: told.append(step), index_slots=64, index_entries=300)
+    for what in ("log", "queues", "index"):
+        steps = [(done, total) for name, done, total in told if name == what]
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1] > 0
+
+
+def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
+    report = verify(tmp_path)
+    assert report.ok
+    assert (report.begin_offset, report.end_offset, report.writer) == (0, 0, "none")
+
+
+def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError):
+        verify(tmp_path / "missing")
+
+
+Change = Callable[[MadeStore], None]
+
+
+def log_bytes(number: int, at: int, data: bytes) -> Change:
+    """Overwrites bytes of the record with this number."""
+    return lambda made: made.write_log(made.records[number].physical_offset + at, data)
+
+
+def queue_unit(queue_offset: int, unit: bytes | None = None, **change: int) -> Change:
+    """Overwrites a unit of orders/0, or changes fields of the one that stands there."""
+
+    def write(made: MadeStore) -> None:
+        record = made.records[queue_offset]
+        fields = {"offset": record.physical_offset, "size": record.size, "code": 0}
+        if unit is None:
+            path = made.root / "consumequeue" / "orders" / "0" / f"{queue_offset // 10 * 200:020d}"
+            at = queue_offset % 10 * UNIT_SIZE
+            fields["code"] = struct.unpack(">qiq", path.read_bytes()[at : at + UNIT_SIZE])[2]
+        packed = struct.pack(">qiq", *(fields[name] + change.get(name, 0) for name in fields))
+        made.write_unit("orders", 0, queue_offset, packed if unit is None else unit)
+
+    return write
+
+
+def remove(name: str) -> Change:
+    return lambda made: (made.root / name).unlink()
+
+
+def foreign_length(made: MadeStore) -> None:
+    with (made.root / "commitlog" / f"{8192:020d}").open("ab") as file:
+        file.write(b"x")
+
+
+CHECKSUM_SIZE = 20  # of the property that holds it, at the end of a record
+LOG_1 = "commitlog/00000000000000004096"
+QUEUE_0 = "consumequeue/orders/0/00000000000000000000"
+CHANGES = [
+    pytest.param(log_bytes(30, 0, b"\xff"), "commitlog/", "", id="record size"),
+    pytest.param(log_bytes(30, 4, b"\x00"), "commitlog/", "magic", id="magic"),
+    pytest.param(log_bytes(30, 28, b"\x7f"), "commitlog/", "physical offset", id="place"),
+    pytest.param(log_bytes(30, 88, b"\xff"), "commitlog/", "body crc", id="body"),
+    pytest.param(log_bytes(30, 56, b"\xff"), "commitlog/", "record crc", id="store time"),
+    pytest.param(
+        lambda made: made.write_log(made.segment_size - 1, b"x"),
+        "commitlog/",
+        None,
+        id="blank's inside",
+    ),
+    pytest.param(
+        lambda made: made.write_log(made.end + 50, b"x"),
+        "commitlog/",
+        "zeros, then bytes",
+        id="behind the end",
+    ),
+    pytest.param(
+        foreign_length, "commitlog/00000000000000008192", "bytes at 8192", id="length of a segment"
+    ),
+    pytest.param(remove(LOG_1), "commitlog/00000000000000008192", "missing", id="missing segment"),
+    pytest.param(queue_unit(5, offset=1), QUEUE_0, "points to", id="unit beside a record"),
+    pytest.param(queue_unit(5, size=1), QUEUE_0, "bytes, the record", id="unit of another size"),
+    pytest.param(queue_unit(5, code=1), QUEUE_0, "tags code", id="unit of another tag"),
+    pytest.param(
+        queue_unit(5, PRE_BLANK),
+        "consumequeue/orders/0",
+        "1 records without",
+        id="hidden by a pre-blank",
+    ),
+    pytest.param(
+        queue_unit(59, b"\0" * 20),
+        "consumequeue/orders/0",
+        "1 records without",
+        id="last unit missing",
+    ),
+    pytest.param(
+        queue_unit(5, b"\0" * 20),
+        "consumequeue/orders/0",
+        "55 records without a unit",
+        id="queue that ends too early",
+    ),
+    pytest.param(
+        remove("consumequeue/orders/0/00000000000000000400"),
+        "consumequeue/orders/0/00000000000000000600",
+        "missing in front",
+        id="missing queue file",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "file", "reason"), CHANGES)
+def test_each_kind_of_fault_is_found_in_its_file(
+    change: Change, file: str, reason: str | None, tmp_path: Path
+) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.fill(60)
+    assert verify(made.root).ok
+    change(made)
+    found = faults(verify(made.root))
+    if reason is None:
+        assert found == []
+        return
+    assert any(name.startswith(file) and reason in text for name, _, text in found), found
+
+
+def test_two_units_that_changed_places_are_found(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    records = made.fill(60)
+    for number, other in ((3, records[4]), (4, records[3])):
+        made.write_unit(
+            "orders", 0, number, struct.pack(">qiq", other.physical_offset, other.size, 0)
+        )
+    positions = [position for name, position, _ in faults(verify(made.root)) if name == QUEUE_0]
+    assert positions == [3 * UNIT_SIZE, 4 * UNIT_SIZE]
+
+
+def test_a_queue_that_is_missing_whole_is_found(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.put("payments")
+    assert faults(verify(made.root)) == [("consumequeue/payments/0", 0, "no queue for 1 records")]
+
+
+def test_records_of_a_store_that_was_halted_may_wait_for_their_units(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.fill(10)
+    made.put()
+    made.put("payments")
+    (made.root / "abort").touch()
+    report = verify(made.root)
+    assert report.ok
+    assert report.counts.undispatched == 2
+
+
+def test_a_gap_in_the_queue_offsets_of_the_log_is_found(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.put()
+    gap = made.put(queue_offset=5)
+    found = faults(verify(made.root))
+    assert (
+        f"commitlog/{0:020d}",
+        gap.physical_offset,
+        "orders/0: queue offset 5 follows 0",
+    ) in found
+
+
+def test_every_flipped_byte_of_a_record_is_found(tmp_path: Path, rng: random.Random) -> None:
+    """Only the checksum can be lost without a trace: a property of another name is no fault."""
+    made = MadeStore(tmp_path / "store")
+    made.fill(60)
+    for _ in range(300):
+        record = rng.choice(made.records)
+        at = record.physical_offset + rng.randrange(record.size - CHECKSUM_SIZE)
+        path = made.root / "commitlog" / f"{at - at % made.segment_size:020d}"
+        position = at % made.segment_size
+        before = path.read_bytes()[position]
+        write_at(path, position, bytes([before ^ 1 << rng.randrange(8)]))
+        report = verify(made.root)
+        where = [(fault.file, fault.position) for fault in report.faults]
+        assert (str(path), record.physical_offset % made.segment_size) in where, (at, before)
+        write_at(path, position, bytes([before]))
+    assert verify(made.root).ok
+
+
+def test_records_behind_damage_are_still_walked(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    records = made.fill(60)
+    made.write_log(records[10].physical_offset, b"\xff" * records[10].size)
+    counts = verify(made.root).counts
+    assert counts.records == 59
+    assert counts.lost_bytes == records[10].size
+
+
+@pytest.mark.parametrize(
+    ("at", "data", "reason"),
+    [
+        pytest.param(40 + 4 * 64 + 20 * 7 + 4, struct.pack(">q", 77), "points to 77", id="offset"),
+        pytest.param(40 + 4 * 64 + 20 * 7, struct.pack(">i", 77), "without such a key", id="hash"),
+        pytest.param(40 + 4 * 64 + 20 * 7 + 16, struct.pack(">i", 9), "leads on to 9", id="chain"),
+        pytest.param(36, struct.pack(">i", 0x7FFFFFFF), "header or chains", id="count"),
+    ],
+)
+def test_faults_of_the_index_are_found(tmp_path: Path, at: int, data: bytes, reason: str) -> None:
+    root, _ = rocketmq_store("clean-533", tmp_path)
+    path = min((root / "index").iterdir())
+    write_at(path, at, data)
+    found = [(name, text) for name, _, text in faults(check(root))]
+    assert any(name == f"index/{path.name}" and reason in text for name, text in found), found
+
+
+def test_what_is_no_index_file_is_named(tmp_path: Path) -> None:
+    root, _ = rocketmq_store("clean-533", tmp_path)
+    (root / "index" / "notes.txt").write_text("x")
+    assert faults(check(root)) == [("index/notes.txt", 0, "not an index file of this store")]
+
+
+def test_a_checkpoint_that_claims_too_much_is_found(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.fill(10)
+    own = made.root / "rocketstore"
+    own.mkdir()
+    (own / "checkpoint").write_bytes(slot(made.end + 1, made.end) + bytes(4096))
+    assert faults(verify(made.root)) == [
+        ("rocketstore/checkpoint", 0, f"flushed = {made.end + 1}, the log ends at {made.end}")
+    ]
+    (own / "checkpoint").write_bytes(slot(made.end, made.end) + bytes(4096))
+    assert verify(made.root).ok
+    (own / "checkpoint").write_bytes(bytes(8192))
+    assert faults(verify(made.root)) == [("rocketstore/checkpoint", 0, "no valid slot")]
+
+
+def slot(flushed: int, dispatched: int) -> bytes:
+    return pack_slot(
+        generation=1,
+        flushed=flushed,
+        dispatched=dispatched,
+        indexed=0,
+        minimum=0,
+        last_record_start=-1,
+        last_record_size=0,
+        last_record_crc=0,
+        tail_crc=0,
+        last_store_timestamp_ms=0,
+        cut=-1,
+        max_unflushed=0,
+        segment_count=1,
+        segments_digest=0,
+        queue_count=0,
+        queues_digest=0,
+        clean=False,
+        boot_id=bytes(16),
+        run_id=bytes(16),
+    )
+
+
+def test_a_checkpoint_of_rocketmq_of_another_length_is_found(tmp_path: Path) -> None:
+    root, _ = rocketmq_store("clean-533", tmp_path)
+    with (root / "checkpoint").open("ab") as file:
+        file.write(b"x")
+    assert faults(check(root)) == [("checkpoint", 0, "4097 bytes, not 4096")]
+
+
+def test_a_group_that_waits_beyond_its_queue_is_found(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.fill(10)
+    config = made.root / "config"
+    config.mkdir()
+    path = config / "consumerOffset.json"
+    path.write_text('{"offsetTable":{"orders@billing":{0:10}}}')
+    assert verify(made.root).ok
+    path.write_text('{"offsetTable":{"orders@billing":{0:11}}}')
+    found = faults(verify(made.root))
+    assert [name for name, _, _ in found] == ["config/consumerOffset.json"]
+    assert "billing stored 11 for orders/0, which ends at 10" in found[0][2]
+
+
+def test_many_faults_are_counted_but_not_all_named(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store", segment_size=1 << 20, queue_file_size=2000 * UNIT_SIZE)
+    made.fill(1500)
+    for number in range(1500):
+        made.write_unit("orders", 0, number, struct.pack(">qiq", 2 * number + 1, 100, 0))
+    report = verify(made.root)
+    assert report.fault_count == 1500
+    assert len(report.faults) == 1000
+    assert not report.ok
+    assert "1500 faults" in str(report)
+
+
+def test_files_made_ahead_are_no_fault(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.fill(10)
+    (made.root / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))
+    report = verify(made.root)
+    assert report.ok
+    assert report.end_offset == made.end

@@ -1,0 +1,124 @@
+"""What the command line says and returns when something is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.cli import exit_codes
+
+
+def test_help_has_examples_and_exit_codes(invoke) -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for text in ("Examples:", "rocketstore ingest", "Exit codes:", "locked by another process"):
+        assert text in result.output
+
+
+@pytest.mark.parametrize(
+    "name", ["bench", "demo", "get", "ingest", "query", "stat", "tail", "verify"]
+)
+def test_every_command_explains_itself(invoke, name: str) -> None:
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert f"Usage: cli {name}" in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nonsense",),
+        ("get", "store", "minus"),
+        ("query", "store", "t", "k", "--begin", "yesterday"),
+        ("query", "store", "t", "k", "--begin", "2026-01-01T00:00:00"),
+        ("ingest", "store", "--topic", "t", "--durability", "hope"),
+        ("ingest", "store", "--topic", "t", "--queues", "2", "--queue-id", "0"),
+        ("ingest", "store"),
+    ],
+)
+def test_wrong_arguments_are_code_2(invoke, words: tuple[str, ...]) -> None:
+    assert invoke(*words).exit_code == exit_codes.USAGE
+
+
+@pytest.mark.parametrize(
+    "words", [("tail", "t"), ("stat",), ("verify",), ("get", 0), ("query", "t", "k")]
+)
+def test_no_store_is_one_line_and_code_1(invoke, tmp_path: Path, words: tuple[object, ...]) -> None:
+    result = invoke(words[0], tmp_path / "nothing", *words[1:])
+    assert result.exit_code == exit_codes.FAILED
+    assert result.stderr.startswith("rocketstore: ")
+    assert "nothing" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_store_open_for_writing_elsewhere_is_code_4(
+    invoke, store_path: Path, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\n")
+    with rocketstore.open(store_path):
+        child = subprocess.run(
+            [sys.executable, "-m", "rocketstore.cli", "ingest", store_path, lines, "--topic", "t"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert child.returncode == exit_codes.LOCKED
+    assert "is locked by" in child.stderr
+    assert len(child.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_goes_away_is_no_traceback(start, store_path: Path) -> None:
+    child = start("tail", store_path, "orders", "-f", "--format", "%s")
+    assert child.stdout is not None
+    assert child.stdout.readline().startswith("first")
+    child.stdout.close()
+    with rocketstore.open(store_path, "r+") as store:
+        writer = store.writer("orders")
+        while child.poll() is None:
+            writer.put(b"more")
+    assert child.returncode == exit_codes.NO_READER
+    assert child.stderr is not None
+    assert child.stderr.read() == ""
+    child.stdout = None
+
+
+def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import importlib.util as u, sys; find = u.find_spec;"
+        "u.find_spec = lambda name, *a: None if name == 'click' else find(name, *a);"
+        "import rocketstore.cli; sys.exit(rocketstore.cli.main())"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 1
+    assert child.stderr == (
+        "rocketstore: the command line needs click: pip install 'rocketstore[cli]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (rocketstore.StoreLockedError("p", "pid 1"), 4),
+        (rocketstore.CorruptRecordError(0, "body crc"), 3),
+        (rocketstore.MissingSegmentsError("gone"), 3),
+        (rocketstore.MessageNotFoundError("no"), 1),
+        (OSError(28, "No space left on device", "f"), 1),
+    ],
+)
+def test_each_error_has_its_code(error: BaseException, code: int) -> None:
+    assert exit_codes.exit_code(error) == code
+
+
+def test_an_error_is_one_line_with_its_cause() -> None:
+    error = rocketstore.StoreFailedError("cannot\nsync")
+    error.__cause__ = OSError(5, "Input/output error")
+    assert exit_codes.in_one_line(error) == ("cannot sync (because: [Errno 5] Input/output error)")
+    assert exit_codes.in_one_line(OSError(13, "Permission denied", "x")) == "x: Permission denied"

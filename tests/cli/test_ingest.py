@@ -1,0 +1,157 @@
+"""ingest: lines in, the same lines out, and where a stopped run goes on."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.cli import exit_codes
+
+PATIENCE_S = 60.0
+
+
+def bodies(path: Path, topic: str, queue_id: int | None = None) -> list[bytes]:
+    with rocketstore.open(path, "r") as store:
+        return [bytes(message.body) for message in store.consumer(topic, queue_id=queue_id)]
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "disk"])
+def test_lines_of_a_file_become_messages(invoke, tmp_path: Path, durability: str) -> None:
+    lines = tmp_path / "lines"
+    expected = [b"", b"one", b"with\r", b"\xff\x00binary", b"x" * 5000, b"last, no newline"]
+    lines.write_bytes(b"\n".join(expected))
+    store = tmp_path / "store"
+    result = invoke("ingest", store, lines, "--topic", "t", "--durability", durability)
+    assert result.exit_code == 0, result.stderr
+    assert "stored 6 lines" in result.output
+    assert "the next line is 7" in result.output
+    assert bodies(store, "t") == expected
+
+
+def test_lines_of_a_pipe_become_messages(start, tmp_path: Path) -> None:
+    child = start("ingest", tmp_path / "store", "--topic", "t", "--durability", "os", "--tags", "a")
+    _, errors = child.communicate("one\ntwo\n", timeout=PATIENCE_S)
+    assert (child.returncode, errors) == (0, "")
+    with rocketstore.open(tmp_path / "store", "r") as store:
+        found = [(bytes(m.body), m.tags) for m in store.consumer("t")]
+    assert found == [(b"one", "a"), (b"two", "a")]
+
+
+def test_an_empty_input_stores_nothing(invoke, tmp_path: Path) -> None:
+    (tmp_path / "lines").touch()
+    result = invoke("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    assert result.exit_code == 0
+    assert "stored 0 lines" in result.output
+
+
+def test_more_lines_than_one_batch_and_one_read(invoke, tmp_path: Path) -> None:
+    expected = [b"%d" % n * (n % 40) for n in range(30_000)]
+    (tmp_path / "lines").write_bytes(b"".join(line + b"\n" for line in expected))
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    assert invoke(*words, "--durability", "os").exit_code == 0
+    assert bodies(tmp_path / "store", "t") == expected
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_queues_take_turns(invoke, tmp_path: Path, durability: str) -> None:
+    (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % n for n in range(9)))
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t", "--queues", 3)
+    assert invoke(*words, "--durability", durability).exit_code == 0
+    found = [bodies(tmp_path / "store", "t", n) for n in range(3)]
+    assert [len(queue) for queue in found] == [3, 3, 3]
+    assert sorted(int(body) for queue in found for body in queue) == list(range(9))
+
+
+def test_start_line_skips_what_is_stored(invoke, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % n for n in range(1, 11)))
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    result = invoke(*words, "--start-line", 8)
+    assert "the next line is 11" in result.output
+    assert bodies(tmp_path / "store", "t") == [b"8", b"9", b"10"]
+
+
+def test_a_line_that_no_message_can_hold_names_itself(invoke, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with rocketstore.open(store, commit_log_file_size_bytes=64 * 1024):
+        pass
+    (tmp_path / "lines").write_bytes(b"a\nb\n" + b"c" * 100_000 + b"\nd\n")
+    result = invoke("ingest", store, tmp_path / "lines", "--topic", "t")
+    assert result.exit_code == exit_codes.FAILED
+    first, second = result.stderr.splitlines()
+    assert first.startswith("rocketstore: line 3: 100000 bytes")
+    assert second == "resume with --start-line 3"
+    assert bodies(store, "t") == [b"a", b"b"]
+
+
+def test_an_invalid_topic_is_refused_before_anything_is_read(invoke, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\n")
+    result = invoke("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "../x")
+    assert result.exit_code == exit_codes.FAILED
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)],
+)
+def test_a_signal_while_a_pipe_is_quiet_stops_cleanly(
+    start, tmp_path: Path, number: int, code: int
+) -> None:
+    store = tmp_path / "store"
+    child = start("ingest", store, "--topic", "t", "--durability", "os")
+    assert child.stdin is not None
+    child.stdin.write("".join(f"{n}\n" for n in range(1000)) + "not whole")
+    child.stdin.flush()
+    wait_for_messages(child, store, "t", 1000)
+    child.send_signal(number)
+    # Standard input stays open: only the signal ends it.
+    assert child.wait(PATIENCE_S) == code
+    assert child.stderr is not None
+    assert child.stderr.read() == "resume with --start-line 1001\n"
+    with rocketstore.open(store, "r") as opened:
+        assert opened.max_queue_offset("t", 0) == 1000
+        assert opened.recovery.mode == "clean"
+
+
+def test_stopped_and_resumed_stores_each_line_once(start, tmp_path: Path) -> None:
+    """Ctrl-C while lines pour in; the line that is named is the first one missing."""
+    store = tmp_path / "store"
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"".join(b"line %d\n" % n for n in range(400_000)))
+    words = ("ingest", store, lines, "--topic", "t", "--durability", "os")
+    child = start(*words, "--queues", 2)
+    wait_for_messages(child, store, "t", 1)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode in (exit_codes.INTERRUPTED, 0)
+    if child.returncode:
+        resume = re.fullmatch(r"resume with --start-line (\d+)\n", errors)
+        assert resume is not None, errors
+        again = start(*words, "--queues", 2, "--start-line", resume[1])
+        assert again.wait(PATIENCE_S) == 0
+    found = bodies(store, "t", 0) + bodies(store, "t", 1)
+    assert len(found) == 400_000
+    assert len(set(found)) == 400_000
+
+
+def wait_for_messages(child: subprocess.Popen[str], path: Path, topic: str, count: int) -> None:
+    """Until a reader in this process sees `count` messages of the child."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (path / "rocketstore" / "positions").exists():
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline, "the store was not made"
+    while True:
+        with rocketstore.open(path, "r") as store, store.consumer(topic) as consumer:
+            seen = 0
+            while seen < count and (batch := consumer.poll(count, timeout_s=1.0)):
+                seen += len(batch)
+            if seen >= count:
+                return
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline, f"{seen} messages of {count}"

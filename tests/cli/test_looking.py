@@ -1,0 +1,133 @@
+"""tail, get, query and stat on a store at rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+
+
+def test_tail_shows_the_newest_of_all_queues_in_log_order(invoke, store_path: Path) -> None:
+    result = invoke("tail", store_path, "orders", "-n", 4, "--format", "%p %o %s")
+    assert result.output.splitlines() == [
+        "0 18 first 18",
+        "0 19 first 19",
+        "1 9 second 9",
+    ][-4:] or result.output.splitlines() == [
+        "1 8 second 8",
+        "0 18 first 18",
+        "0 19 first 19",
+        "1 9 second 9",
+    ]
+    assert len(result.output.splitlines()) == 4
+
+
+def test_tail_of_one_queue(invoke, store_path: Path) -> None:
+    result = invoke("tail", store_path, "orders", "--queue-id", 1, "-n", 2, "--format", "%s")
+    assert result.output == "second 8\nsecond 9\n"
+
+
+def test_tail_with_a_tag_steps_back_until_there_are_enough(invoke, store_path: Path) -> None:
+    result = invoke("tail", store_path, "orders", "--tag", "odd", "-n", 6, "--format", "%s")
+    assert result.output.splitlines() == [f"first {n}" for n in (9, 11, 13, 15, 17, 19)]
+
+
+def test_tail_of_nothing_is_empty_and_of_an_unknown_topic_an_error(
+    invoke, store_path: Path
+) -> None:
+    assert invoke("tail", store_path, "orders", "-n", 0).output == ""
+    result = invoke("tail", store_path, "unknown")
+    assert result.exit_code == 1
+    assert "unknown" in result.stderr
+
+
+def test_tail_as_json_lines(invoke, store_path: Path) -> None:
+    result = invoke("tail", store_path, "orders", "-n", 1, "--queue-id", 0, "--format", "json")
+    found = json.loads(result.output)
+    assert found["topic"] == "orders"
+    assert (found["queue_id"], found["queue_offset"]) == (0, 19)
+    assert (found["body"], found["tags"], found["keys"]) == ("first 19", "odd", ["o-19"])
+
+
+def test_a_body_that_is_no_text_goes_through_unchanged(invoke, store_path: Path) -> None:
+    result = invoke("tail", store_path, "other", "--format", "%s")
+    assert result.stdout_bytes == b"\x1b[31mred\xff\n"
+    found = json.loads(invoke("tail", store_path, "other", "--format", "json").output)
+    assert found["body_base64"] == "G1szMW1yZWT/"
+    assert "body" not in found
+
+
+def test_get_by_physical_offset(invoke, store_path: Path) -> None:
+    with rocketstore.open(store_path, "r") as store:
+        wanted = store.query("orders", "o-7")[0]
+    result = invoke("get", store_path, wanted.physical_offset, "--format", "%t %o %k %s")
+    assert result.output == "orders 7 o-7 first 7\n"
+    details = invoke("get", store_path, wanted.physical_offset).output
+    assert f"message id       {wanted.message_id}" in details
+
+
+@pytest.mark.parametrize("offset", [1, 10**12])
+def test_get_where_no_record_begins_is_an_error(invoke, store_path: Path, offset: int) -> None:
+    result = invoke("get", store_path, offset)
+    assert result.exit_code in (1, 3)
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_query_by_key_newest_first(invoke, store_path: Path) -> None:
+    words = ("query", store_path, "orders", "second", "--format", "%s")
+    result = invoke(*words)
+    assert result.output.splitlines() == [f"second {n}" for n in range(9, -1, -1)]
+    assert invoke(*words, "--limit", 2).output.splitlines() == ["second 9", "second 8"]
+
+
+def test_query_between_times(invoke, store_path: Path) -> None:
+    words = ("query", store_path, "orders", "second", "--format", "%s")
+    assert invoke(*words, "--end", "1000").exit_code == 1
+    assert invoke(*words, "--begin", "2020-01-01T00:00:00Z").exit_code == 0
+    result = invoke(*words, "--begin", "2990-01-01T00:00:00+01:00")
+    assert (result.exit_code, result.output) == (1, result.stderr)
+    assert "no message of orders has the key 'second'" in result.stderr
+
+
+def test_stat_shows_positions_queues_sizes_and_recovery(invoke, store_path: Path) -> None:
+    found = json.loads(invoke("stat", store_path, "--json").output)
+    positions = found["positions"]
+    assert positions["begin"] == 0 < positions["end"]
+    assert positions["dispatched"] == positions["visible"] == positions["end"]
+    assert found["lag_bytes"] == {"flush": 0, "dispatch": 0}
+    queues = {(q["topic"], q["queue_id"]): q["messages"] for q in found["queues"]}
+    assert queues == {("orders", 0): 20, ("orders", 1): 10, ("other", 0): 1}
+    assert found["files"]["commitlog"]["bytes"] >= found["segment_bytes"] == 1 << 20
+    text = invoke("stat", store_path).output
+    assert "dispatched" in text
+    assert "orders" in text
+    assert "open: log [0, " in text
+
+
+def test_stat_shows_how_far_a_group_is_behind(invoke, store_path: Path) -> None:
+    with (
+        rocketstore.open(store_path, "r+") as store,
+        store.consumer("orders", group="billing") as consumer,
+    ):
+        assert len(consumer.poll(12)) == 12
+        consumer.commit()
+    found = json.loads(invoke("stat", store_path, "--group", "billing", "--json").output)
+    assert found["group"]["name"] == "billing"
+    assert found["group"]["lag"]["orders"] == 18
+
+
+def test_looking_changes_no_file(invoke, store_path: Path) -> None:
+    def fingerprint() -> dict[str, tuple[int, bytes]]:
+        return {
+            str(path): (path.stat().st_mtime_ns, path.read_bytes())
+            for path in sorted(store_path.rglob("*"))
+            if path.is_file()
+        }
+
+    before = fingerprint()
+    for words in (("stat",), ("tail", "orders"), ("query", "orders", "second"), ("verify",)):
+        assert invoke(words[0], store_path, *words[1:]).exception is None or words == ("verify",)
+    assert fingerprint() == before

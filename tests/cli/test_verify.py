@@ -1,0 +1,64 @@
+"""verify, on a sound store and on damaged copies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.cli import exit_codes
+
+SHAPE = ("--index-slots", 100, "--index-entries", 1000)
+
+
+def test_a_sound_store_is_code_0(invoke, store_path: Path) -> None:
+    result = invoke("verify", store_path, *SHAPE)
+    assert result.exit_code == 0, result.stderr
+    assert "no faults" in result.output
+    assert "31 records" in result.output
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue/orders/0"])
+def test_one_wrong_byte_is_code_3(invoke, store_path: Path, tmp_path: Path, part: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(store_path, copy)
+    file = copy / part / f"{0:020d}"
+    with file.open("r+b") as stream:
+        data = stream.read(400)
+        stream.seek(150 if part == "commitlog" else 47)
+        stream.write(bytes([data[stream.tell()] ^ 1]))
+    result = invoke("verify", copy, *SHAPE)
+    assert result.exit_code == exit_codes.DAMAGED
+    assert str(file) in result.stderr
+    assert invoke("verify", store_path, *SHAPE).exit_code == 0
+
+
+def test_the_report_as_json(invoke, store_path: Path) -> None:
+    found = json.loads(invoke("verify", store_path, *SHAPE, "--json").output)
+    assert found["ok"] is True
+    assert found["counts"]["records"] == 31
+    assert found["faults"] == []
+
+
+def test_beside_a_live_writer(invoke, store_path: Path) -> None:
+    with rocketstore.open(store_path, "r+") as store:
+        store.writer("orders").put(b"one more")
+        result = invoke("verify", store_path, *SHAPE)
+    assert result.exit_code == 0, result.stderr
+    assert "32 records" in result.output
+
+
+def test_only_so_many_faults_are_shown(invoke, store_path: Path) -> None:
+    file = store_path / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    with file.open("r+b") as stream:
+        for unit in range(20):
+            stream.seek(unit * 20 + 11)
+            stream.write(b"\x7f")
+    result = invoke("verify", store_path, *SHAPE, "--faults", 3)
+    assert result.exit_code == exit_codes.DAMAGED
+    lines = result.stderr.splitlines()
+    assert len(lines) == 4
+    assert lines[3].startswith("… and ")
