@@ -20,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from rocketstore.cli.message_format import formatter
+from rocketstore.cli.message_format import Formatter, formatter
 
 if TYPE_CHECKING:
     from rocketstore import Message
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 __all__ = ["bytes_progress", "console", "count_text", "print_messages", "size_text", "steps"]
 
 DEFAULT_FORMAT = "%t/%p %o  %s"
+PLAIN_WIDTH = 200
 
 
 def console() -> Console:
     """For tables and summaries, on standard output as it is now."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    # Lines of a file have no width: nothing may be cut or wrapped there.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def print_messages(messages: Iterable[Message], form: str | None) -> None:
     """One line a message; flushed at the end, so that a follower's reader sees them at once."""
-    line = formatter(form or DEFAULT_FORMAT, terminal=sys.stdout.isatty())
+    line: Formatter = formatter(form or DEFAULT_FORMAT, terminal=sys.stdout.isatty())
     stream = click.get_binary_stream("stdout")
     for message in messages:
         stream.write(line(message))

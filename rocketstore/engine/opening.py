@@ -30,7 +30,7 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.positions import PositionsPage, boot_id
@@ -305,15 +305,14 @@ def _queue_file_size(layout: StoreLayout) -> int | None:
     """Length of the first whole consume queue file that is found; None without one."""
     for topic in _directories(layout.consume_queue):
         for queue in _directories(topic):
-            for entry in os.scandir(queue):
-                if entry.name.isdecimal() and len(entry.name) == 20 and entry.is_file():
-                    size = entry.stat().st_size
-                    if size > 0 and size % 20 == 0:
-                        return size
+            for name in sorted(os.listdir(queue)):
+                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
+                if size > 0 and size % 20 == 0:
+                    return size
     return None
 
 
 def _directories(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
-    return sorted(Path(entry.path) for entry in os.scandir(path) if entry.is_dir())
+    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

@@ -35,6 +35,8 @@ class Counts:
     blanks: int = 0
     record_bytes: int = 0
     lost_bytes: int = 0
+    # Record checksums that do not hold where another program wrote: a stale property, no damage.
+    stale_checksums: int = 0
     queues: int = 0
     units: int = 0
     pre_blanks: int = 0

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.followed_queue import list_files
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.store_state import load_store_state
 from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
-from rocketstore.tools.verify_log import walk_log
-from rocketstore.tools.verify_queues import walk_queues
+from rocketstore.tools.verify_log import Scope, scan_log, walk_log
+from rocketstore.tools.verify_queues import compare_queues, walk_queues
 from rocketstore.tools.verify_rest import check_checkpoint, check_offsets, walk_index
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketstore.tools.findings import Progress
     from rocketstore.tools.verify_log import LogFacts
 
@@ -53,35 +56,26 @@ def verify(
     layout = StoreLayout(root)
     findings = Findings()
     watch = WriterWatch(layout)
+    segments: list[MappedFile] = []
     try:
         seen = watch.see()
         limit: int | None = None
         if seen.state == "live" and watch.page is not None:
-            limit = watch.page.positions.visible
-        tail_may_miss = seen.state != "none" or layout.abort.exists()
+            limit = watch.page.positions.dispatched
         segments = _open_segments(layout, findings)
         begin = segments[0].start_offset if segments else 0
-        try:
-            facts = walk_log(segments, begin, limit, findings, progress)
-            walk_queues(layout, facts, findings, progress, tail_may_miss=tail_may_miss)
-            walk_index(
-                layout,
-                facts,
-                findings,
-                progress,
-                slots=index_slots,
-                entries=index_entries,
-            )
-        finally:
-            for segment in segments:
-                segment.close()
-        if seen.state == "none":
+        growing = seen.state != "none"
+        scope = Scope(begin, limit, growing, _foreign(layout))
+        facts = _walk(layout, segments, scope, findings, progress)
+        shape = (index_slots, index_entries)
+        walk_index(layout, facts, findings, progress, shape, growing=growing)
+        if not growing:
             check_checkpoint(layout, facts, findings)
-            check_offsets(
-                layout, lambda topic, queue_id: _maximum(facts, topic, queue_id), findings
-            )
+            check_offsets(layout, facts, findings)
     finally:
         watch.close()
+        for segment in segments:
+            segment.close()
     return VerifyReport(
         path=str(root),
         writer=seen.state,
@@ -93,9 +87,38 @@ def verify(
     )
 
 
-def _maximum(facts: LogFacts, topic: str, queue_id: int) -> int | None:
-    known = facts.queues.get((topic, queue_id))
-    return None if known is None else known.next
+def _walk(
+    layout: StoreLayout,
+    segments: list[MappedFile],
+    scope: Scope,
+    findings: Findings,
+    progress: Progress | None,
+) -> LogFacts:
+    """Log and queues: the quick way where it proves that all is well, else record by record."""
+    facts = scan_log(segments, scope, findings, progress)
+    quick = facts is not None
+    if facts is None:
+        facts = walk_log(segments, scope, findings, progress)
+    queues = walk_queues(layout, facts, findings, progress, growing=scope.growing)
+    if quick and sum(queue.own for queue in queues) == facts.records == sum(
+        q.matching for q in queues
+    ):
+        # Units rise, each matches a record of its own, and there are as many as records: none is
+        # missing, and the queue offsets in the log follow each other as the units do.
+        facts.ends = {(queue.topic, queue.queue_id): queue.next for queue in queues}
+        return facts
+    if quick:
+        facts = walk_log(segments, scope, findings, progress)
+    tail_may_miss = scope.growing or layout.abort.exists()
+    compare_queues(layout, queues, facts, findings, tail_may_miss=tail_may_miss)
+    facts.ends = {place: known.next for place, known in facts.queues.items()}
+    return facts
+
+
+def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
+    """Whether another program wrote at an offset: everywhere in a store that is not ours."""
+    state = load_store_state(layout)
+    return (lambda _: True) if state is None else state.is_foreign
 
 
 def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:

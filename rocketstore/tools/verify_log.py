@@ -1,36 +1,65 @@
-"""Walks the log: every record, its checksums, and how records follow each other."""
+"""Walks the log: every record, its checksums, and how records follow each other.
+
+`scan_log` is the quick way: native, on all cores, and content with nothing but a sound log.
+`walk_log` looks at records one by one, names what is wrong, and gathers what the queues should
+be.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import read_message, resynchronise
+from rocketstore._native.scanner import (
+    VERIFY_BODY_CRC,
+    VERIFY_RECORD_CRC,
+    read_message,
+    resynchronise,
+    scan_segment,
+)
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
+    from rocketstore._native.scanner import ScanResult
     from rocketstore.tools.findings import Findings, Progress
 
-__all__ = ["LogFacts", "QueueFacts", "walk_log"]
+__all__ = ["LogFacts", "QueueFacts", "Scope", "scan_log", "walk_log"]
 
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 BLANK_SIZE_MIN = 8
-BOTH_CHECKSUMS = 3
+BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 TRANSACTION_TYPE = 0xC
 COMMIT = 0x8
 INNER_BATCH = 0x80
+MOST_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which part of the log is looked at, and how strictly.
+
+    `limit`: what a live writer has published; None: up to the end. `growing`: somebody writes, so
+    that what stands behind the end is no fault. `foreign`: whether another program wrote at an
+    offset: it may have put a message again with the record checksum of another (DESIGN 8.2).
+    """
+
+    begin: int
+    limit: int | None
+    growing: bool
+    foreign: Callable[[int], bool]
 
 
 @dataclass(slots=True)
 class QueueFacts:
-    """What the log says about one queue: `first` and `next` queue offset, and how many lie
-    between."""
+    """What the log says about one queue: its first and its next queue offset, and its records."""
 
     first: int
     next: int
@@ -39,145 +68,210 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class LogFacts:
-    """What the log says about the derived files. `files` by start offset; there may be gaps."""
+    """What the log says about the derived files. `files` by start offset; there may be gaps.
+
+    `queues` is there after a walk record by record; `ends`, the next queue offsets, in the end.
+    """
 
     begin: int
     end: int
-    queues: dict[tuple[str, int], QueueFacts]
     files: dict[int, MappedFile]
+    records: int = 0
+    queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def file_size(self) -> int:
+        return next((file.size for file in self.files.values()), 1)
 
     def message_at(self, physical_offset: int) -> Message:
         """The record that begins at an offset, or `CorruptRecordError`."""
-        size = next((file.size for file in self.files.values()), 1)
-        position = physical_offset % size
+        position = physical_offset % self.file_size
         file = self.files.get(physical_offset - position)
-        if file is None or not physical_offset < self.end:
+        if file is None or physical_offset >= self.end:
             raise CorruptRecordError(physical_offset, "outside the log")
-        message = read_message(file, position, file.size, verify=0)
-        if message.physical_offset != physical_offset:
-            raise CorruptRecordError(physical_offset, "physical offset")
-        return message
+        return read_message(file, position, file.size, verify=0)
+
+
+def scan_log(
+    segments: Sequence[MappedFile], scope: Scope, findings: Findings, progress: Progress | None
+) -> LogFacts | None:
+    """Counts the records of a log in which nothing is wrong; None when something may be."""
+    used = _used(segments)
+    facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    total = sum(segment.size for segment in used)
+    done = blanks = record_bytes = 0
+
+    def scan(segment: MappedFile) -> ScanResult:
+        first, end = _part(segment, scope)
+        return scan_segment(segment, first, end, verify=BOTH_CHECKSUMS)
+
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
+        for segment, result in zip(used, threads.map(scan, used), strict=True):
+            first, _ = _part(segment, scope)
+            blank = result.status == "blank"
+            if not _ends_well(segment, result, last=segment is used[-1]):
+                return None
+            blanks += blank
+            facts.records += result.records
+            record_bytes += result.end_position - first
+            here = segment.size if blank else result.end_position
+            facts.end = max(facts.end, segment.start_offset + here)
+            done += segment.size
+            if progress is not None:
+                progress("log", done, total)
+    counts = findings.counts
+    counts.segments, counts.records, counts.blanks = len(used), facts.records, blanks
+    counts.record_bytes, counts.lost_bytes = record_bytes, 0
+    return facts
+
+
+def _used(segments: Sequence[MappedFile]) -> list[MappedFile]:
+    """Without the files that were made ahead and stand unused behind the end (format 1.2)."""
+    used = list(segments)
+    while len(used) > 1 and used[-1].find_data(0, used[-1].size) == used[-1].size:
+        used.pop()
+    return used
+
+
+def _part(segment: MappedFile, scope: Scope) -> tuple[int, int]:
+    """Positions in a file between which the scope has records."""
+    end = segment.size
+    if scope.limit is not None:
+        end = max(0, min(end, scope.limit - segment.start_offset))
+    return min(end, max(0, scope.begin - segment.start_offset)), end
+
+
+def _ends_well(segment: MappedFile, result: ScanResult, *, last: bool) -> bool:
+    """Whether the records of a file end as they should: at the limit, in a blank, or in zeros."""
+    position, rest = result.end_position, segment.size - result.end_position
+    if result.status == "end":
+        return True
+    if result.status == "blank":
+        return int.from_bytes(segment.read(position, 4), "big") == rest
+    return last and segment.find_data(position, segment.size) == segment.size
 
 
 def walk_log(
-    segments: Sequence[MappedFile],
-    begin: int,
-    limit: int | None,
-    findings: Findings,
-    progress: Progress | None,
+    segments: Sequence[MappedFile], scope: Scope, findings: Findings, progress: Progress | None
 ) -> LogFacts:
-    """Reads every record from `begin` up to `limit`, or to the end of the log where that is
-    None."""
-    facts = LogFacts(begin, begin, {}, {file.start_offset: file for file in segments})
-    # Files that were made ahead and never used stand behind the end (format 1.2).
-    used = len(segments)
-    while (
-        used > 1
-        and segments[used - 1].find_data(0, segments[used - 1].size) == segments[used - 1].size
-    ):
-        used -= 1
-    total = sum(segment.size for segment in segments[:used])
+    """Reads record after record, names every fault, and steps over it."""
+    used = _used(segments)
+    facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    counts = findings.counts
+    counts.segments, counts.records, counts.blanks = len(used), 0, 0
+    counts.record_bytes = counts.lost_bytes = 0
+    total = sum(segment.size for segment in used)
     done = 0
-    for segment in segments[:used]:
-        last = segment is segments[used - 1]
-        findings.counts.segments += 1
-        position = max(0, begin - segment.start_offset)
-        end = segment.size if limit is None else min(segment.size, limit - segment.start_offset)
-        _walk_segment(segment, position, end, last and limit is None, facts, findings)
+    for segment in used:
+        _Walk(segment, scope, facts, findings, last=segment is used[-1]).run()
         done += segment.size
         if progress is not None:
             progress("log", done, total)
     return facts
 
 
-def _walk_segment(
-    segment: MappedFile,
-    position: int,
-    end: int,
-    at_the_end: bool,
-    facts: LogFacts,
-    findings: Findings,
-) -> None:
-    """Records of one file. `at_the_end`: the log may end in this one."""
-    while position < end:
-        rest = segment.size - position
-        head = segment.read(position, min(rest, BLANK_SIZE_MIN))
-        if rest < BLANK_SIZE_MIN:
-            if any(head):
-                findings.add(segment.path, position, "bytes where not even a blank fits")
-            break
-        if head[4:] == BLANK_MAGIC:
-            findings.counts.blanks += 1
-            if int.from_bytes(head[:4], "big", signed=True) != rest:
-                findings.add(segment.path, position, "the blank does not reach the end of its file")
-            facts.end = max(facts.end, segment.end_offset)
-            break
-        if not any(head):
-            _nothing(segment, position, at_the_end, findings)
-            if segment.find_data(position, segment.size) == segment.size:
-                break
-        else:
-            size = _record(segment, position, facts, findings)
-            if size:
-                position += size
-                facts.end = segment.start_offset + position
-                continue
-        found = resynchronise(segment, position + 1, end)
-        findings.counts.lost_bytes += (end if found is None else found) - position
-        if found is None:
-            break
-        position = found
+class _Walk:
+    """The records of one file. `last`: the log ends in it."""
 
+    def __init__(
+        self, segment: MappedFile, scope: Scope, facts: LogFacts, findings: Findings, *, last: bool
+    ) -> None:
+        self._segment = segment
+        self._scope = scope
+        self._facts = facts
+        self._findings = findings
+        self._last = last
 
-def _nothing(segment: MappedFile, position: int, at_the_end: bool, findings: Findings) -> None:
-    """Zeros stand where a record could begin."""
-    data = segment.find_data(position, segment.size)
-    if data < segment.size:
-        findings.add(segment.path, position, f"zeros, then bytes again at {data}")
-    elif not at_the_end:
-        findings.add(segment.path, position, "zeros up to the end of the file, without a blank")
+    def run(self) -> None:
+        segment, counts = self._segment, self._findings.counts
+        position, end = _part(segment, self._scope)
+        while position < end:
+            rest = segment.size - position
+            head = segment.read(position, min(rest, BLANK_SIZE_MIN))
+            if head[4:] == BLANK_MAGIC:
+                counts.blanks += 1
+                if int.from_bytes(head[:4], "big", signed=True) != rest:
+                    self._fault(position, "the blank does not reach the end of its file")
+                self._facts.end = segment.end_offset
+                return
+            data = position if any(head) else segment.find_data(position, segment.size)
+            if data == segment.size:
+                if not self._last and rest >= BLANK_SIZE_MIN:
+                    self._fault(position, "zeros up to the end of the file, without a blank")
+                return
+            size = self._record(position) if data == position else 0
+            if size == 0:
+                found = resynchronise(segment, position + 1, end)
+                if found is None and self._last and self._scope.growing:
+                    return  # It is being written just now.
+                if data > position:
+                    self._fault(position, f"zeros, then bytes again at {data}")
+                else:
+                    self._fault(position, self._reason(position))
+                size = (end if found is None else found) - position
+                counts.lost_bytes += size
+                if found is None:
+                    return
+            else:
+                self._facts.end = segment.start_offset + position + size
+            position += size
 
+    def _fault(self, position: int, reason: str) -> None:
+        self._findings.add(self._segment.path, position, reason)
 
-def _record(segment: MappedFile, position: int, facts: LogFacts, findings: Findings) -> int:
-    """Size of the record at a position; 0 when none stands there that can be believed."""
-    try:
-        message = read_message(segment, position, segment.size, verify=BOTH_CHECKSUMS)
-        findings.counts.records += 1
-        findings.counts.record_bytes += message.size
-    except CorruptRecordError as error:
-        findings.add(segment.path, position, error.reason)
+    def _reason(self, position: int) -> str:
+        """Why no record can be believed at a position."""
         try:
-            # With its lengths and place right only its content is damaged: it still counts in its queue.
+            read_message(self._segment, position, self._segment.size, verify=0)
+        except CorruptRecordError as error:
+            return error.reason
+        return ""
+
+    def _record(self, position: int) -> int:
+        """Size of the record at a position; 0 when its frame does not hold."""
+        segment, counts = self._segment, self._findings.counts
+        try:
             message = read_message(segment, position, segment.size, verify=0)
         except CorruptRecordError:
             return 0
-        findings.counts.lost_bytes += message.size
-    offset = message.physical_offset
-    if message.prepared_transaction_offset >= offset and message.prepared_transaction_offset > 0:
-        findings.add(segment.path, position, "its prepared message lies behind it")
-    # Inner batches count messages, not records, and have batch queues (format 4.2).
-    if message.sys_flag & TRANSACTION_TYPE in (0, COMMIT) and not message.sys_flag & INNER_BATCH:
+        try:
+            read_message(segment, position, segment.size, verify=BOTH_CHECKSUMS)
+        except CorruptRecordError as error:
+            if error.reason != "record crc" or not self._scope.foreign(message.physical_offset):
+                # Lengths and place are right: only its content is damaged, it still counts in its
+                # queue.
+                self._fault(position, error.reason)
+                counts.lost_bytes += message.size
+                counts.records -= 1
+                counts.record_bytes -= message.size
+            else:
+                counts.stale_checksums += 1
+        counts.records += 1
+        counts.record_bytes += message.size
+        self._facts.records += 1
+        prepared = message.prepared_transaction_offset
+        if prepared >= message.physical_offset and prepared > 0:
+            self._fault(position, "its prepared message lies behind it")
+        self._queues(position, message)
+        return message.size
+
+    def _queues(self, position: int, message: Message) -> None:
+        """Queue offsets of one queue follow each other (format 15.2, equation 6)."""
+        if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
+            return
+        if message.sys_flag & INNER_BATCH:
+            return  # Inner batches count messages, not records, and have batch queues (format 4.2).
         own = (message.topic, message.queue_id, message.queue_offset)
         for topic, queue_id, queue_offset in (own, *light_queues(message)):
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
                 continue  # Such a name gets no queue; its record is read by offset (DESIGN 8).
-            reason = _follow(facts.queues, topic, queue_id, queue_offset)
-            if reason:
-                findings.add(segment.path, position, reason)
-    return message.size
-
-
-def _follow(
-    queues: dict[tuple[str, int], QueueFacts], topic: str, queue_id: int, queue_offset: int
-) -> str:
-    """Queue offsets of one queue follow each other (format 15.2, equation 6); the fault, or ""."""
-    known = queues.get((topic, queue_id))
-    if known is None:
-        queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
-        return ""
-    expected = known.next
-    known.next = max(expected, queue_offset + 1)
-    known.records += 1
-    if queue_offset == expected:
-        return ""
-    return f"{topic}/{queue_id}: queue offset {queue_offset} follows {expected - 1}"
+            known = self._facts.queues.get((topic, queue_id))
+            if known is None:
+                self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
+                continue
+            if queue_offset != known.next:
+                text = f"queue offset {queue_offset} follows {known.next - 1}"
+                self._fault(position, f"{topic}/{queue_id}: {text}")
+            known.next = max(known.next, queue_offset + 1)
+            known.records += 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy
 
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.scanner import read_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.followed_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 from rocketstore.log.layout import is_safe_topic
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from rocketstore._native.message import Message
     from rocketstore.log.layout import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
-    from rocketstore.tools.verify_log import LogFacts, QueueFacts
+    from rocketstore.tools.verify_log import LogFacts
 
-__all__ = ["walk_queues"]
+__all__ = ["QueueSeen", "compare_queues", "walk_queues"]
 
 STEP_UNITS = 8192
 # Units of delayed messages hold a time (format 6.2), those of queues with an extension file an
@@ -32,33 +34,62 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LAST_ADDRESS = -(1 << 31) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """One queue as its units tell it. `own`: units of records that are of this queue by
+    themselves."""
+
+    topic: str
+    queue_id: int
+    directory: str
+    next: int
+    matching: int
+    own: int
+    bad: int
+
+
 def walk_queues(
     layout: StoreLayout,
     facts: LogFacts,
     findings: Findings,
     progress: Progress | None,
     *,
-    tail_may_miss: bool,
-) -> None:
-    """Every queue directory. `tail_may_miss`: the newest records need not have their units yet."""
-    directories = list(_queue_directories(layout))
+    growing: bool,
+) -> list[QueueSeen]:
+    """Every unit of every queue. `growing`: units of records beyond the end may stand there."""
+    directories = _queue_directories(layout)
+    seen = []
     for done, (topic, queue_id, directory) in enumerate(directories):
         if progress is not None:
             progress("queues", done, len(directories))
-        walk = _QueueWalk(topic, queue_id, facts, findings)
-        walk.run(directory)
-        known = facts.queues.get((topic, queue_id))
-        if known is not None:
-            walk.compare(directory, known, tail_may_miss)
-    found = {(topic, queue_id) for topic, queue_id, _ in directories}
-    for (topic, queue_id), known in facts.queues.items():
-        if (topic, queue_id) not in found:
-            findings.counts.undispatched += known.records
-            if not tail_may_miss:
-                directory = layout.queue_directory(topic, queue_id)
-                findings.add(str(directory), 0, f"no queue for {known.records} records")
+        seen.append(_QueueWalk(topic, queue_id, facts, findings, growing).run(directory))
     if progress is not None:
         progress("queues", len(directories), len(directories))
+    return seen
+
+
+def compare_queues(
+    layout: StoreLayout,
+    seen: list[QueueSeen],
+    facts: LogFacts,
+    findings: Findings,
+    *,
+    tail_may_miss: bool,
+) -> None:
+    """Every record has its unit: none is missing in front, between or behind."""
+    found = {(queue.topic, queue.queue_id): queue for queue in seen}
+    for (topic, queue_id), known in facts.queues.items():
+        queue = found.get((topic, queue_id))
+        end = 0 if queue is None else queue.next
+        without = known.records - (0 if queue is None else queue.matching + queue.bad)
+        behind = min(max(0, without), max(0, known.next - max(end, known.first)))
+        findings.counts.undispatched += behind
+        if tail_may_miss:
+            without -= behind
+        if without > 0:
+            text = f"{without} records without a unit; the log has {known.first} … {known.next - 1}"
+            where = str(layout.queue_directory(topic, queue_id))
+            findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
 
 
 def _queue_directories(layout: StoreLayout) -> list[tuple[str, int, Path]]:
@@ -79,31 +110,30 @@ class _QueueWalk:
     """One queue: its units in order."""
 
     def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        facts: LogFacts,
-        findings: Findings,
+        self, topic: str, queue_id: int, facts: LogFacts, findings: Findings, growing: bool
     ) -> None:
         self._topic = topic
         self._queue_id = queue_id
         self._facts = facts
         self._findings = findings
+        self._growing = growing
+        self._segments = tuple(facts.files[start] for start in sorted(facts.files))
         self._last_physical_offset = -1
         self._next = 0
-        self._with_record = 0
+        self._matching = 0
+        self._own = 0
         self._bad = 0
 
-    def run(self, directory: Path) -> None:
+    def run(self, directory: Path) -> QueueSeen:
         findings = self._findings
         findings.counts.queues += 1
         files = list_files(directory)
-        size = files[0][1] if files else 0
+        size = next((length for _, length in files if length), 0)
         ended = False
         expected_start = files[0][0] if files else 0
         for start, length in files:
             path = str(directory / f"{start:020d}")
-            if length != size or size == 0 or size % UNIT_SIZE:
+            if length != size or size % UNIT_SIZE or size == 0:
                 findings.add(path, 0, f"{length} bytes, the first file of the queue has {size}")
                 continue
             if start != expected_start:
@@ -114,20 +144,15 @@ class _QueueWalk:
                 ended = self._file(file, ended)
             finally:
                 file.close()
-
-    def compare(self, directory: Path, known: QueueFacts, tail_may_miss: bool) -> None:
-        """Every record of the log has its unit: none is missing in front, between or behind."""
-        findings = self._findings
-        without = known.records - self._with_record - self._bad
-        behind = min(max(0, without), max(0, known.next - max(self._next, known.first)))
-        findings.counts.undispatched += behind
-        if tail_may_miss:
-            without -= behind
-        if without > 0:
-            text = f"{without} records without a unit; the log has {known.first} … {known.next - 1}"
-            findings.add(
-                str(directory), self._next * UNIT_SIZE, f"{text}, the queue ends at {self._next}"
-            )
+        return QueueSeen(
+            self._topic,
+            self._queue_id,
+            str(directory),
+            self._next,
+            self._matching,
+            self._own,
+            self._bad,
+        )
 
     def _file(self, file: MappedFile, ended: bool) -> bool:
         """Units of one file. True when the queue ended in it, or before."""
@@ -135,26 +160,72 @@ class _QueueWalk:
         for begin in range(0, units_in_file, STEP_UNITS):
             count = min(STEP_UNITS, units_in_file - begin)
             units = numpy.frombuffer(file.read(begin * UNIT_SIZE, count * UNIT_SIZE), UNIT)
-            written = (units["physical_offset"] >= 0) & (units["size"] > 0)
-            good = count if written.all() else int(numpy.argmin(written))
+            good = self._written(units)
             if ended:
-                if good:
+                if good and not self._growing:
                     position = begin * UNIT_SIZE
                     self._findings.add(file.path, position, "units behind the end of the queue")
                     return True
                 continue
-            self._units(file, begin, units[:good])
-            ended = good < count
-            if ended:
-                break
+            if not self._whole(file, begin, units[:good]):
+                self._one_by_one(file, begin, units[:good])
+            self._findings.counts.units += good
+            if good:
+                self._next = file.start_offset // UNIT_SIZE + begin + good
+            if good < count:
+                return True
         return ended
 
-    def _units(self, file: MappedFile, begin: int, units: NDArray[numpy.void]) -> None:
+    def _written(self, units: NDArray[numpy.void]) -> int:
+        """How many units, from the first one on, are written and of records that are looked at."""
+        good = (units["physical_offset"] >= 0) & (units["size"] > 0)
+        if self._growing:
+            good &= (units["physical_offset"] < self._facts.end) | _pre_blanks(units)
+        return len(units) if good.all() else int(numpy.argmin(good))
+
+    def _whole(self, file: MappedFile, begin: int, units: NDArray[numpy.void]) -> bool:
+        """All units at once; False, and nothing counted, when there may be a fault among them."""
+        if not len(units):
+            return True
+        blank = _pre_blanks(units)
+        physical = units["physical_offset"][~blank].astype("i8")
+        kept = ~blank & (units["physical_offset"] >= self._facts.begin)
+        steps = numpy.diff(physical, prepend=self._last_physical_offset)
+        if (steps <= 0).any():
+            return False
+        try:
+            messages = read_units(
+                file,
+                begin * UNIT_SIZE,
+                len(units),
+                self._segments,
+                self._facts.file_size,
+                topic=self._topic.encode(),
+                queue_id=self._queue_id,
+                first_queue_offset=file.start_offset // UNIT_SIZE + begin,
+                log_minimum=self._facts.begin,
+                limit_offset=self._facts.end,
+                verify=0,
+                tags_codes=None,
+            )
+        except CorruptRecordError:
+            return False
+        codes = units["tags_code"][kept]
+        if self._topic != SCHEDULE_TOPIC:
+            told = numpy.fromiter((m.tags_code for m in messages), "i8", len(messages))
+            if len(messages) != len(codes) or ((told != codes) & (codes > LAST_ADDRESS)).any():
+                return False
+        self._matching += len(messages)
+        self._own += sum(message.topic == self._topic for message in messages)
+        self._findings.counts.pre_blanks += int(blank.sum())
+        if len(physical):
+            self._last_physical_offset = int(physical[-1])
+        return True
+
+    def _one_by_one(self, file: MappedFile, begin: int, units: NDArray[numpy.void]) -> None:
         first = file.start_offset // UNIT_SIZE + begin
-        physical = units["physical_offset"].tolist()
-        sizes = units["size"].tolist()
-        codes = units["tags_code"].tolist()
-        for number, unit in enumerate(zip(physical, sizes, codes, strict=True)):
+        fields = (units[name].tolist() for name in ("physical_offset", "size", "tags_code"))
+        for number, unit in enumerate(zip(*fields, strict=True)):
             reason = self._unit(first + number, *unit)
             if reason:
                 self._bad += 1
@@ -162,11 +233,8 @@ class _QueueWalk:
 
     def _unit(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
         """What is wrong with one unit, or ""."""
-        counts = self._findings.counts
-        counts.units += 1
-        self._next = queue_offset + 1
         if size == PRE_BLANK_SIZE and physical_offset == 0:
-            counts.pre_blanks += 1
+            self._findings.counts.pre_blanks += 1
             return ""
         if physical_offset <= self._last_physical_offset:
             return f"points to {physical_offset}, the unit before to {self._last_physical_offset}"
@@ -190,8 +258,13 @@ class _QueueWalk:
         if place != own and place not in light_queues(message):
             return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
         expected = message.tags_code
-        other = message.topic == SCHEDULE_TOPIC or code <= LAST_ADDRESS
-        if code != expected and not other:
+        if code != expected and code > LAST_ADDRESS and message.topic != SCHEDULE_TOPIC:
             return f"has tags code {code}, the record {expected}"
-        self._with_record += 1
+        self._matching += 1
+        self._own += place == own
         return ""
+
+
+def _pre_blanks(units: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
+    pre_blank: NDArray[numpy.bool_] = units["size"] == PRE_BLANK_SIZE
+    return pre_blank & (units["physical_offset"] == 0)

@@ -11,8 +11,6 @@ from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.index import IndexStore, hash_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketstore.log.index_segment import IndexSegment
     from rocketstore.log.layout import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
@@ -28,12 +26,15 @@ def walk_index(
     facts: LogFacts,
     findings: Findings,
     progress: Progress | None,
+    shape: tuple[int, int],
     *,
-    slots: int,
-    entries: int,
+    growing: bool,
 ) -> None:
-    """Every entry against its record; entries whose record has expired cannot be judged."""
-    index = IndexStore(layout, "read", slots, entries)
+    """Every entry against its record; entries whose record has expired cannot be judged.
+
+    `shape`: slots and entries. `growing`: entries of records beyond the end may stand there.
+    """
+    index = IndexStore(layout, "read", *shape)
     index.load()
     try:
         known = {segment.name for segment in index.files}
@@ -43,7 +44,7 @@ def walk_index(
         for done, segment in enumerate(index.files):
             if progress is not None:
                 progress("index", done, len(index.files))
-            _walk_file(segment, facts, findings)
+            _walk_file(segment, facts, findings, growing)
         if progress is not None:
             progress("index", len(index.files), len(index.files))
     finally:
@@ -61,6 +62,7 @@ def _walk_file(
     segment: IndexSegment,
     facts: LogFacts,
     findings: Findings,
+    growing: bool,
 ) -> None:
     file, shape = segment.file, segment.shape
     findings.counts.index_files += 1
@@ -73,7 +75,7 @@ def _walk_file(
         position = index_file.entry_position(shape.slots, number)
         if not 0 <= previous < number:
             findings.add(file.path, position, f"entry {number} leads on to {previous}")
-        if physical_offset < facts.begin:
+        if physical_offset < facts.begin or (growing and physical_offset >= facts.end):
             continue
         reason = _entry(facts, key_hash, physical_offset)
         if reason:
@@ -114,13 +116,11 @@ def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -
         findings.add(str(path), 0, f"{path.stat().st_size} bytes, not {ROCKETMQ_CHECKPOINT_SIZE}")
 
 
-def check_offsets(
-    layout: StoreLayout, maximum: Callable[[str, int], int | None], findings: Findings
-) -> None:
+def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
     """No group waits beyond the end of its queue (D-17)."""
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
-    for change in offsets.clamp(maximum):
+    for change in offsets.clamp(lambda topic, queue_id: facts.ends.get((topic, queue_id))):
         findings.add(
             str(layout.consumer_offsets),
             0,

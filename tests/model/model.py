@@ -18,7 +18,7 @@ class Sent:
     tags: str | None
     keys: tuple[str, ...]
     properties: tuple[tuple[str, str], ...]
-    store_timestamp_ms: int
+    store_timestamp_ms: int | None
 
 
 @dataclass
