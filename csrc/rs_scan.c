@@ -18,6 +18,27 @@
 #define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
 #define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
 
+static bool has_nul(rs_span text)
+{
+    for (size_t i = 0; i < text.size; i++)
+        if (text.bytes[i] == 0)
+            return true;
+    return false;
+}
+
+/* A record CRC has no NUL in it, so that of a record written in part either fails or is seen here. */
+static rs_status untorn(const rs_record *record, size_t end_size)
+{
+    rs_span end = record->properties;
+    if (end.size > end_size) {
+        end.bytes += end.size - end_size;
+        end.size = end_size;
+    }
+    if (has_nul(record->topic))
+        return RS_BAD_TOPIC;
+    return has_nul(end) ? RS_BAD_PROPERTIES : RS_OK;
+}
+
 /* As rs_scan_record; *stale says that a record CRC does not hold where that is allowed. */
 static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale)
 {
@@ -29,7 +50,11 @@ static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, 
         return status;
     status = rs_record_verify(record, scan->start_offset + (int64_t)position, scan->verify, scan->kernel);
     *stale = status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT);
-    return *stale ? RS_OK : status;
+    if (*stale)
+        status = RS_OK;
+    if (status != RS_OK || !(scan->verify & RS_SCAN_UNTORN))
+        return status;
+    return untorn(record, scan->verify & RS_SCAN_UNTORN_CRC ? RS_RECORD_CRC_SIZE : 1);
 }
 
 rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)

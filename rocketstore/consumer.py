@@ -6,6 +6,7 @@ import datetime
 import logging
 import threading
 import time
+from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -165,17 +166,16 @@ class Consumer:
             raise ValueError(f"max_messages is at least 1, not {max_messages}")
         with self._use():
             cursors = self._cursors
-            messages: list[Message] = []
-            _move(cursors.left, messages, max_messages)
+            messages = list(islice(cursors.left, max_messages))
             # Each queue gives an even share when its turn comes, until the list is full.
             share = max(1, max_messages // max(1, len(cursors)))
             if not messages and self._wait(share, timeout_s):
-                _move(cursors.left, messages, max_messages)
+                messages += islice(cursors.left, max_messages - len(messages))
             try:
                 while 0 < len(messages) < max_messages:
                     if not cursors.fill(min(share, max_messages - len(messages))):
                         break
-                    _move(cursors.left, messages, max_messages)
+                    messages += islice(cursors.left, max_messages - len(messages))
             except RocketStoreError:
                 # What is in hand goes out first; the next call meets the same error with empty
                 # hands.
@@ -329,15 +329,6 @@ def _place(
     if queue_id is None:
         raise ValueError("an offset that is a number needs the queue_id it belongs to")
     return to, None
-
-
-def _move(left: Iterator[Message], into: list[Message], limit: int) -> None:
-    """Hands messages out into a list of at most `limit`."""
-    while len(into) < limit:
-        message = next(left, None)
-        if message is None:
-            return
-        into.append(message)
 
 
 def _tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:

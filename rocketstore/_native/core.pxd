@@ -266,6 +266,8 @@ cdef extern from "rs_scan.h" nogil:
         rs_crc32_kernel kernel
     enum:
         RS_SCAN_LENIENT
+        RS_SCAN_UNTORN
+        RS_SCAN_UNTORN_CRC
     ctypedef struct rs_walked:
         size_t end
         uint64_t records

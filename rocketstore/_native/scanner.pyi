@@ -6,6 +6,8 @@ from rocketstore._native.message import Message as Message
 VERIFY_BODY_CRC: int
 VERIFY_RECORD_CRC: int
 VERIFY_LENIENT: int
+VERIFY_UNTORN: int
+VERIFY_UNTORN_CRC: int
 
 @final
 class ScanResult:

@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
-    RS_BAD_UNIT, RS_END_OF_FILE, RS_OK, RS_SCAN_LENIENT, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
-    rs_load32, rs_load64s, rs_record, rs_scan, rs_scan_find_magic, rs_scan_find_magic_plain,
+    RS_BAD_UNIT, RS_END_OF_FILE, RS_OK, RS_SCAN_LENIENT, RS_SCAN_UNTORN, RS_SCAN_UNTORN_CRC,
+    RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_load32, rs_load64s, rs_record, rs_scan, rs_scan_find_magic, rs_scan_find_magic_plain,
     rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_span, rs_status,
     rs_unit_reader, rs_units_read, rs_walked,
 )
@@ -23,6 +23,10 @@ VERIFY_BODY_CRC = RS_VERIFY_BODY_CRC
 VERIFY_RECORD_CRC = RS_VERIFY_RECORD_CRC
 #: A record CRC that does not hold is counted, not an error: RocketMQ may have left a stale one.
 VERIFY_LENIENT = RS_SCAN_LENIENT
+#: A record that looks as if it had been written in part is refused: for ground that was zeroed before.
+VERIFY_UNTORN = RS_SCAN_UNTORN
+#: With it, where the store appends record CRCs.
+VERIFY_UNTORN_CRC = RS_SCAN_UNTORN_CRC
 
 cdef enum:
     UNIT_SIZE = 20

@@ -104,6 +104,7 @@ def run(path: Path, sources: Sequence[SourceFile], kills: int, seed: int) -> lis
         with rocketstore.open(
             path, durability="os", commit_log_file_size_bytes=SEGMENT_BYTES
         ) as store:
+            (path / MARK).touch()
             row, topics = ingest(store, sources, task("storing", len(sources)))
             rows.append(row)
         rows += kill_writers(path, kills, random.Random(seed), task("killing", kills))
@@ -123,13 +124,11 @@ def _read_back(path: Path, topics: dict[str, Stored], task: Task) -> list[Row]:
 
 
 def _make_room(path: Path) -> None:
-    """An empty directory that says whose it is. Nothing is deleted that a demo did not make."""
+    """Room for a new store. Nothing is deleted that a demo did not make."""
     if path.exists() and any(path.iterdir()):
         if not (path / MARK).exists():
             raise click.ClickException(f"{path} is not empty and was not made by a demo")
         shutil.rmtree(path)
-    path.mkdir(parents=True, exist_ok=True)
-    (path / MARK).touch()
 
 
 def _show_references(directory: Path) -> list[str]:

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Formatter", "as_json", "formatter"]
 
-Formatter = Callable[["Message"], bytes]
+
+class Formatter(Protocol):
+    """Turns a message into a line, newline included."""
+
+    def __call__(self, message: Message, /) -> bytes: ...
+
 
 _FIELDS: Final[dict[str, Callable[[Message], bytes]]] = {
     "t": lambda message: message.topic.encode(),

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,7 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from rocketstore.cli.message_format import Formatter, formatter
+from rocketstore.cli.message_format import formatter
 
 if TYPE_CHECKING:
     from rocketstore import Message
@@ -39,8 +38,8 @@ def console() -> Console:
 
 def print_messages(messages: Iterable[Message], form: str | None) -> None:
     """One line a message; flushed at the end, so that a follower's reader sees them at once."""
-    line: Formatter = formatter(form or DEFAULT_FORMAT, terminal=sys.stdout.isatty())
-    stream = click.get_binary_stream("stdout")
+    line = formatter(form or DEFAULT_FORMAT, terminal=sys.stdout.isatty())
+    stream = sys.stdout.buffer
     for message in messages:
         stream.write(line(message))
     stream.flush()

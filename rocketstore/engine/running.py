@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
     from rocketstore.log.positions import PositionsPage
+    from rocketstore.log.populator import Populator
     from rocketstore.log.preallocator import Preallocator
     from rocketstore.log.put_queues import PutQueues
     from rocketstore.log.reader import ReadSource
@@ -64,6 +65,7 @@ class WriteParts:
     completions: Completions
     record_crc: bool
     pool: WriteBufferPool | None
+    populator: Populator | None = None
 
 
 class Engine:
@@ -289,6 +291,8 @@ class Engine:
     def _close_write(self, write: WriteParts, *, clean: bool, keep_lock: bool) -> None:
         write.commit_log.close()
         write.preallocator.stop()
+        if write.populator is not None:
+            write.populator.stop()
         if write.committer is not None:
             write.committer.stop()
         write.flusher.stop()

@@ -18,6 +18,7 @@ from rocketstore.log.commit_log import CommitLog
 from rocketstore.log.committer import Committer
 from rocketstore.log.file_system import file_system
 from rocketstore.log.flusher import Flusher
+from rocketstore.log.populator import Populator
 from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.put_queues import PutQueues
 from rocketstore.log.store_source import StoreSource
@@ -195,10 +196,21 @@ def for_writing(
         pool=pool,
     )
     checkpointer.begin()
+    populator = None
+    if ring is None and pool is None and config.populate_window_bytes:
+        populator = Populator(
+            parts.positions,
+            parts.log.find,
+            preallocator.spare,
+            fail,
+            window_bytes=config.populate_window_bytes,
+        )
+        commit_log.populate_with(populator)
+    write.populator = populator
     commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     parts.positions.publish_to(page.positions)
     page.go_live()
-    for worker in (preallocator, flusher, committer, parts.dispatcher, checkpointer):
+    for worker in (preallocator, populator, flusher, committer, parts.dispatcher, checkpointer):
         if worker is not None:
             worker.start()
     return _engine(parts, statistics, write)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rocketstore._native.ring import Ring
     from rocketstore._native.waiting import Signal
     from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.populator import Populator
     from rocketstore.log.preallocator import Preallocator
     from rocketstore.log.running_flags import RunningFlags
     from rocketstore.log.write_buffer_pool import WriteBufferPool
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 SLOW_MS = 500
 #: The preallocated next segment is asked for when this share of the current one is used.
 PREALLOCATE_AT = 0.5
+#: The populator is woken after this much.
+POPULATE_EVERY_BYTES = 4 << 20
+NEVER = 2**63 - 1
 #: A file that was rolled out of stays locked in memory for this long (semantics 0).
 UNLOCK_DELAY_S = 6.0
 
@@ -81,6 +85,8 @@ class CommitLog:
         self._buffers: dict[int, MappedFile] = {}  # segment start -> its write buffer
         self._unlock_at: list[tuple[float, MappedFile]] = []
         self._closed = False
+        self._half_at = NEVER
+        self._populator: Populator | None = None
         self._failure: BaseException | None = None
         self.log = Log(
             self,
@@ -190,8 +196,15 @@ class CommitLog:
         self.log.set_next(segment, self._borrow(segment))
 
     def half_full(self) -> None:
-        """The current segment is half used: the next one is made ready meanwhile."""
-        self._preallocator.request(self.queue.end_offset)
+        """A mark was passed: pages ahead are populated, and once the current segment is half used the
+        next one is made ready."""
+        wrote = self.positions.wrote
+        if wrote >= self._half_at:
+            self._half_at = NEVER
+            self._preallocator.request(self.queue.end_offset)
+        if self._populator is not None:
+            self._populator.wake()
+        self._set_mark(wrote)
 
     def rolled(self) -> None:
         """A put has left a segment for the next one."""
@@ -208,7 +221,17 @@ class CommitLog:
             self._unlock_at.append((time.monotonic() + UNLOCK_DELAY_S, old))
 
     def _watch_half(self, segment: MappedFile) -> None:
-        self.log.notify_at(segment.start_offset + int(segment.size * PREALLOCATE_AT))
+        self._half_at = segment.start_offset + int(segment.size * PREALLOCATE_AT)
+        self._set_mark(self.positions.wrote)
+
+    def _set_mark(self, wrote: int) -> None:
+        """The native log says when it passes the next of the two marks."""
+        populate_at = NEVER if self._populator is None else wrote + POPULATE_EVERY_BYTES
+        self.log.notify_at(min(self._half_at, populate_at))
+
+    def populate_with(self, populator: Populator) -> None:
+        """Before start(): who populates pages ahead of the appends."""
+        self._populator = populator
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""

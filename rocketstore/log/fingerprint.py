@@ -10,15 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.checkpoint import crc32c
+from rocketstore.log.checkpoint import OwnCheckpoint
 from rocketstore.log.layout import segment_name
 
 if TYPE_CHECKING:
-    from rocketstore.log.checkpoint import OwnCheckpoint
+    from rocketstore.log.checkpoint import CheckpointFile
     from rocketstore.log.mapped_file_queue import MappedFileQueue
 
-__all__ = ["Verdict", "fingerprint", "judge_checkpoint"]
+__all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
 
 TAIL_BYTES = 4096
+#: Durable offset of a checkpoint that was taken back.
+DISCARDED = -1
 
 
 class Verdict(NamedTuple):
@@ -46,9 +49,24 @@ def fingerprint(log: MappedFileQueue, flushed: int, last_record_start: int) -> d
     }
 
 
+def discard_checkpoint(file: CheckpointFile, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
+    """Takes back what our checkpoint says, durably: it is not about this log any more.
+
+    To be done once another program has written (D-01), before anything tells that we did: a recovery that
+    is killed must not leave a checkpoint that seems to be true. Gives what the checkpoint says now.
+    """
+    if own is None or own.flushed == DISCARDED:
+        return own
+    discarded = OwnCheckpoint(generation=own.generation + 1, flushed=DISCARDED)
+    file.store(discarded)
+    return discarded
+
+
 def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
     """Compares a checkpoint with the log. Says nothing about who wrote last (D-01)."""
     size = log.file_size or 0
+    if own.flushed == DISCARDED:
+        return Verdict(False, False, "no recovery has finished since another program wrote")
     if own.flushed > log.end_offset:
         why = f"the log ends at {log.end_offset}, but is durable up to {own.flushed}"
         return Verdict(False, True, why)

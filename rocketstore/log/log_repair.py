@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import syscalls
-from rocketstore.log.fingerprint import fingerprint
+from rocketstore.log.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.quarantine import keep_copy, keep_end_of_file, pieces_of
 
@@ -60,6 +60,15 @@ class LogRepair:
         self.stored: OwnCheckpoint | None = None
 
     # ---- before the walk ----
+
+    def discard(self, own: OwnCheckpoint | None, foreign: tuple[int, int]) -> None:
+        """Another program wrote last: what was known is taken back before anything else changes."""
+        if self._on_foreign is not None:
+            self._on_foreign(*foreign)
+        if self._checkpoint is not None:
+            discarded = discard_checkpoint(self._checkpoint, own)
+            if discarded is not None:
+                self._last = dataclasses.replace(self._last, generation=discarded.generation)
 
     def prepare(self, durable: int) -> None:
         """Files of a wrong length get theirs; what retention has given up goes (D-27)."""
@@ -141,7 +150,6 @@ class LogRepair:
         walk: LogWalk,
         *,
         whole_tail: bool,
-        foreign: tuple[int, int] | None,
         starts: tuple[int, int],
     ) -> None:
         """Cuts what lies behind the end, copies what is damaged, stores the checkpoint.
@@ -149,8 +157,6 @@ class LogRepair:
         `whole_tail`: every byte behind the end is looked at, not only later files (D-08).
         """
         end = walk.end
-        if foreign is not None and self._on_foreign is not None:
-            self._on_foreign(*foreign)
         current = self._log.find(end)
         keep = current.end_offset if current is not None else end
         pieces = pieces_of(self._log.files, end if whole_tail else keep, self._log.end_offset)

@@ -14,6 +14,8 @@ from rocketstore._native.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_LENIENT,
     VERIFY_RECORD_CRC,
+    VERIFY_UNTORN,
+    VERIFY_UNTORN_CRC,
     read_message,
     resynchronise,
     scan_segment,
@@ -52,6 +54,8 @@ class Rules:
     clean: bool
     #: Whether body CRCs are compared.
     check_crc: bool = True
+    #: Records that we wrote have a record CRC.
+    record_crc: bool = True
     #: Ranges whose record CRCs may be stale; all of the log when it is not ours.
     foreign: tuple[tuple[int, int], ...] = ()
     #: The log is known to end here: a cut that an earlier recovery began (D-22).
@@ -130,12 +134,18 @@ class LogWalk:
         return self._judge(file, at, result.status)
 
     def _verify_at(self, offset: int) -> tuple[int, int]:
-        """Checksums that count at `offset`, and up to where."""
-        until = (1 << 63) - 1 if self.rules.limit is None else self.rules.limit
-        verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if self.rules.check_crc else 0
-        if self.rules.durable < 0:
+        """How records are judged at `offset`, and up to where so."""
+        rules = self.rules
+        until = (1 << 63) - 1 if rules.limit is None else rules.limit
+        verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if rules.check_crc else 0
+        if rules.durable < 0:
             return verify | VERIFY_LENIENT, until
-        for start, end in self.rules.foreign:
+        if offset >= rules.durable:
+            # Only here can a record have been written in part.
+            verify |= VERIFY_UNTORN | (VERIFY_UNTORN_CRC if rules.record_crc else 0)
+        else:
+            until = min(until, rules.durable)
+        for start, end in rules.foreign:
             if start <= offset < end:
                 return verify | VERIFY_LENIENT, min(until, end)
             if offset < start:

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MissingSegmentsError
 from rocketstore.log.checkpoint import OwnCheckpoint
-from rocketstore.log.fingerprint import Verdict, fingerprint, judge_checkpoint
+from rocketstore.log.fingerprint import (
+    Verdict,
+    discard_checkpoint,
+    fingerprint,
+    judge_checkpoint,
+)
 from rocketstore.log.log_repair import LogRepair
 from rocketstore.log.log_walk import LogWalk, Rules
 from rocketstore.log.recovery_report import Damage, Island, RecoveryReport
@@ -33,6 +38,7 @@ __all__ = [
     "Island",
     "Marks",
     "RecoveryReport",
+    "discard_checkpoint",
     "fingerprint",
     "judge_checkpoint",
     "recover",
@@ -70,8 +76,9 @@ class Marks:
     dispatch_from: int | None = None
     #: The same for the index.
     index_from: int | None = None
-    #: Ranges that other programs wrote (store.json).
+    #: Ranges that other programs wrote, and whether our records have a record CRC (store.json).
     foreign: tuple[tuple[int, int], ...] = ()
+    record_crc: bool = True
 
 
 def recover(
@@ -92,8 +99,8 @@ def recover(
     """Finds the end of a loaded log and makes it safe to append there.
 
     With `log.access` "write" the disk is changed, and `checkpoint` is where our checkpoint goes; with
-    "private" or "read" nothing is, and no bytes make it raise. `on_foreign` is told, before a checkpoint
-    is stored, which range another program may have written.
+    "private" or "read" nothing is, and no bytes make it raise. `on_foreign` is told, before anything is
+    changed, which range another program may have written (up to the end of the last segment).
 
     Raises:
         MissingSegmentsError: segments are missing, only for "write" and without `force` (D-25).
@@ -260,6 +267,8 @@ class _Recovery:
     ) -> RecoveryReport:
         own = self.own
         if self.writes:
+            if self.mode.startswith("foreign"):
+                repair.discard(self.marks.own, self._foreign_range(self.log.end_offset))
             repair.prepare(own.flushed if own is not None else self.start)
         limit = None
         if own is not None and (own.cut >= 0 or self.mode == "clean"):
@@ -271,6 +280,7 @@ class _Recovery:
             clean=self.marks.clean,
             check_crc=check_crc,
             foreign=self.marks.foreign,
+            record_crc=self.marks.record_crc,
             limit=limit,
         )
         walk = LogWalk(self.log.files, rules)
@@ -281,17 +291,15 @@ class _Recovery:
         walk.on_valid = self._watcher(repair if advances else None)
         walk.run(self.start)
         self._warn_of_times(walk)
-        foreign = self._foreign_range(walk.end)
         if self.writes:
             if self.mode != "clean":
                 repair.settle(walk, rewrite=self.mode != "foreign-clean")
             repair.finish(
                 walk,
                 whole_tail=self.mode != "clean",
-                foreign=foreign,
                 starts=self._starts(walk.end),
             )
-        return self._report(walk, repair, foreign, began)
+        return self._report(walk, repair, began)
 
     def _watcher(self, repair: LogRepair | None) -> Callable[[LogWalk, int], None]:
         total = max(1, self.log.end_offset - self.start)
@@ -308,10 +316,8 @@ class _Recovery:
         """Dispatch and index start, never beyond the log (D-17)."""
         return min(self.dispatch_start, end), min(self.index_start, end)
 
-    def _foreign_range(self, end: int) -> tuple[int, int] | None:
+    def _foreign_range(self, end: int) -> tuple[int, int]:
         """What another program may have written: from our durable offset if that still stands."""
-        if not self.mode.startswith("foreign"):
-            return None
         own = self.marks.own
         begin = own.flushed if own is not None and self.verdict.speaks else self.log.begin_offset
         return (min(begin, end), end)
@@ -323,9 +329,7 @@ class _Recovery:
                 "that was cut there before (kept, as RocketMQ keeps them)"
             )
 
-    def _report(
-        self, walk: LogWalk, repair: LogRepair, foreign: tuple[int, int] | None, began: float
-    ) -> RecoveryReport:
+    def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
         dispatch_start, index_start = self._starts(walk.end)
         begin = self.log.begin_offset if self.log.files else walk.end
         if self.own is not None:
@@ -344,7 +348,7 @@ class _Recovery:
             quarantine=tuple(dict.fromkeys(repair.quarantine)),
             islands=tuple(walk.islands),
             damage=tuple(walk.damage),
-            foreign=foreign,
+            foreign=self._foreign_range(walk.end) if self.mode.startswith("foreign") else None,
             record_crc_mismatches=walk.record_crc_mismatches,
             last_record_start=walk.last_record_start,
             last_store_timestamp_ms=walk.last_store_timestamp_ms,

@@ -97,7 +97,7 @@ def scan_log(
     segments: Sequence[MappedFile], scope: Scope, findings: Findings, progress: Progress | None
 ) -> LogFacts | None:
     """Counts the records of a log in which nothing is wrong; None when something may be."""
-    used = _used(segments)
+    used = _used(segments, scope)
     facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
     total = sum(segment.size for segment in used)
     done = blanks = record_bytes = 0
@@ -126,9 +126,10 @@ def scan_log(
     return facts
 
 
-def _used(segments: Sequence[MappedFile]) -> list[MappedFile]:
-    """Without the files that were made ahead and stand unused behind the end (format 1.2)."""
-    used = list(segments)
+def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
+    """Without files behind the limit, and those made ahead that stand unused behind the end."""
+    limit = scope.limit
+    used = [file for file in segments if limit is None or file.start_offset < limit]
     while len(used) > 1 and used[-1].find_data(0, used[-1].size) == used[-1].size:
         used.pop()
     return used
@@ -156,7 +157,7 @@ def walk_log(
     segments: Sequence[MappedFile], scope: Scope, findings: Findings, progress: Progress | None
 ) -> LogFacts:
     """Reads record after record, names every fault, and steps over it."""
-    used = _used(segments)
+    used = _used(segments, scope)
     facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
     counts = findings.counts
     counts.segments, counts.records, counts.blanks = len(used), 0, 0

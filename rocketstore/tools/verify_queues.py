@@ -266,5 +266,5 @@ class _QueueWalk:
 
 
 def _pre_blanks(units: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
-    pre_blank: NDArray[numpy.bool_] = units["size"] == PRE_BLANK_SIZE
-    return pre_blank & (units["physical_offset"] == 0)
+    blank = (units["size"] == PRE_BLANK_SIZE) & (units["physical_offset"] == 0)
+    return numpy.asarray(blank, numpy.bool_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import struct
@@ -13,8 +14,11 @@ import pytest
 
 from rocketstore._native.checkpoint import pack_slot
 from rocketstore.tools import VerifyReport, verify
+from tests.live_writer import LiveWriter, java_writer
 from tests.made_store import PRE_BLANK, UNIT_SIZE, VECTORS, MadeStore, rocketmq_store, write_at
 
+# The function of the same name stands in front of it in the package.
+MODULE = importlib.import_module("rocketstore.tools.verify")
 STORES = sorted(path.name.removesuffix(".tar.xz") for path in (VECTORS / "stores").glob("*.xz"))
 # What is really wrong in the stores that RocketMQ left broken: file, position, reason.
 BROKEN = {
@@ -388,3 +392,45 @@ def test_files_made_ahead_are_no_fault(tmp_path: Path) -> None:
     report = verify(made.root)
     assert report.ok
     assert report.end_offset == made.end
+
+
+def test_beside_a_live_writer_only_what_it_has_published_is_looked_at(tmp_path: Path) -> None:
+    live = LiveWriter(tmp_path / "store")
+    published = live.fill(30)[-1]
+    live.made.fill(40)
+    live.made.write_log(live.made.end, b"half a record")
+    live.made.write_unit("orders", 0, 70, struct.pack(">qiq", live.made.end, 100, 0))
+    report = verify(live.layout.root)
+    assert faults(report) == []
+    assert report.writer == "live"
+    assert report.counts.records == report.counts.units == 30
+    assert report.end_offset == published.physical_offset + published.size
+    live.close()
+
+
+def test_beside_rocketmq_the_record_that_is_being_written_is_no_fault(tmp_path: Path) -> None:
+    live = LiveWriter(tmp_path / "store")
+    live.made.fill(30)
+    live.die()
+    live.made.write_log(live.made.end, b"half a record")
+    with java_writer(live.layout):
+        report = verify(live.layout.root)
+    assert (report.writer, faults(report), report.counts.records) == ("java", [], 30)
+    live.close()
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_quick_way_finds_what_the_thorough_one_finds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, _ = rocketmq_store(name, tmp_path)
+    quick = check(root)
+    monkeypatch.setattr(MODULE, "scan_log", lambda *_: None)
+    assert check(root) == quick
+
+
+def test_a_sound_store_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.fill(60)
+    monkeypatch.delattr(MODULE, "walk_log")
+    assert verify(made.root).ok

@@ -78,7 +78,7 @@ def test_a_writer_killed_while_it_opens_loses_nothing(tmp_path: Path, random_see
 def test_a_lost_message_is_counted(sources, tmp_path: Path) -> None:
     """A harness that cannot see a loss proves nothing: one body changed, one message missing."""
     path = tmp_path / "store"
-    with rocketstore.open(path, durability="os") as store:
+    with rocketstore.open(path, durability="os", max_query_results=1000) as store:
         row, topics = demo_sources.ingest(store, sources, nothing)
         topics["one"].files[0].path.write_bytes(b"a\n\n\xffb\n" * 50 + b"one more\n")
         topics["pack_age"].files[-1].path.write_bytes(b"No newline at the end")

@@ -78,8 +78,8 @@ def test_start_line_skips_what_is_stored(invoke, tmp_path: Path) -> None:
 
 def test_a_line_that_no_message_can_hold_names_itself(invoke, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with rocketstore.open(store, commit_log_file_size_bytes=64 * 1024):
-        pass
+    with rocketstore.open(store, commit_log_file_size_bytes=64 * 1024) as opened:
+        opened.writer("other").put(b"makes the first file")
     (tmp_path / "lines").write_bytes(b"a\nb\n" + b"c" * 100_000 + b"\nd\n")
     result = invoke("ingest", store, tmp_path / "lines", "--topic", "t")
     assert result.exit_code == exit_codes.FAILED

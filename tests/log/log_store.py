@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore._native import codec
-from rocketstore._native.scanner import Message, read_message
+from rocketstore._native.scanner import VERIFY_LENIENT, Message, read_message
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.fingerprint import fingerprint
 from rocketstore.log.layout import StoreLayout, make_directories, segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.recovery import Marks, RecoveryReport, recover
+from rocketstore.log.store_state import load_store_state, new_store_state, save_store_state
 
 STORES = Path(__file__).resolve().parent.parent / "vectors" / "stores"
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
@@ -172,6 +173,11 @@ def open_log(
     **marks: Any,
 ) -> tuple[RecoveryReport, MappedFileQueue]:
     """Recovers a store as opening it does. The log stays open: close it."""
+    state = load_store_state(layout) or new_store_state(created_ms=1, record_crc=True)
+
+    def keep_foreign(start: int, end: int) -> None:
+        save_store_state(layout, state.with_foreign(start, end))
+
     log = load_log(layout, access)
     checkpoint = CheckpointFile(layout.own_checkpoint)
     known = Marks(
@@ -179,7 +185,7 @@ def open_log(
         ours=ours,
         clean=clean,
         rocketmq_times=RocketmqCheckpoint(layout.checkpoint).load()[:3],
-        **{"derived_end": queues_end(layout), **marks},
+        **{"derived_end": queues_end(layout), "foreign": state.foreign, **marks},
     )
     try:
         report = recover(
@@ -191,7 +197,7 @@ def open_log(
             max_record_bytes=512,
             check_crc=check_crc,
             force=force,
-            on_foreign=on_foreign,
+            on_foreign=on_foreign or keep_foreign,
         )
     except BaseException:
         log.close()
@@ -221,7 +227,8 @@ def records_of(log: MappedFileQueue, report: RecoveryReport) -> Iterator[Message
         if head[4:] == BLANK_MAGIC or not any(head):
             offset = file.end_offset
             continue
-        message = read_message(file, offset - file.start_offset, file.size, verify=3)
+        lenient = VERIFY_LENIENT if report.foreign else 0
+        message = read_message(file, offset - file.start_offset, file.size, verify=3 | lenient)
         yield message
         offset += message.size
 
