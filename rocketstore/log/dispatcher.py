@@ -294,10 +294,12 @@ class Dispatcher(Worker):
 
     def _point_index(self, indexed: int) -> None:
         if self._index is None or self._index.degraded is not None:
-            self._loop.set_index(None, 0, 0, 0)
+            self._loop.no_index()
             return
-        target = self._index.target or self._index.make_room()
-        if target is not None:
+        target = self._index.target
+        if target is None:
+            self._loop.set_index(None, 0, 0, indexed)  # the first key asks for a file
+        else:
             self._loop.set_index(target.file, target.slots, target.limit, indexed)
 
     def _roll_index(self) -> bool:

@@ -1,0 +1,75 @@
+"""How long a message takes from a writer's put to a reader of another process."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.process.other_process import SMALL, open_small, other_process
+
+#: Puts given[0] messages, given[1] a second. Each holds its number and the clock before the put.
+PACED = """
+count, rate = given
+store = rocketstore.open(path, **options)
+writer = store.writer(TOPIC)
+say("open")
+told()
+began = time.monotonic()
+for number in range(count):
+    pause = began + number / rate - time.monotonic()
+    if pause > 0:
+        time.sleep(pause)
+    writer.put(b"%d:%d:" % (number, time.monotonic_ns()) + bytes(256))
+say("done")
+told()
+store.close()
+"""
+
+
+def follow(path: Path, durability: str, count: int, rate: int) -> list[float]:
+    """Milliseconds from before each put to its arrival here; each exactly once and in order."""
+    latencies = []
+    with other_process(PACED, path, given=[count, rate], durability=durability) as writer:
+        assert writer.line() == "open"
+        with open_small(path, "r") as reader:
+            consumer = reader.consumer("Orders")
+            writer.hears()
+            for expected, message in enumerate(consumer.follow(20.0)):
+                now = time.monotonic_ns()
+                number, put_at, _ = bytes(message.body).split(b":", 2)
+                assert int(number) == expected == message.queue_offset
+                latencies.append((now - int(put_at)) / 1e6)
+                if len(latencies) == count:
+                    break
+            assert len(latencies) == count
+            assert writer.line() == "done"
+            assert consumer.poll(timeout_s=0.0) == []
+            assert reader.end_offset > 5 * SMALL["commit_log_file_size_bytes"]
+    return latencies
+
+
+def show(durability: str, latencies: list[float]) -> tuple[float, float]:
+    ordered = sorted(latencies)
+    p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    print(
+        f"put to seen, {durability}: {len(ordered)} messages, p50 {p50:.3f} ms, p99 {p99:.3f} ms, "
+        f"largest {ordered[-1]:.3f} ms"
+    )
+    return p50, p99
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_paced_messages_arrive_once_and_in_order(tmp_path: Path, durability: str) -> None:
+    """D-30 D-32: a reader that sleeps between messages is woken for each and misses none."""
+    show(durability, follow(tmp_path, durability, 2000, 1500))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_messages_are_seen_within_milliseconds(tmp_path: Path, durability: str) -> None:
+    """D-30: 4000 messages of 256 bytes at 800 a second, waits for the disk included in `disk`."""
+    p50, p99 = show(durability, follow(tmp_path, durability, 4000, 800))
+    assert p50 <= 5.0
+    assert p99 <= 50.0
