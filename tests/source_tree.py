@@ -27,6 +27,12 @@ def sources(*folders: str, suffixes: tuple[str, ...]) -> list[Path]:
     return found
 
 
+def generated(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    hidden = any(part.startswith(".") and part != ".ci" for part in parts)
+    return hidden or bool(SKIPPED & set(parts)) or any(part.endswith(".egg-info") for part in parts)
+
+
 def tracked_files() -> list[Path]:
     """What is, or is about to be, in version control; every file where there is no repository."""
     try:
@@ -37,7 +43,7 @@ def tracked_files() -> list[Path]:
             check=True,
         ).stdout
     except (OSError, subprocess.CalledProcessError):
-        names = [p for p in ROOT.rglob("*") if not SKIPPED & set(p.relative_to(ROOT).parts)]
+        names = [path for path in ROOT.rglob("*") if not generated(path)]
     else:
         names = [ROOT / name.decode() for name in listed.split(b"\0") if name]
     return [path for path in names if path.is_file()]

@@ -205,6 +205,12 @@ def test_cython_imports_of_libc() -> None:
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+def undefined_symbols(library: Path) -> set[str]:
+    command = ["nm", "-D", "--undefined-only", str(library)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+
+
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
 def test_only_syscalls_calls_the_system() -> None:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -212,11 +218,19 @@ def test_only_syscalls_calls_the_system() -> None:
     for path in sorted(NATIVE.glob(f"*{suffix}")):
         if path.name.startswith("syscalls."):
             continue
-        listed = subprocess.run(
-            ["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True, check=True
-        ).stdout
-        called = {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
-        wrong += [f"{path.name}: {name}" for name in sorted(called & SYSTEM_CALLS)]
+        called = undefined_symbols(path) & SYSTEM_CALLS
+        wrong += [f"{path.name}: {name}" for name in sorted(called)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
+def test_no_extension_lacks_a_file_of_csrc() -> None:
+    """A missing row in EXTENSIONS of setup.py shows only when the module is imported."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    wrong = []
+    for path in sorted(NATIVE.glob(f"*{suffix}")):
+        missing = {name for name in undefined_symbols(path) if name.startswith("rs_")}
+        wrong += [f"{path.name}: {name}" for name in sorted(missing)]
     assert not wrong, "\n" + "\n".join(wrong)
 
 

@@ -33,6 +33,7 @@ cdef class Log:
     cdef public int64_t sync_flush_timeout_ms
 
     cdef int64_t now_ms(self) noexcept nogil
+    cdef int64_t monotonic_ns(self) noexcept nogil
     cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue,
                                  rs_appended *appended) noexcept nogil
     cdef rs_status batch_locked(self, rs_message *message, const rs_span *bodies, size_t count,

@@ -45,6 +45,7 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # failed, or a running flag forbids puts; the owner knows why
     MAX_LIGHTS = 256
+    SLOW_NS = 500_000_000
 
 @cython.final
 @cython.auto_pickle(False)
@@ -181,9 +182,12 @@ cdef class Log:
 
     cdef int64_t now_ms(self) noexcept nogil:
         """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show."""
+        return (self.monotonic_ns() + self.clock_offset_ns) // 1_000_000
+
+    cdef int64_t monotonic_ns(self) noexcept nogil:
         cdef timespec now
         sys.clock_gettime(CLOCK_MONOTONIC, &now)
-        return (now.tv_sec * 1_000_000_000 + now.tv_nsec + self.clock_offset_ns) // 1_000_000
+        return now.tv_sec * 1_000_000_000 + now.tv_nsec
 
     cdef void publish(self) noexcept nogil:
         """On the mapped path what is written is committed, and visible unless that waits for a flush."""
@@ -371,22 +375,23 @@ cdef class Log:
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
         """Until everything below `end_offset` is committed (OS) or flushed (DISK). 1: yes, 0: timeout.
         Raises what the owner says when the store fails or closes meanwhile."""
-        cdef timespec now
-        cdef int64_t deadline, left
+        cdef int64_t deadline, left, started
         cdef uint32_t seen, woken
         cdef size_t at = RS_POSITIONS_AT_FLUSHED if level == DISK else RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
-        sys.clock_gettime(CLOCK_MONOTONIC, &now)
-        deadline = now.tv_sec * 1_000_000_000 + now.tv_nsec + timeout_ms * 1_000_000
+        started = self.monotonic_ns()
+        deadline = started + timeout_ms * 1_000_000
         while True:
             seen = self.progress.load()
             if rs_position_load(self.log.positions, at) >= end_offset:
+                left = self.monotonic_ns() - started
+                if left > SLOW_NS:
+                    self.owner.put_took(left, "waiting for the disk")
                 return 1
             self.owner.check_waitable()
             self.want_flush(end_offset)
-            sys.clock_gettime(CLOCK_MONOTONIC, &now)
-            left = deadline - now.tv_sec * 1_000_000_000 - now.tv_nsec
+            left = deadline - self.monotonic_ns()
             if left <= 0:
                 return 0
             with nogil:

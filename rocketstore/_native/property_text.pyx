@@ -114,6 +114,9 @@ cdef int text_keys(Text *text, object keys) except -1:
 cdef int text_properties(Text *text, object properties, object reserved) except -1:
     """Adds a mapping; names in `reserved` are refused."""
     for name, value in properties.items():
+        if reserved is not None and isinstance(name, str) and name.endswith("__CRC32#"):
+            raise MessageRejectedError(
+                f"property {name!r}: names that end in __CRC32# look like the record CRC to a reader")
         if reserved is not None and name in reserved:
             raise MessageRejectedError(
                 f"property {name!r} is reserved by RocketMQ; {reserved[name]}")

@@ -17,6 +17,7 @@ cdef class Writer:
     cdef readonly int level
     cdef readonly int64_t timeout_ms
     cdef Py_ssize_t turn
+    cdef int unsampled
     cdef object reserved
     cdef object to_ms
 

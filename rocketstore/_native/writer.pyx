@@ -28,6 +28,10 @@ from rocketstore.errors import (
 cdef int64_t NOW = INT64_MIN
 
 
+cdef enum:
+    SAMPLE_EVERY = 256  # puts whose time is taken
+
+
 cdef struct Body:
     rs_span span
     Py_buffer view
@@ -169,6 +173,11 @@ cdef class Writer:
         cdef Text text
         cdef PutResult result
         cdef QueueState queue = self.pick(shard_key)
+        cdef int64_t started = 0
+        self.unsampled += 1
+        if self.unsampled >= SAMPLE_EVERY:
+            self.unsampled = 0
+            started = self.log.monotonic_ns()
         body_open(&data, body)
         try:
             self.describe(&text, tags, keys, properties, shard_key)
@@ -182,6 +191,8 @@ cdef class Writer:
             body_close(&data)
         result = self.log.result(&appended, queue.queue_id, 1, 0)
         self.finish(result, durability, timeout_s)
+        if started:
+            self.log.owner.put_took(self.log.monotonic_ns() - started, "put")
         return result
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,

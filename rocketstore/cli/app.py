@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import click
@@ -90,12 +92,19 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(rocketstore.__version__, prog_name="rocketstore")
-def cli() -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show what the store logs, too.")
+@click.pass_context
+def cli(ctx: click.Context, verbose: bool) -> None:
     """Looks into, fills and checks stores in the format of Apache RocketMQ, live or dead.
 
     STORE is always the directory of a store. Commands that only read take no lock and change nothing;
     beside a live writer they follow it.
     """
+    if not verbose:
+        # Errors come back as exceptions; slow files and the like are for those who ask.
+        logger = logging.getLogger("rocketstore")
+        ctx.call_on_close(partial(logger.setLevel, logger.level))
+        logger.setLevel(logging.CRITICAL)
 
 
 def run() -> int:

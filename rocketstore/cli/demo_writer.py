@@ -9,6 +9,7 @@ Reports are lines on DESCRIPTOR, each one `os.write`: "open" before the store is
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import sys
 import time
@@ -30,6 +31,7 @@ def body(number: int) -> bytes:
 
 def main(path: str, durability: str, first: int, descriptor: int) -> None:
     """Goes on until it is killed."""
+    logging.getLogger("rocketstore").setLevel(logging.CRITICAL)
     os.write(descriptor, b"open\n")
     clock = time.perf_counter_ns
     with rocketstore.open(path, "r+", durability=durability) as store:

@@ -115,6 +115,8 @@ def command(
         stop = stack.enter_context(StopSignals())
         descriptor = _open_input(file, stack)
         opened = stack.enter_context(rocketstore.open(store, durability=durability))
+        if opened.recovery.lost:
+            click.echo(f"rocketstore: {opened.recovery}", err=True)
         writer = opened.writer(topic, queue_id=queue_id, queues=queues)
         run = Ingest(opened, writer, tags, queues is not None and queues > 1, start_line)
         try:

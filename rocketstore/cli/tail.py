@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 import rocketstore
+from rocketstore.cli import exit_codes
 from rocketstore.cli.output import print_messages
 from rocketstore.cli.parameters import STORE, format_option, open_to_read
+from rocketstore.cli.queue_reading import messages_of
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
 
 __all__ = ["command"]
+
+Damaged = Callable[[rocketstore.CorruptRecordError], object]
 
 
 @click.command(short_help="The last messages, and those to come.")
@@ -36,12 +41,19 @@ def command(
 ) -> int:
     """Prints the last messages of TOPIC, oldest first; with -f also those to come.
 
+    Damaged records are left out and named at the end; exit code 3 then.
+
     \b
     Examples:
       rocketstore tail data/orders orders -n 3
       rocketstore tail data/orders orders -f --format '%T %k %s'
       rocketstore tail data/orders orders -n 1000 --format json | jq .body
     """
+    faults: dict[int, rocketstore.CorruptRecordError] = {}
+
+    def damaged(error: rocketstore.CorruptRecordError) -> None:
+        faults[error.physical_offset] = error
+
     with open_to_read(store) as opened:
         if not follow and topic not in opened.topics():
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
@@ -51,24 +63,38 @@ def command(
             topic, queue_id=queue_id, offset="latest", tags=tag, reset="earliest"
         )
         with consumer:
-            print_messages(_last(opened, topic, dict(consumer.positions), lines, tag), form)
+            ends = dict(consumer.positions)
+            print_messages(_last(opened, topic, ends, lines, tag, damaged), form)
             while follow:
                 print_messages(consumer.poll(500, timeout_s=1.0), form)
-    return 0
+    for error in faults.values():
+        click.echo(f"rocketstore: {error}", err=True)
+    return exit_codes.DAMAGED if faults else exit_codes.OK
 
 
 def _last(
-    store: Store, topic: str, ends: dict[int, int], count: int, tag: str | None
+    store: Store,
+    topic: str,
+    ends: dict[int, int],
+    count: int,
+    tag: str | None,
+    damaged: Damaged,
 ) -> list[Message]:
     """The `count` newest messages in front of `ends` (queue offsets by queue), in log order."""
     found: list[Message] = []
     for queue_id, end in ends.items():
-        found += _last_of_queue(store, topic, queue_id, end, count, tag)
+        found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
     return heapq.nlargest(count, found, key=lambda message: message.physical_offset)[::-1]
 
 
 def _last_of_queue(
-    store: Store, topic: str, queue_id: int, end: int, count: int, tag: str | None
+    store: Store,
+    topic: str,
+    queue_id: int,
+    end: int,
+    count: int,
+    tag: str | None,
+    damaged: Damaged,
 ) -> list[Message]:
     """Steps back further and further while a tag leaves too few."""
     minimum = store.min_queue_offset(topic, queue_id)
@@ -77,14 +103,13 @@ def _last_of_queue(
         begin = max(minimum, end - back)
         if begin >= end:
             return []
-        with store.consumer(
-            topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
-        ) as consumer:
-            found = []
-            for message in consumer:
-                if consumer.positions[queue_id] > end:
-                    break
-                found.append(message)
+        found = []
+        for queue_offset, message in messages_of(
+            store, topic, queue_id, damaged, begin=begin, tag=tag
+        ):
+            if queue_offset >= end:
+                break
+            found.append(message)
         if len(found) >= count or begin == minimum:
             return found[-count:] if count else []
         back *= 4

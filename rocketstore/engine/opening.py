@@ -31,6 +31,7 @@ from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout, parse_segment_name
+from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.positions import PositionsPage, boot_id
@@ -148,7 +149,7 @@ class _Opening:
             positions,
             log.find,
             queues,
-            index,
+            index if writes else None,  # in memory there is no room for more keys
             arrival,
             delay_level_ms=config.delay_level_ms,
             multi_dispatch=True,
@@ -244,6 +245,8 @@ class _Opening:
 
     def _load_log(self) -> MappedFileQueue:
         layout = self.layout
+        if self.lock is not None:
+            LiveLinks(layout).restore()
         log = MappedFileQueue(
             layout.commit_log,
             self.access,

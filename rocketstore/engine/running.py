@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rocketstore.log.flusher import Flusher
     from rocketstore.log.index import IndexStore
     from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.live_links import LiveLinks
     from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
     from rocketstore.log.positions import PositionsPage
@@ -65,6 +66,7 @@ class WriteParts:
     completions: Completions
     record_crc: bool
     pool: WriteBufferPool | None
+    live: LiveLinks
     populator: Populator | None = None
 
 
@@ -309,6 +311,7 @@ class Engine:
         self.positions.publish_to(write.page.positions)
         write.page.end()
         write.page.close()
+        write.live.close()
         write.checkpointer.close()
         if write.pool is not None:
             write.pool.close()

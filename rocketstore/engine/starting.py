@@ -18,6 +18,7 @@ from rocketstore.log.commit_log import CommitLog
 from rocketstore.log.committer import Committer
 from rocketstore.log.file_system import file_system
 from rocketstore.log.flusher import Flusher
+from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.populator import Populator
 from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.put_queues import PutQueues
@@ -124,6 +125,9 @@ def for_writing(
         for commit_log in failures:
             commit_log.fail(cause)
 
+    put_queues = PutQueues(_next_offset(parts), wide_topics=config.auto_wide_topic)
+    statistics = StoreStatistics(put_queues.totals)
+    live = LiveLinks(parts.layout)
     preallocator = Preallocator(lambda start: parts.log.make(start, sparse=False), fail)
     commit_log = CommitLog(
         parts.log,
@@ -139,13 +143,13 @@ def for_writing(
         max_undispatched_bytes=config.max_undispatched_bytes,
         max_wait_ms=config.max_wait_ms,
         store_host=config.store_host,
-        on_new_segment=lambda file: None,
+        on_new_segment=live.add,
+        on_put_failed=statistics.record_put_failed,
+        on_put_time=statistics.record_put,
     )
     failures.append(commit_log)
     log = commit_log.log
     log.max_message_size_bytes = config.max_message_size_bytes
-    put_queues = PutQueues(_next_offset(parts), wide_topics=config.auto_wide_topic)
-    statistics = StoreStatistics(put_queues.totals)
     parts.dispatcher.attach(log.dispatch_signal, page.positions, fail)
     flusher = Flusher(
         commit_log,
@@ -156,7 +160,8 @@ def for_writing(
         timed=config.flush_timed,
         least_pages=config.flush_least_pages,
         thorough_interval_ms=config.flush_thorough_interval_ms,
-        before_publish=lambda: None,
+        before_publish=live.check,
+        after_flush=live.settle,
         record_latency=lambda seconds: statistics.record_flush(int(seconds * 1e9)),
     )
     committer = None
@@ -194,6 +199,7 @@ def for_writing(
         completions=Completions(log, _reached(parts), config.sync_flush_timeout_ms),
         record_crc=record_crc,
         pool=pool,
+        live=live,
     )
     checkpointer.begin()
     populator = None
@@ -207,6 +213,9 @@ def for_writing(
         )
         commit_log.populate_with(populator)
     write.populator = populator
+    segment = parts.log.find(parts.report.end)
+    if segment is not None:
+        live.add(segment)
     commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     parts.positions.publish_to(page.positions)
     page.go_live()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A put, or a wait for the append lock, that takes longer is logged (semantics 0).
+#: A put that waits longer for a segment or for room is logged (semantics 0).
 SLOW_MS = 500
 #: The preallocated next segment is asked for when this share of the current one is used.
 PREALLOCATE_AT = 0.5
@@ -43,6 +43,8 @@ POPULATE_EVERY_BYTES = 4 << 20
 NEVER = 2**63 - 1
 #: A file that was rolled out of stays locked in memory for this long (semantics 0).
 UNLOCK_DELAY_S = 6.0
+#: Of refused puts every so many is logged (semantics 0).
+REFUSALS_LOGGED = 50_000
 
 
 class CommitLog:
@@ -69,6 +71,8 @@ class CommitLog:
         max_wait_ms: int,
         store_host: str,
         on_new_segment: Callable[[MappedFile], None],
+        on_put_failed: Callable[[], None],
+        on_put_time: Callable[[int], None],
     ) -> None:
         self.queue = queue
         self.positions = positions
@@ -78,6 +82,9 @@ class CommitLog:
         self._pool = pool
         self._pool_fast_fail = pool_fast_fail
         self._on_new_segment = on_new_segment
+        self._on_put_failed = on_put_failed
+        self._on_put_time = on_put_time
+        self._refusals = 0
         self._max_unflushed_bytes = max_unflushed_bytes
         self._max_undispatched_bytes = max_undispatched_bytes
         self._max_wait_ms = max_wait_ms
@@ -149,6 +156,7 @@ class CommitLog:
         """Follows a change of the running flags."""
         if self._failure is None and not self._closed:
             if self.flags.writeable:
+                self._refusals = 0
                 self.log.admit()
             else:
                 self.log.refuse(False)
@@ -156,7 +164,14 @@ class CommitLog:
     # ---- what the native log asks its owner ----
 
     def refusal(self) -> RocketStoreError:
-        """Why no put is taken at present."""
+        """Why no put is taken at present. Logged at the first and every 50,000th time."""
+        self._refusals += 1
+        error = self._refusal()
+        if self._refusals % REFUSALS_LOGGED == 1:
+            logger.warning("put refused (%d so far): %s", self._refusals, error)
+        return error
+
+    def _refusal(self) -> RocketStoreError:
         if self._closed:
             return StoreClosedError("the store is closed; open it again with rocketstore.open(path)")
         if self._failure is not None:
@@ -187,10 +202,22 @@ class CommitLog:
             start = self.queue.end_offset if self.queue.files else self.positions.wrote
             if not self.queue.files:
                 start = self.queue.start_for(start)
+            began = time.monotonic()
             self._take_segment(start)
+            _note_slow(began, f"the segment at {start}")
+
+    def put_took(self, nanoseconds: int, what: str) -> None:
+        """A sampled put, or one that had to wait: for the counters, and logged when it was slow."""
+        self._on_put_time(nanoseconds)
+        if nanoseconds > SLOW_MS * 1_000_000:
+            logger.warning("%s took %d ms", what, nanoseconds // 1_000_000)
 
     def _take_segment(self, start: int) -> None:
-        segment = self._preallocator.take(start, self._max_wait_ms / 1000)
+        try:
+            segment = self._preallocator.take(start, self._max_wait_ms / 1000)
+        except (OSError, RocketStoreError):
+            self._on_put_failed()
+            raise
         self.queue.publish(segment)
         self._on_new_segment(segment)
         self.log.set_next(segment, self._borrow(segment))
@@ -248,7 +275,9 @@ class CommitLog:
             log.request_flush(wrote)
         if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
             return
+        began = time.monotonic()
         if signal.wait(seen, self._max_wait_ms) != seen:
+            _note_slow(began, "room")
             return
         if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
             return
@@ -257,6 +286,7 @@ class CommitLog:
             if signal is self._arrival
             else f"flushed = {positions.flushed} (bound {self._max_unflushed_bytes} bytes behind)"
         )
+        self._on_put_failed()
         raise BackpressureError(
             f"no room after {self._max_wait_ms} ms: wrote = {wrote}, stuck at {stuck}; "
             f"the disk or the dispatcher does not keep up ({self.flags})"
@@ -294,3 +324,10 @@ class CommitLog:
             self._unlock_at = [(when, file) for when, file in self._unlock_at if when > now]
         for file in due:
             file.unlock_memory()
+
+
+def _note_slow(began: float, what: str) -> None:
+    """A put waits outside the append lock, so the others are not held up; it is logged all the same."""
+    elapsed = (time.monotonic() - began) * 1000
+    if elapsed > SLOW_MS:
+        logger.warning("a put waited %.0f ms for %s", elapsed, what)

@@ -7,28 +7,29 @@ replaced disk changes one of them.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.checkpoint import crc32c
-from rocketstore.log.checkpoint import OwnCheckpoint
 from rocketstore.log.layout import segment_name
 
 if TYPE_CHECKING:
-    from rocketstore.log.checkpoint import CheckpointFile
+    from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint
     from rocketstore.log.mapped_file_queue import MappedFileQueue
 
 __all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
 
 TAIL_BYTES = 4096
-#: Durable offset of a checkpoint that was taken back.
-DISCARDED = -1
+#: `cut` of a checkpoint that was taken back.
+DISCARDED = -2
 
 
 class Verdict(NamedTuple):
-    """`speaks`: the checkpoint may be used. `missing`: segments that it speaks of are not there; `why`
-    names them, or what differs."""
+    """`speaks`: the checkpoint may be used. `stands`: the bytes below its durable offset are the same.
+    `missing`: segments that it speaks of are not there. `why` says what is missing or differs."""
 
     speaks: bool
+    stands: bool
     missing: bool
     why: str
 
@@ -55,41 +56,55 @@ def discard_checkpoint(file: CheckpointFile, own: OwnCheckpoint | None) -> OwnCh
     To be done once another program has written (D-01), before anything tells that we did: a recovery that
     is killed must not leave a checkpoint that seems to be true. Gives what the checkpoint says now.
     """
-    if own is None or own.flushed == DISCARDED:
+    if own is None or own.cut == DISCARDED:
         return own
-    discarded = OwnCheckpoint(generation=own.generation + 1, flushed=DISCARDED)
+    discarded = dataclasses.replace(own, generation=own.generation + 1, cut=DISCARDED, clean=False)
     file.store(discarded)
     return discarded
 
 
 def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
     """Compares a checkpoint with the log. Says nothing about who wrote last (D-01)."""
+    missing = _missing(own, log)
+    if missing:
+        return Verdict(False, False, True, missing)
+    why = _difference(own, log)
+    if not why and own.cut == DISCARDED:
+        why = "no recovery has finished since another program wrote"
+        return Verdict(False, True, False, why)
+    return Verdict(not why, not why, False, why)
+
+
+def _missing(own: OwnCheckpoint, log: MappedFileQueue) -> str:
+    """Which segments that the checkpoint speaks of are not there, or ""."""
     size = log.file_size or 0
-    if own.flushed == DISCARDED:
-        return Verdict(False, False, "no recovery has finished since another program wrote")
     if own.flushed > log.end_offset:
-        why = f"the log ends at {log.end_offset}, but is durable up to {own.flushed}"
-        return Verdict(False, True, why)
-    if own.minimum < log.begin_offset and size and log.start_for(own.minimum) < log.begin_offset:
-        why = f"the log begins at {log.begin_offset}, but should at {own.minimum}"
-        return Verdict(False, True, why)
+        return f"the log ends at {log.end_offset}, but is durable up to {own.flushed}"
+    if size and log.start_for(own.minimum) < log.begin_offset:
+        return f"the log begins at {log.begin_offset}, but should at {own.minimum}"
+    # What retention has taken is not missing: its minimum was written down first (D-27).
+    lost = [
+        start
+        for start, end in log.gaps
+        if start < own.flushed and own.minimum < end and own.segment_count
+    ]
+    return f"missing from {segment_name(lost[0])} on" if lost else ""
+
+
+def _difference(own: OwnCheckpoint, log: MappedFileQueue) -> str:
+    """What is not as the checkpoint has it, or ""."""
+    size = log.file_size or 0
     last = log.start_for(own.flushed - 1) if own.flushed > 0 and size else 0
     starts = [last - size * n for n in reversed(range(own.segment_count if size else 0))]
     if (starts and starts[0] < 0) or _digest(starts, size) != own.segments_digest:
-        return Verdict(False, False, "the names and sizes of the segments differ")
-    present = {file.start_offset for file in log.files}
-    # What retention has taken is not missing: its minimum was written down first (D-27).
-    lost = [start for start in starts if start not in present and start + size > own.minimum]
-    if lost:
-        names = ", ".join(map(segment_name, lost[:5])) + (", …" if len(lost) > 5 else "")
-        return Verdict(False, True, f"missing: {names}")
+        return "the names and sizes of the segments differ"
     found = _record_fields(log, own.flushed, own.last_record_start)
     known = (own.last_record_start, own.last_record_size, own.last_record_crc)
     if tuple(found.values()) != known:
-        return Verdict(False, False, f"the record before {own.flushed} differs")
+        return f"the record before {own.flushed} differs"
     if _tail_crc(log, own.flushed) != own.tail_crc:
-        return Verdict(False, False, f"the bytes below {own.flushed} differ")
-    return Verdict(True, False, "")
+        return f"the bytes below {own.flushed} differ"
+    return ""
 
 
 def _digest(starts: list[int], size: int) -> int:

@@ -45,6 +45,7 @@ class Flusher(Worker):
         least_pages: int,
         thorough_interval_ms: int,
         before_publish: Callable[[], None],
+        after_flush: Callable[[int], None],
         record_latency: Callable[[float], None],
     ) -> None:
         super().__init__("rocketstore-flusher", on_failure, signal=commit_log.log.flush_signal)
@@ -58,6 +59,7 @@ class Flusher(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._before_publish = before_publish
+        self._after_flush = after_flush
         self._record_latency = record_latency
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
@@ -114,6 +116,7 @@ class Flusher(Worker):
         elapsed = time.monotonic() - started
         self._record_latency(elapsed)
         self.flushes += 1
+        self._after_flush(target)
         if elapsed * 1000 > SLOW_FLUSH_MS:
             logger.warning("flush up to %d took %.0f ms", target, elapsed * 1000)
 

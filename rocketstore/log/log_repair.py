@@ -61,10 +61,8 @@ class LogRepair:
 
     # ---- before the walk ----
 
-    def discard(self, own: OwnCheckpoint | None, foreign: tuple[int, int]) -> None:
-        """Another program wrote last: what was known is taken back before anything else changes."""
-        if self._on_foreign is not None:
-            self._on_foreign(*foreign)
+    def discard(self, own: OwnCheckpoint | None) -> None:
+        """Another program wrote last: what was known is taken back before anything changes."""
         if self._checkpoint is not None:
             discarded = discard_checkpoint(self._checkpoint, own)
             if discarded is not None:
@@ -150,6 +148,7 @@ class LogRepair:
         walk: LogWalk,
         *,
         whole_tail: bool,
+        foreign: tuple[int, int] | None,
         starts: tuple[int, int],
     ) -> None:
         """Cuts what lies behind the end, copies what is damaged, stores the checkpoint.
@@ -157,6 +156,8 @@ class LogRepair:
         `whole_tail`: every byte behind the end is looked at, not only later files (D-08).
         """
         end = walk.end
+        if foreign is not None and self._on_foreign is not None:
+            self._on_foreign(*foreign)
         current = self._log.find(end)
         keep = current.end_offset if current is not None else end
         pieces = pieces_of(self._log.files, end if whole_tail else keep, self._log.end_offset)

@@ -5,7 +5,6 @@ Changes nothing; what has to be done about it is the caller's (`recovery`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from rocketstore._native.scanner import Message, ScanResult
 
 __all__ = ["LogWalk", "Rules"]
-
-logger = logging.getLogger(__name__)
 
 #: Bytes between two reports of progress.
 CHUNK_BYTES = 16 << 20
@@ -216,10 +213,12 @@ class LogWalk:
         return file.read(offset - file.start_offset, SIZE_AND_MAGIC)[4:] == BLANK_MAGIC
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
+        """Notes a range; one that follows another without a record in between is part of it."""
         topics = tuple(self._topics_at(start))
-        damage = Damage(start, end, reason, topics)
-        logger.error("damaged range of the log, left as it is: %s", damage)
-        self.damage.append(damage)
+        if self.damage and self.damage[-1].end == start:
+            before = self.damage.pop()
+            start, reason, topics = before.start, before.reason, before.topics + topics
+        self.damage.append(Damage(start, end, reason, tuple(dict.fromkeys(topics))))
 
     def _topics_at(self, offset: int) -> Iterator[str]:
         """The topic of a record whose frame is whole; its content is what does not hold."""

@@ -142,6 +142,7 @@ class QueueCursors:
         To be called with an empty batch. A fault of one queue is raised when its turn comes and
         leaves its cursor where it is.
         """
+        self._reader.source.check()
         self._batch, self._batch_cursor = [], None
         if self._turns >= TURNS_PER_LISTING:
             self._turns = 0

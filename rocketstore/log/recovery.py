@@ -53,7 +53,7 @@ Progress = Callable[[str, int, int], None]
 ROCKETMQ_MARGIN_MS = 3000
 #: Files that RocketMQ reads after a clean stop (format.md 14.2).
 ROCKETMQ_CLEAN_FILES = 3
-NO_VERDICT = Verdict(False, False, "")
+NO_VERDICT = Verdict(False, False, False, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ def recover(
     """Finds the end of a loaded log and makes it safe to append there.
 
     With `log.access` "write" the disk is changed, and `checkpoint` is where our checkpoint goes; with
-    "private" or "read" nothing is, and no bytes make it raise. `on_foreign` is told, before anything is
-    changed, which range another program may have written (up to the end of the last segment).
+    "private" or "read" nothing is, and no bytes make it raise. `on_foreign` is told, before a checkpoint
+    is stored, which range another program may have written.
 
     Raises:
         MissingSegmentsError: segments are missing, only for "write" and without `force` (D-25).
@@ -268,7 +268,7 @@ class _Recovery:
         own = self.own
         if self.writes:
             if self.mode.startswith("foreign"):
-                repair.discard(self.marks.own, self._foreign_range(self.log.end_offset))
+                repair.discard(self.marks.own)
             repair.prepare(own.flushed if own is not None else self.start)
         limit = None
         if own is not None and (own.cut >= 0 or self.mode == "clean"):
@@ -297,6 +297,7 @@ class _Recovery:
             repair.finish(
                 walk,
                 whole_tail=self.mode != "clean",
+                foreign=self._foreign_range(walk.end),
                 starts=self._starts(walk.end),
             )
         return self._report(walk, repair, began)
@@ -316,10 +317,12 @@ class _Recovery:
         """Dispatch and index start, never beyond the log (D-17)."""
         return min(self.dispatch_start, end), min(self.index_start, end)
 
-    def _foreign_range(self, end: int) -> tuple[int, int]:
+    def _foreign_range(self, end: int) -> tuple[int, int] | None:
         """What another program may have written: from our durable offset if that still stands."""
+        if not self.mode.startswith("foreign"):
+            return None
         own = self.marks.own
-        begin = own.flushed if own is not None and self.verdict.speaks else self.log.begin_offset
+        begin = own.flushed if own is not None and self.verdict.stands else self.log.begin_offset
         return (min(begin, end), end)
 
     def _warn_of_times(self, walk: LogWalk) -> None:
@@ -348,7 +351,7 @@ class _Recovery:
             quarantine=tuple(dict.fromkeys(repair.quarantine)),
             islands=tuple(walk.islands),
             damage=tuple(walk.damage),
-            foreign=self._foreign_range(walk.end) if self.mode.startswith("foreign") else None,
+            foreign=self._foreign_range(walk.end),
             record_crc_mismatches=walk.record_crc_mismatches,
             last_record_start=walk.last_record_start,
             last_store_timestamp_ms=walk.last_store_timestamp_ms,

@@ -611,8 +611,9 @@ def test_a_closed_consumer_says_so(setting: Setting) -> None:
     assert "closed" in repr(consumer)
 
 
-def test_a_closed_store_says_so(setting: Setting) -> None:
-    consumer = setting.consumer(queue_id=0)
+@pytest.mark.parametrize("queue_id", [0, None])
+def test_a_closed_store_says_so(setting: Setting, queue_id: int | None) -> None:
+    consumer = setting.consumer(queue_id=queue_id)
     setting.source.close()
     with pytest.raises(StoreClosedError):
         consumer.poll()

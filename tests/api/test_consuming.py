@@ -41,7 +41,9 @@ class Writer:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._told() == "open"
+        if self._told() != "open":
+            self._process.communicate()
+            raise AssertionError("the writer could not open its store")
 
     def _told(self) -> str:
         assert self._process.stdout is not None
@@ -59,8 +61,31 @@ class Writer:
         self._process.communicate()
 
     def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.communicate()
+        """Ends the process by closing its input; it closes its store."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.communicate(timeout=60)
+
+
+class Writers:
+    """Starts writers, and ends those that are left."""
+
+    def __init__(self) -> None:
+        self._started: list[Writer] = []
+
+    def __call__(self, path: Path) -> Writer:
+        self._started.append(Writer(path))
+        return self._started[-1]
+
+    def stop(self) -> None:
+        for writer in self._started:
+            writer.stop()
+
+
+@pytest.fixture
+def write_to() -> Iterator[Writers]:
+    writers = Writers()
+    yield writers
+    writers.stop()
 
 
 @pytest.fixture
@@ -162,8 +187,8 @@ def test_every_message_is_found_by_its_time(store: rocketstore.Store) -> None:
         assert store.offset_at("orders", 0, when, "upper") == 49 - times[::-1].index(when)
 
 
-def test_a_reader_in_another_process_follows(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "store")
+def test_a_reader_in_another_process_follows(tmp_path: Path, write_to: Writers) -> None:
+    writer = write_to(tmp_path / "store")
     with rocketstore.open(tmp_path / "store", "r") as reader:
         consumer = reader.consumer("orders")
         for step in range(20):
@@ -179,8 +204,8 @@ def test_a_reader_in_another_process_follows(tmp_path: Path) -> None:
     assert verify(tmp_path / "store", index_slots=100, index_entries=400).faults == ()
 
 
-def test_a_reader_wakes_soon_after_the_message_is_there(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "store")
+def test_a_reader_wakes_soon_after_the_message_is_there(tmp_path: Path, write_to: Writers) -> None:
+    writer = write_to(tmp_path / "store")
     with rocketstore.open(tmp_path / "store", "r") as reader:
         stream = reader.consumer("orders").follow(timeout_s=30)
         waits = []
@@ -189,24 +214,26 @@ def test_a_reader_wakes_soon_after_the_message_is_there(tmp_path: Path) -> None:
             before = time.monotonic()
             next(stream)
             waits.append(time.monotonic() - before)
-    writer.stop()
     # Far below the 100 ms after which a reader looks by itself.
     assert sorted(waits)[10] < 0.05
 
 
-def test_a_group_is_read_but_not_committed_beside_the_writer(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "store")
+def test_a_group_is_read_but_not_committed_beside_the_writer(
+    tmp_path: Path, write_to: Writers
+) -> None:
+    writer = write_to(tmp_path / "store")
     writer.put(5)
     with rocketstore.open(tmp_path / "store", "r") as reader:
         consumer = reader.consumer("orders", group="billing")
         assert offsets_of(consumer) == [0, 1, 2, 3, 4]
         with pytest.raises(StoreReadOnlyError):
             consumer.commit()
-    writer.stop()
 
 
-def test_a_reader_survives_the_death_of_its_writer_and_meets_the_next(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "store")
+def test_a_reader_survives_the_death_of_its_writer_and_meets_the_next(
+    tmp_path: Path, write_to: Writers
+) -> None:
+    writer = write_to(tmp_path / "store")
     last = writer.put(50)
     with rocketstore.open(tmp_path / "store", "r") as reader:
         consumer = reader.consumer("orders")
@@ -215,17 +242,15 @@ def test_a_reader_survives_the_death_of_its_writer_and_meets_the_next(tmp_path: 
             seen += offsets_of(consumer.poll(1000, timeout_s=30))
         writer.kill()
         assert consumer.poll() == []
-        writer = Writer(tmp_path / "store")
+        writer = write_to(tmp_path / "store")
         last = writer.put(50)
         while len(seen) <= last:
             seen += offsets_of(consumer.poll(1000, timeout_s=30))
         assert seen == list(range(100))
-    writer.stop()
 
 
-def test_a_second_process_cannot_commit_for_a_group(tmp_path: Path) -> None:
+def test_a_second_process_cannot_commit_for_a_group(tmp_path: Path, write_to: Writers) -> None:
     """One process owns a group: only the writer may commit, and there is one writer."""
-    writer = Writer(tmp_path / "store")
+    write_to(tmp_path / "store")
     with pytest.raises(RocketStoreError):
         rocketstore.open(tmp_path / "store")
-    writer.stop()

@@ -50,7 +50,12 @@ def test_put_message_is_one_call(tmp_path: Path) -> None:
             born_host="10.0.0.1:99",
         )
         message = store.get(result.physical_offset)
-    assert (message.topic, message.queue_id, message.body, message.flag) == ("orders", 3, b"body", 7)
+    assert (message.topic, message.queue_id, message.body, message.flag) == (
+        "orders",
+        3,
+        b"body",
+        7,
+    )
     assert (message.tags, message.keys, message.reconsume_times) == ("paid", ("a", "b"), 2)
     assert message.properties == {"TAGS": "paid", "KEYS": "a b", "own": "1"}
     assert message.born_host == "10.0.0.1:99"
@@ -134,7 +139,9 @@ def test_the_last_store_time_is_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", ["os", "memory"])
-def test_threads_share_one_log(tmp_path: Path, durability: str, small_switch_interval: None) -> None:
+def test_threads_share_one_log(
+    tmp_path: Path, durability: str, small_switch_interval: None
+) -> None:
     """S000-28 S004-19: appends are serialised: no gap, no overlap, queue offsets in log order."""
     results: list[list[rocketstore.PutResult]] = [[] for _ in range(4)]
     with open_small(tmp_path, durability=durability) as store:
@@ -159,7 +166,9 @@ def test_threads_share_one_log(tmp_path: Path, durability: str, small_switch_int
     for queue_id in (0, 1):
         assert [r.queue_offset for _, r in flat if r.queue_id == queue_id] == list(range(100))
     for number, rs in enumerate(results):
-        assert [bodies[r.physical_offset] for r in rs] == [b"%d-%d" % (number, i) for i in range(50)]
+        assert [bodies[r.physical_offset] for r in rs] == [
+            b"%d-%d" % (number, i) for i in range(50)
+        ]
 
 
 @pytest.mark.parametrize("body", ["text", 17, None, ["list"]])

@@ -117,8 +117,8 @@ def test_a_wrong_expectation_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "clean-533.expect.json").write_text(json.dumps(expected))
     (tmp_path / "clean-533.tar.xz").symlink_to(STORES / "clean-533.tar.xz")
     changed = find_stores(tmp_path)[0]
-    with open_reference(changed, changed.unpack(tmp_path), "r") as store:
-        found = compare(changed, store, "r")
+    with open_reference(changed, changed.unpack(tmp_path), "rw") as store:
+        found = compare(changed, store, "rw")
     assert len(found.mismatches) == 5, found.mismatches
 
 

@@ -27,6 +27,8 @@ def test_lines_of_a_file_become_messages(invoke, tmp_path: Path, durability: str
     expected = [b"", b"one", b"with\r", b"\xff\x00binary", b"x" * 5000, b"last, no newline"]
     lines.write_bytes(b"\n".join(expected))
     store = tmp_path / "store"
+    with rocketstore.open(store, commit_log_file_size_bytes=1 << 20) as opened:
+        opened.writer("other").put(b"makes the first file")
     result = invoke("ingest", store, lines, "--topic", "t", "--durability", durability)
     assert result.exit_code == 0, result.stderr
     assert "stored 6 lines" in result.output

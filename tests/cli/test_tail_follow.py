@@ -24,7 +24,7 @@ def test_follow_shows_new_messages_of_a_live_writer(start, store_path: Path) -> 
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == exit_codes.INTERRUPTED
-    assert errors == ""
+    assert errors.strip() == ""
 
 
 def test_follow_waits_for_a_topic_that_is_not_there_yet(start, store_path: Path) -> None:

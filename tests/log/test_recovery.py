@@ -64,7 +64,12 @@ def test_log_without_a_fault_keeps_every_record(builder: LogBuilder, tmp_path: P
     layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 20)
     report = recover_store(layout)
-    assert (report.mode, report.end, report.damage, report.cut) == ("unclean", builder.end, (), None)
+    assert (report.mode, report.end, report.damage, report.cut) == (
+        "unclean",
+        builder.end,
+        (),
+        None,
+    )
     assert report.last_record_start == builder.records[-1][0]
     assert report.last_store_timestamp_ms == builder.now_ms - 1
     assert served(layout, access="private") == starts_of(builder)
@@ -272,7 +277,9 @@ def test_damage_up_to_the_durable_offset_ends_there(builder: LogBuilder, tmp_pat
     for start, _ in builder.records[17:19]:
         put_bytes(layout, start, b"\xaa" * 20)
     report = recover_store(layout)
-    assert [(d.start, d.end) for d in report.damage] == [(builder.records[17][0], builder.records[18][1])]
+    assert [(d.start, d.end) for d in report.damage] == [
+        (builder.records[17][0], builder.records[18][1])
+    ]
     assert report.end == builder.end
 
 
@@ -431,7 +438,9 @@ def test_force_opens_a_log_with_a_gap(builder: LogBuilder, tmp_path: Path) -> No
     ]
 
 
-def test_forced_open_of_a_lost_log_uses_no_offset_twice(builder: LogBuilder, tmp_path: Path) -> None:
+def test_forced_open_of_a_lost_log_uses_no_offset_twice(
+    builder: LogBuilder, tmp_path: Path
+) -> None:
     """D-25"""
     layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
@@ -551,8 +560,7 @@ def test_checkpoint_counts_only_when_we_wrote_last(builder: LogBuilder, tmp_path
         layout, ours=False, on_foreign=lambda start, end: told.append((start, end))
     )
     assert report.mode == "foreign-unclean"
-    assert report.foreign == (durable, builder.end)
-    assert told == [(durable, 4 * SEGMENT)]
+    assert told == [(durable, builder.end)] == [report.foreign]
 
 
 def test_checkpoint_of_a_longer_log_names_what_is_missing(
@@ -752,16 +760,15 @@ def test_random_bytes_never_raise(tmp_path: Path, rng: random.Random) -> None:
     """D-25: whatever lies there, reading and crash recovery give an answer, and the same one again."""
     for round_number in range(40):
         builder = LogBuilder(segment_size=1024).fill(30)
-        for _ in range(rng.randrange(1, 6)):
-            segment = builder.segments[rng.choice(sorted(builder.segments))]
-            at = rng.randrange(1024)
-            size = rng.choice((1, 3, 50, 400))
-            segment[at : at + size] = rng.randbytes(size)[: 1024 - at]
-            del segment[1024:]
         layout = builder.write(tmp_path / str(round_number))
-        ours = rng.random() < 0.5
+        ours = rng.random() < 0.7
         if ours:
-            durable_at(layout, builder, 12, dispatched=0)
+            mark = 12 + rng.randrange(10)
+            durable_at(layout, builder, mark, dispatched=0)
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(max(builder.segments) + 1024)
+            garbage = rng.randbytes(rng.choice((1, 3, 50, 400)))
+            put_bytes(layout, at, garbage[: 1024 - at % 1024], 1024)
         before = recover_store(layout, ours=ours, access="private")
         first = recover_store(layout, ours=ours)
         assert first.end == before.end

@@ -1,0 +1,39 @@
+"""One queue, message by message, past records that do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import rocketstore
+
+if TYPE_CHECKING:
+    from rocketstore import CorruptRecordError, Message, Store
+
+__all__ = ["messages_of"]
+
+
+def messages_of(
+    store: Store,
+    topic: str,
+    queue_id: int,
+    on_damage: Callable[[CorruptRecordError], object],
+    *,
+    begin: int = 0,
+    tag: str | None = None,
+) -> Iterator[tuple[int, Message]]:
+    """Messages from queue offset `begin` on with their queue offsets *there*: a message in a light
+    queue says only its offset in its own queue. Each damaged one is told to `on_damage`."""
+    with store.consumer(
+        topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
+    ) as consumer:
+        while True:
+            try:
+                batch = consumer.poll(1)
+            except rocketstore.CorruptRecordError as error:
+                on_damage(error)
+                consumer.seek(consumer.positions[queue_id] + 1, queue_id=queue_id)
+                continue
+            if not batch:
+                return
+            yield consumer.positions[queue_id] - 1, batch[0]

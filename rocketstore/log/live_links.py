@@ -1,0 +1,107 @@
+"""A second name for segments that are being written (D-05).
+
+A Java that starts beside us recovers before it looks at the lock, and may delete segments behind the end it
+found. The hard links in `rocketstore/live/` keep their bytes; before anybody is told that something is
+durable, the files are asked whether they still have both names.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout import parse_segment_name, segment_name
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.layout import StoreLayout
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["LiveLinks"]
+
+BOTH_NAMES = 2
+
+
+class LiveLinks:
+    """The links of one store. Added by the put that takes a segment, checked by the flusher."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+        self._lock = threading.Lock()
+        self._files: list[MappedFile] = []
+        self._possible = True
+
+    def restore(self) -> list[str]:
+        """Before a log is loaded: segments that lost their name get it back; returns which."""
+        restored = []
+        for name in sorted(os.listdir(self._layout.live)) if self._layout.live.is_dir() else []:
+            if parse_segment_name(name) is None:
+                continue
+            live, path = self._layout.live / name, self._layout.commit_log / name
+            if not path.exists():
+                syscalls.link(str(live), str(path))
+                syscalls.sync_directory(str(self._layout.commit_log))
+                restored.append(name)
+                logger.error("%s had vanished, restored from %s", path, live)
+            syscalls.unlink(str(live))
+        return restored
+
+    def add(self, file: MappedFile) -> None:
+        """Links a segment that is about to be written."""
+        if not self._possible or not file.path:
+            return
+        live = str(self._layout.live / segment_name(file.start_offset))
+        try:
+            if os.path.lexists(live):
+                syscalls.unlink(live)
+            syscalls.link(file.path, live)
+            syscalls.sync_directory(str(self._layout.live))
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            self._possible = False
+            logger.warning("no second names for segments here (%s): do not start Java beside us", error)
+            return
+        with self._lock:
+            self._files.append(file)
+
+    def check(self) -> None:
+        """Every segment being written still has its name; one that lost it gets it back.
+
+        Raises:
+            OSError: it cannot have it back; what was written there would be lost.
+        """
+        for file in self._files:
+            if os.fstat(file.fd).st_nlink >= BOTH_NAMES:
+                continue
+            live = str(self._layout.live / segment_name(file.start_offset))
+            logger.error("%s was removed by another program, linked again", file.path)
+            try:
+                syscalls.link(live, file.path)
+            except FileExistsError:
+                syscalls.link(file.path, live)
+            syscalls.sync_directory(str(self._layout.commit_log))
+
+    def settle(self, flushed: int) -> None:
+        """Segments that are whole and durable need no second name."""
+        with self._lock:
+            sealed = [file for file in self._files if file.end_offset <= flushed]
+            self._files = [file for file in self._files if file.end_offset > flushed]
+        for file in sealed:
+            self._remove(file)
+
+    def close(self) -> None:
+        with self._lock:
+            files, self._files = self._files, []
+        for file in files:
+            self._remove(file)
+
+    def _remove(self, file: MappedFile) -> None:
+        live = str(self._layout.live / segment_name(file.start_offset))
+        if os.path.lexists(live):
+            syscalls.unlink(live)

@@ -1,0 +1,84 @@
+"""put_columns: bodies back to back and their offsets, as Arrow lays them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rocketstore import MessageRejectedError, MessageTooLargeError, StoreFailedError
+from tests.small_store import SEGMENT, dispatched, everything, open_small, parts
+
+
+@pytest.mark.parametrize("durability", ["disk", "os", "memory"])
+def test_rows_over_several_segments(tmp_path: Path, durability: str) -> None:
+    bodies = [b"%03d" % i * (i % 60) for i in range(100)]
+    offsets = np.cumsum([0, *map(len, bodies)])
+    with open_small(tmp_path, durability=durability) as store:
+        result = store.writer("orders").put_columns(b"".join(bodies), offsets, tags="t")
+        assert result.count == 100
+        assert result.queue_offsets == range(100)
+        assert result.physical_offsets[-1] // SEGMENT >= 2
+        store.wait_flushed(result.end_offset)
+        messages = everything(dispatched(store))
+        assert [m.body for m in messages] == bodies
+        assert [m.physical_offset for m in messages] == result.physical_offsets
+        assert {m.tags for m in messages} == {"t"}
+        assert store.end_offset == result.end_offset
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16, list])
+def test_offsets_of_any_integer_kind(tmp_path: Path, kind: type) -> None:
+    offsets = [1, 3, 3, 6] if kind is list else np.array([1, 3, 3, 6], kind)
+    with open_small(tmp_path) as store:
+        store.writer("orders").put_columns(bytearray(b"abcdef"), offsets)
+        assert [m.body for m in everything(dispatched(store))] == [b"bc", b"", b"def"]
+
+
+@pytest.mark.parametrize(
+    "offsets", [[0, 2, 1], [-1, 2], [0, 7], [0.5, 1.0], [[0, 1]], [], [0], [3]]
+)
+def test_wrong_offsets_store_nothing(tmp_path: Path, offsets: list[object]) -> None:
+    with open_small(tmp_path) as store:
+        with pytest.raises(MessageRejectedError, match="offsets"):
+            store.writer("orders").put_columns(b"abcdef", offsets)
+        assert store.end_offset == 0
+
+
+def test_a_row_that_is_too_large_stores_nothing(tmp_path: Path) -> None:
+    with open_small(tmp_path, max_message_size_bytes=10) as store:
+        with pytest.raises(MessageTooLargeError):
+            store.writer("orders").put_columns(b"x" * 31, [0, 10, 20, 31])
+        assert store.end_offset == 0
+
+
+def test_an_error_says_how_many_rows_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path, durability="os") as store:
+        log = parts(store).commit_log
+        rolls: list[int] = []
+
+        def next_segment() -> None:
+            rolls.append(1)
+            if len(rolls) > 1:
+                log.fail(OSError(5, "the disk is gone"))
+            real()
+
+        real = log.next_segment
+        monkeypatch.setattr(log, "next_segment", next_segment)
+        with pytest.raises(StoreFailedError) as caught:
+            store.writer("orders").put_columns(b"x" * 10_000, range(0, 10_001, 500))
+        stored = store.stats().put_messages
+        assert 0 < stored < 20
+        assert caught.value.__notes__ == [f"{stored} of 20 rows were stored before this"]
+
+
+def test_the_array_may_be_read_only(tmp_path: Path) -> None:
+    data = np.frombuffer(b"abcd", np.uint8)
+    offsets = np.array([0, 4])
+    offsets.flags.writeable = False
+    with open_small(tmp_path) as store:
+        store.writer("orders").put_columns(data, offsets)
+        assert everything(dispatched(store))[0].body == b"abcd"

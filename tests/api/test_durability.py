@@ -1,0 +1,211 @@
+"""The three promises: what is true when a put returns, and what a failed disk does to them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from rocketstore import DurabilityTimeoutError, StoreFailedError
+from rocketstore.log import flusher as flusher_module
+from tests.small_store import Calls, everything, log_bytes, open_small, open_still, parts, until
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The system calls of the flusher."""
+    calls = Calls(flusher_module.syscalls)
+    monkeypatch.setattr(flusher_module, "syscalls", calls)
+    return calls
+
+
+def test_disk_put_waits_for_its_own_end(tmp_path: Path) -> None:
+    """S000-44 S002-04 S002-37 S003-40 S001-51 S001-52: it returns once flushed has reached its end."""
+    with open_small(tmp_path) as store:
+        for size in (10, 500, 3000):
+            result = store.writer("orders").put(b"x" * size)
+            assert store.flushed_offset >= result.end_offset == result.physical_offset + result.size
+
+
+def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: Calls) -> None:
+    """S000-110 S002-05 S002-19: the put returns after the sync, not before."""
+    gate, inside = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        inside.set()
+        assert gate.wait(20)
+
+    with open_small(tmp_path) as store:
+        calls.before["pwrite_durable"] = hold
+        done = threading.Event()
+        thread = threading.Thread(target=lambda: (store.writer("t").put(b"x"), done.set()))
+        thread.start()
+        assert inside.wait(20)
+        assert not done.is_set()
+        assert store.visible_offset == 0  # nobody reads what a power cut could take back
+        gate.set()
+        thread.join(20)
+        assert done.is_set()
+        assert store.flushed_offset == store.end_offset > 0
+
+
+def test_a_flush_that_comes_too_late(tmp_path: Path, calls: Calls) -> None:
+    """S000-45 S002-07 S002-08: FLUSH_DISK_TIMEOUT: the error says what was stored, where, and what to do."""
+    gate = threading.Event()
+    with open_small(tmp_path, sync_flush_timeout_ms=30) as store:
+        calls.before["pwrite_durable"] = lambda: gate.wait(20)
+        with pytest.raises(DurabilityTimeoutError, match="do not put it again") as caught:
+            store.writer("orders").put(b"late")
+        result = caught.value.result
+        assert caught.value.status == "FLUSH_DISK_TIMEOUT"
+        assert (result.physical_offset, result.end_offset) == (0, store.end_offset)
+        gate.set()
+        store.wait_flushed(result.end_offset, timeout_s=20)
+        assert store.get(result.physical_offset).body == b"late"
+
+
+def test_wait_flushed_times_out(tmp_path: Path, calls: Calls) -> None:
+    gate = threading.Event()
+    with open_small(tmp_path) as store:
+        calls.before["pwrite_durable"] = lambda: gate.wait(20)
+        result = store.writer("orders").put(b"x", durability="memory")
+        with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
+            store.wait_flushed(result.end_offset, timeout_s=0.01)
+        gate.set()
+        with pytest.raises(ValueError, match="the log ends at"):
+            store.wait_flushed(result.end_offset + 1)
+
+
+def test_without_the_wait_flag_the_flusher_is_only_woken(tmp_path: Path) -> None:
+    """S000-46 S000-112 S002-09 S002-22: WAIT=false returns at once; a flush comes all the same."""
+    with open_small(tmp_path) as store:
+        result = store.put_message("orders", b"x", properties={"WAIT": "false"})
+        assert result.durability == "memory"
+        until(store, lambda: store.flushed_offset >= result.end_offset)
+
+
+def test_wait_flag_true_or_absent_waits(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        for properties in ({}, {"WAIT": "true"}):
+            assert store.put_message("t", b"x", properties=properties).durability == "disk"
+
+
+def test_appended_is_not_durable(tmp_path: Path) -> None:
+    """S000-43 S003-38 S002-36: a put of an os or memory store says nothing about the disk."""
+    for durability in ("os", "memory"):
+        with open_still(tmp_path / durability, durability) as store:
+            result = store.writer("orders").put(b"x")
+            assert result.durability == durability
+            assert store.flushed_offset == 0
+            store.wait_flushed(result.end_offset)
+            assert store.flushed_offset == result.end_offset
+
+
+@pytest.mark.parametrize("own", ["disk", "os", "memory"])
+@pytest.mark.parametrize("asked", ["disk", "os", "memory"])
+def test_each_put_may_choose(tmp_path: Path, own: str, asked: str) -> None:
+    """S000-115: the user chooses for the store, a writer, or one message."""
+    with open_small(tmp_path, durability=own) as store:
+        result = store.writer("orders").put(b"x", durability=asked)
+        order = ("memory", "os", "disk")
+        assert order.index(result.durability) >= order.index(asked)
+        if asked == "disk":
+            assert store.flushed_offset >= result.end_offset
+        again = store.writer("orders", durability=asked).put(b"y")
+        assert order.index(again.durability) >= order.index(asked)
+
+
+def test_a_failed_sync_fails_the_store(tmp_path: Path, calls: Calls) -> None:
+    """S000-86 K-01 D-12: flushed stays, nobody is told OK, no second sync pretends."""
+    store = open_small(tmp_path)
+    writer = store.writer("orders")
+    good = writer.put(b"good")
+    calls.errors["pwrite_durable"] = OSError(5, "Input/output error")
+    with pytest.raises(StoreFailedError, match="Input/output error") as caught:
+        writer.put(b"lost?")
+    assert isinstance(caught.value.__cause__, OSError)
+    assert store.flushed_offset == good.end_offset
+    calls.errors.clear()
+    made = len(calls.made)
+    with pytest.raises(StoreFailedError, match="nothing was stored"):
+        writer.put(b"after")
+    with pytest.raises(StoreFailedError):
+        store.wait_flushed(store.end_offset)
+    assert store.get(good.physical_offset).body == b"good"  # reads go on
+    store.close()
+    assert len(calls.made) == made  # close did not sync behind its back
+    assert (tmp_path / "abort").exists()
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "unclean"
+        assert everything(store)[0].body == b"good"
+        assert store.writer("orders").put(b"again").durability == "disk"
+
+
+def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: Calls) -> None:
+    """S002-19 S000-101: the error of a worker is not only logged (K-01): it reaches who waits."""
+    gate = threading.Event()
+
+    def fail() -> None:
+        gate.wait(20)
+        raise OSError(28, "No space left on device")
+
+    store = open_small(tmp_path, sync_flush_timeout_ms=60_000)
+    calls.before["pwrite_durable"] = fail
+    errors: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            store.writer("t").put(b"x")
+        except StoreFailedError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=put) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(store, lambda: store.end_offset > 0)
+    gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(errors) == 3
+    store.close()
+
+
+def test_close_makes_everything_durable(tmp_path: Path) -> None:
+    """S000-100 S002-35 S000-114 S002-15: until nothing is left, however much that is (K-37)."""
+    for durability in ("disk", "os", "memory"):
+        root = tmp_path / durability
+        with open_still(root, durability) as store:
+            writer = store.writer("orders", durability="memory")
+            for i in range(60):
+                writer.put(b"%d" % i * 100)
+            log = parts(store).commit_log
+        assert log.positions.flushed == log.positions.wrote
+        assert not (root / "abort").exists()
+        with open_small(root, "r") as store:
+            assert store.recovery.mode == "clean"
+            assert [m.body for m in everything(store)] == [b"%d" % i * 100 for i in range(60)]
+
+
+def test_slow_flush_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S000-98 S002-34: beyond 500 ms, with how far it went."""
+    monkeypatch.setattr(flusher_module, "SLOW_FLUSH_MS", -1)
+    with caplog.at_level(logging.WARNING), open_small(tmp_path) as store:
+        end = store.writer("orders").put(b"x").end_offset
+    assert f"flush up to {end} took" in caplog.text
+
+
+def test_disk_readers_see_only_what_is_durable(tmp_path: Path, calls: Calls) -> None:
+    """In a disk store visible is flushed, so nobody reads what a power cut takes back."""
+    with open_small(tmp_path) as store:
+        gate = threading.Event()
+        calls.before["pwrite_durable"] = lambda: gate.wait(20)
+        store.writer("orders").put(b"x", durability="memory")
+        assert store.visible_offset == 0
+        assert log_bytes(tmp_path).strip(b"\0") == b""
+        gate.set()
+        store.wait_flushed(store.end_offset)
+        assert store.visible_offset == store.end_offset

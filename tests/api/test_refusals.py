@@ -1,0 +1,220 @@
+"""What a put refuses, with which error, and that nothing was stored then."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore import (
+    BackpressureError,
+    DiskFullError,
+    DurabilityTimeoutError,
+    InvalidTopicError,
+    MessageRejectedError,
+    MessageTooLargeError,
+    PropertiesTooLargeError,
+    StoreClosedError,
+    StoreFailedError,
+    StoreReadOnlyError,
+)
+from rocketstore.log.running_flags import Reason
+from tests.small_store import log_bytes, open_small, open_still, parts, segments
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MessageTooLargeError, "MESSAGE_ILLEGAL"),
+        (InvalidTopicError, "MESSAGE_ILLEGAL"),
+        (MessageRejectedError, "MESSAGE_ILLEGAL"),
+        (PropertiesTooLargeError, "PROPERTIES_SIZE_EXCEEDED"),
+        (StoreClosedError, "SERVICE_NOT_AVAILABLE"),
+        (StoreReadOnlyError, "SERVICE_NOT_AVAILABLE"),
+        (StoreFailedError, "SERVICE_NOT_AVAILABLE"),
+        (DiskFullError, "CREATE_MAPPED_FILE_FAILED"),
+        (BackpressureError, "OS_PAGE_CACHE_BUSY"),
+        (DurabilityTimeoutError, "FLUSH_DISK_TIMEOUT"),
+        (rocketstore.RocketStoreError, "UNKNOWN_ERROR"),
+    ],
+)
+def test_every_error_names_rocketmqs_status(
+    error: type[rocketstore.RocketStoreError], status: str
+) -> None:
+    """S000-37 S001-48 S003-31: the word that operators know; what fits none is UNKNOWN_ERROR."""
+    assert error.status == status
+    assert issubclass(error, rocketstore.RocketStoreError)
+
+
+def test_body_at_and_beyond_the_limit(tmp_path: Path) -> None:
+    """S000-36 S000-74 S001-74 S004-67: one byte more than the limit is MESSAGE_ILLEGAL."""
+    with open_small(tmp_path, max_message_size_bytes=300) as store:
+        writer = store.writer("orders")
+        writer.put(b"x" * 300)
+        end = store.end_offset
+        with pytest.raises(MessageTooLargeError, match="301 bytes.*300") as caught:
+            writer.put(b"x" * 301)
+        assert caught.value.status == "MESSAGE_ILLEGAL"
+        assert store.end_offset == end
+
+
+def test_a_record_that_fits_no_file_burns_none(tmp_path: Path) -> None:
+    """K-20: RocketMQ fills two files with blanks and says PUT_OK; here it is refused up front."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        with pytest.raises(MessageRejectedError):
+            writer.put(b"x" * store.config.max_message_size_bytes, properties={"a": "y" * 3000})
+        assert store.end_offset == 0
+        assert writer.put(b"x").physical_offset == 0
+        assert len(segments(tmp_path)) <= 2
+
+
+def test_topic_at_and_beyond_127_bytes(tmp_path: Path) -> None:
+    """S003-19: counted in bytes; auto_wide_topic admits up to 255."""
+    with open_small(tmp_path / "a") as store:
+        store.writer("t" * 127).put(b"x")
+        with pytest.raises(InvalidTopicError):
+            store.writer("t" * 128)
+        with pytest.raises(InvalidTopicError):
+            store.put_message("t" * 128, b"x")
+    with open_small(tmp_path / "b", auto_wide_topic=True) as store:
+        result = store.writer("t" * 255).put(b"x")
+        assert store.get(result.physical_offset).topic == "t" * 255
+        with pytest.raises(InvalidTopicError):
+            store.writer("t" * 256)
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b", "a b", "a\0b", "ü"])
+def test_topics_that_could_leave_the_directory(tmp_path: Path, topic: str) -> None:
+    with open_small(tmp_path) as store, pytest.raises(InvalidTopicError):
+        store.writer(topic)
+    assert not list((tmp_path / "consumequeue").iterdir())
+
+
+def test_properties_at_and_beyond_32767_bytes(tmp_path: Path) -> None:
+    """Counted encoded, with separators and the record CRC, before anything is appended."""
+    with open_small(tmp_path, commit_log_file_size_bytes=1 << 17) as store:
+        writer = store.writer("orders")
+        fits = 32_767 - len("p\1\2") - 20
+        writer.put(b"", properties={"p": "v" * fits})
+        end = store.end_offset
+        with pytest.raises(PropertiesTooLargeError):
+            writer.put(b"", properties={"p": "v" * (fits + 1)})
+        assert store.end_offset == end
+
+
+@pytest.mark.parametrize(
+    "name", ["TAGS", "KEYS", "WAIT", "__SHARDINGKEY", "DELAY", "TRAN_MSG", "__CRC32#"]
+)
+def test_reserved_properties_say_what_to_do(tmp_path: Path, name: str) -> None:
+    with open_small(tmp_path) as store:
+        with pytest.raises(MessageRejectedError, match=name):
+            store.writer("orders").put(b"x", properties={name: "1"})
+        with pytest.raises(MessageRejectedError, match=name):
+            store.writer("orders", properties={name: "1"})
+        assert store.end_offset == 0
+
+
+@pytest.mark.parametrize("text", ["a\1b", "a\2b"])
+def test_separators_in_properties(tmp_path: Path, text: str) -> None:
+    with open_small(tmp_path) as store:
+        for properties in ({text: "v"}, {"n": text}):
+            with pytest.raises(MessageRejectedError):
+                store.writer("orders").put(b"x", properties=properties)
+        with pytest.raises(MessageRejectedError):
+            store.writer("orders").put(b"x", tags=text)
+        assert store.end_offset == 0
+
+
+def test_a_closed_store_refuses_everything(tmp_path: Path) -> None:
+    store = open_small(tmp_path)
+    writer = store.writer("orders")
+    store.close()
+    for use in (lambda: writer.put(b"x"), lambda: store.put_message("t", b"x"), store.topics):
+        with pytest.raises(StoreClosedError, match="open it again"):
+            use()
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    with open_small(tmp_path, "r") as store:
+        for use in (
+            lambda: store.writer("t"),
+            lambda: store.put_message("t", b"x"),
+            lambda: store.trim(0),
+            lambda: store.configure(flush_interval_ms=1),
+            store.destroy,
+        ):
+            with pytest.raises(StoreReadOnlyError, match="mode='r'"):
+                use()
+
+
+def test_refusals_do_not_flood_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """S003-17: RocketMQ logs every 50,000th; here each caller gets the reason, the log nothing."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        parts(store).commit_log.fail(OSError(5, "pulled the plug"))
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG):
+            for _ in range(200):
+                with pytest.raises(StoreFailedError, match="pulled the plug"):
+                    writer.put(b"x")
+        assert not caplog.records
+
+
+def test_not_writeable_refuses_and_names_why(tmp_path: Path) -> None:
+    """S003-18: the reason and its first cause are in the error; puts go on when it is gone."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        store.flags.set(Reason.DISK_FULL, "no room at all")
+        parts(store).commit_log.refuse_or_admit()
+        with pytest.raises(StoreFailedError, match=r"DISK_FULL.*no room at all") as caught:
+            writer.put(b"x")
+        assert caught.value.status == "SERVICE_NOT_AVAILABLE"
+        assert store.end_offset == 0
+        store.flags.clear(Reason.DISK_FULL)
+        parts(store).commit_log.refuse_or_admit()
+        assert writer.put(b"x").physical_offset == 0
+
+
+def test_too_much_unflushed_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S000-29 S003-21: not guessed from lock times (K-26): bytes that wait for the disk are bounded."""
+    store = open_still(
+        tmp_path,
+        "os",
+        commit_log_file_size_bytes=1 << 20,
+        max_unflushed_bytes=1 << 16,
+        max_wait_ms=50,
+    )
+    with store:
+        flusher = parts(store).flusher
+        monkeypatch.setattr(flusher, "flush", lambda: None)  # a disk that hangs
+        writer = store.writer("orders")
+        with pytest.raises(BackpressureError, match=r"flushed = 0 \(bound 65536") as caught:
+            for _ in range(100):
+                writer.put(b"x" * 1000)
+        assert caught.value.status == "OS_PAGE_CACHE_BUSY"
+        assert store.end_offset <= 1 << 16
+        end = store.end_offset
+        monkeypatch.undo()
+        assert writer.put(b"x" * 1000).physical_offset == end  # the put waits for the flush
+
+
+def test_a_wait_for_room_that_takes_long_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S000-39 S003-22 S003-32: with what the put waited for; it never holds the append lock then."""
+    monkeypatch.setattr("rocketstore.log.commit_log.SLOW_MS", 0)
+    with open_small(tmp_path) as store, caplog.at_level(logging.WARNING):
+        store.writer("orders").put(b"x")
+    assert any("waited" in r.message and "segment" in r.message for r in caplog.records)
+
+
+def test_nothing_of_a_refused_put_is_in_the_log(tmp_path: Path) -> None:
+    with open_small(tmp_path, max_message_size_bytes=50) as store:
+        with pytest.raises(MessageTooLargeError):
+            store.writer("orders").put(b"SECRET" * 10)
+        store.writer("orders").put(b"x")
+        assert b"SECRET" not in log_bytes(tmp_path)

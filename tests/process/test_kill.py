@@ -1,0 +1,99 @@
+"""kill -9 at random points: what was acknowledged is there, in order, and nothing is made up."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.process.other_process import numbers, open_small, other_process
+
+#: Puts numbers from given[0] on, given[1] a call; says the next number after each promise is met.
+ENDLESS = """
+first, batch = given
+store = rocketstore.open(path, **options)
+writer = store.writer(TOPIC)
+say("open")
+while True:
+    bodies = [b"%d:" % number + bytes(number * 37 % 900) for number in range(first, first + batch)]
+    if batch == 1:
+        writer.put(bodies[0])
+    else:
+        writer.put_batch(bodies)
+    first += batch
+    say(str(first))
+"""
+MODES = [("disk", 1), ("os", 1), ("memory", 1), ("disk", 7), ("os", 7), ("memory", 7)]
+LONGEST_RUN_S = 0.35
+
+
+def run_and_kill(path: Path, durability: str, first: int, batch: int, delay_s: float) -> int:
+    """One writer's life; the number behind the last that it acknowledged."""
+    with other_process(ENDLESS, path, given=[first, batch], durability=durability) as writer:
+        assert writer.line() == "open"
+        killer = threading.Timer(delay_s, writer.process.kill)
+        killer.start()
+        said = writer.rest().decode().splitlines()  # until the kill closes the pipe
+        killer.join()
+        assert writer.process.wait() == -9
+    acknowledged = [int(line) for line in said]
+    assert acknowledged == list(range(first + batch, first + batch * (len(said) + 1), batch))
+    return acknowledged[-1] if acknowledged else first
+
+
+def kill_again_and_again(path: Path, rng: random.Random, kills: int) -> None:
+    first = 0
+    for kill in range(kills):
+        durability, batch = MODES[kill % len(MODES)]
+        delay_s = rng.uniform(0.0, LONGEST_RUN_S)
+        acknowledged = run_and_kill(path, durability, first, batch, delay_s)
+        reads_first = rng.random() < 0.5
+        if reads_first:
+            with open_small(path, "r") as reader:
+                in_memory = numbers(reader)
+        with open_small(path, durability=durability) as store:
+            found = numbers(store)
+            bodies = [bytes(m.body) for m in store.consumer("Orders").poll(10_000)]
+        where = f"kill {kill}, {durability}, batch {batch}, after {delay_s:.4f} s"
+        assert found == list(range(len(found))), f"{where}: a hole, or an order that was not put"
+        assert not reads_first or in_memory == found, where
+        assert all(len(b) == len(b.partition(b":")[0]) + 1 + n * 37 % 900
+                   for n, b in enumerate(bodies)), where  # fmt: skip
+        if durability != "memory":
+            assert len(found) >= acknowledged, f"{where}: {acknowledged} were acknowledged"
+            assert len(found) in (acknowledged, acknowledged + batch), f"{where}: part of a batch"
+        assert first <= len(found) <= acknowledged + batch, f"{where}: more than was sent"
+        first = len(found)
+
+
+def test_twelve_kills(tmp_path: Path, rng: random.Random) -> None:
+    """D-20 D-22 D-23 D-37: acknowledged ⊆ recovered ⊆ sent after each of twelve kills, two for each
+    promise with single puts and with batches; what a reader recovers in memory is the same."""
+    kill_again_and_again(tmp_path, rng, 12)
+
+
+@pytest.mark.proof
+def test_a_hundred_kills(tmp_path: Path, rng: random.Random) -> None:
+    """D-20 D-22 D-23 D-37: the same, longer."""
+    kill_again_and_again(tmp_path, rng, 102)
+
+
+@pytest.mark.proof
+def test_kills_while_the_store_is_opened(tmp_path: Path, rng: random.Random) -> None:
+    """D-22 D-23: a recovery that is killed is finished by the next one."""
+    found = 0
+    for _ in range(40):
+        acknowledged = run_and_kill(tmp_path, "os", found, 1, rng.uniform(0, 0.05))
+        with other_process(ENDLESS, tmp_path, given=[0, 1], durability="disk") as opener:
+            threading.Event().wait(rng.uniform(0.3, 0.7))  # mostly in the import or the open
+            opener.kill()
+        with open_small(tmp_path, "r") as reader:
+            seen = numbers(reader)
+        assert seen[:acknowledged] == list(range(acknowledged))
+        with open_small(tmp_path) as store:
+            # The opener may have lived long enough to put numbers from 0 on.
+            assert numbers(store) == seen
+            store.destroy()
+        found = 0
