@@ -43,7 +43,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "index_file": ["rs_index_file", "rs_properties"],
     "dispatcher": [
         "rs_crc32", "rs_properties", "rs_record",
-        "rs_queue_file", "rs_queue_table", "rs_index_file",
+        "rs_queue_file", "rs_queue_table", "rs_index_file", "rs_unit_tags",
     ],
 }  # fmt: skip
 

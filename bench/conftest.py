@@ -51,6 +51,14 @@ def fill(store: Store, messages: int, size: int, *, keys: bool = False) -> None:
             writer.put_batch([body] * min(1000, messages - begin))
 
 
+def check(store: Store, count: int) -> None:
+    """Whole rounds of `count` messages are there, at least one."""
+    store.wait_flushed(store.end_offset, timeout_s=60.0)  # "memory" is not visible before
+    rounds, rest = divmod(store.max_queue_offset(TOPIC, 0), count)
+    assert rounds > 0
+    assert rest == 0
+
+
 def note(benchmark: object, size: int, batch: int, durability: str, threads: int = 1) -> None:
     """What a number means: it is nothing without these."""
     benchmark.extra_info.update(  # type: ignore[attr-defined]

@@ -254,6 +254,8 @@ class Store:
         wanted = engine.config.default_query_results if limit is None else limit
         if not 1 <= wanted <= most:
             raise ValueError(f"limit = {limit}: 1 … {most} (max_query_results)")
+        if engine.index is None:
+            raise ConfigError("index_enabled", False, "a query by key needs the index")
         return query_by_key(
             engine.reader,
             engine.index,

@@ -9,6 +9,17 @@ from rocketstore._native.put_result cimport PutResult
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.waiting cimport Mutex, Signal
 
+cdef enum:
+    MAX_LIGHTS = 256
+
+# Further queues that a message is listed in; `text` holds its properties and has `room` bytes.
+cdef struct Lights:
+    rs_queue_state *states[MAX_LIGHTS]
+    size_t count
+    uint8_t *text
+    size_t room
+
+
 cdef class Log:
     cdef rs_log log
     cdef Mutex mutex
@@ -34,19 +45,15 @@ cdef class Log:
 
     cdef int64_t now_ms(self) noexcept nogil
     cdef int64_t monotonic_ns(self) noexcept nogil
-    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue,
+    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue, Lights *lights,
                                  rs_appended *appended) noexcept nogil
     cdef rs_status batch_locked(self, rs_message *message, const rs_span *bodies, size_t count,
                                 rs_queue_state *queue, int64_t *offsets,
                                 rs_appended *appended) noexcept nogil
-    cdef rs_status lights_locked(self, rs_message *message, rs_queue_state *queue,
-                                 rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
-                                 rs_appended *appended) noexcept nogil
-    cdef int append_lights(self, rs_message *message, QueueState queue, list lights, uint8_t *text,
-                           size_t room, rs_appended *appended) except -1
     cdef void publish(self) noexcept nogil
     cdef int ready(self) except -1
-    cdef int append(self, rs_message *message, QueueState queue, rs_appended *appended) except -1
+    cdef int append(self, rs_message *message, QueueState queue, Lights *lights,
+                    rs_appended *appended) except -1
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1
     cdef int react(self, rs_status status, rs_message *message) except -1

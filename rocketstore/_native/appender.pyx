@@ -44,7 +44,6 @@ cdef enum:
     STATE_CLOSED = 0
     STATE_OPEN = 1
     STATE_REFUSING = 2  # failed, or a running flag forbids puts; the owner knows why
-    MAX_LIGHTS = 256
     SLOW_NS = 500_000_000
 
 @cython.final
@@ -196,28 +195,19 @@ cdef class Log:
             if not self.visible_when_flushed:
                 rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, self.log.wrote)
 
-    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue,
+    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue, Lights *lights,
                                  rs_appended *appended) noexcept nogil:
+        cdef rs_status status
         if rs_load_int(&self.state) != STATE_OPEN:
             return RS_STATUS_COUNT
         cdef int64_t now = self.now_ms()
         if message.born_timestamp_ms == NOW:
             message.born_timestamp_ms = now
-        cdef rs_status status = rs_log_append(&self.log, message, queue, now, appended)
-        if status == RS_OK:
-            self.publish()
-        return status
-
-    cdef rs_status lights_locked(self, rs_message *message, rs_queue_state *queue,
-                                 rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
-                                 rs_appended *appended) noexcept nogil:
-        if rs_load_int(&self.state) != STATE_OPEN:
-            return RS_STATUS_COUNT
-        cdef int64_t now = self.now_ms()
-        if message.born_timestamp_ms == NOW:
-            message.born_timestamp_ms = now
-        cdef rs_status status = rs_log_append_lights(&self.log, message, queue, lights, count, text,
-                                                     room, now, appended)
+        if lights is NULL:
+            status = rs_log_append(&self.log, message, queue, now, appended)
+        else:
+            status = rs_log_append_lights(&self.log, message, queue, lights.states, lights.count,
+                                          lights.text, lights.room, now, appended)
         if status == RS_OK:
             self.publish()
         return status
@@ -244,18 +234,20 @@ cdef class Log:
             raise self.owner.refusal()
         return 0
 
-    cdef int append(self, rs_message *message, QueueState queue, rs_appended *appended) except -1:
-        """One record, whatever it takes: a roll, room, a detached wait for the mutex."""
+    cdef int append(self, rs_message *message, QueueState queue, Lights *lights,
+                    rs_appended *appended) except -1:
+        """One record, whatever it takes: a roll, room, a detached wait for the mutex. `lights`: the
+        further queues it is listed in, or NULL."""
         cdef rs_status status
         while True:
             self.ready()
             if self.mutex.try_lock():
-                status = self.append_locked(message, &queue.state, appended)
+                status = self.append_locked(message, &queue.state, lights, appended)
                 self.mutex.unlock()
             else:
                 with nogil:
                     self.mutex.lock()
-                    status = self.append_locked(message, &queue.state, appended)
+                    status = self.append_locked(message, &queue.state, lights, appended)
                     self.mutex.unlock()
             if status == RS_OK:
                 return self.after(appended)
@@ -275,28 +267,8 @@ cdef class Log:
                 return self.after(appended)
             self.react(status, message)
 
-    cdef int append_lights(self, rs_message *message, QueueState queue, list lights, uint8_t *text,
-                           size_t room, rs_appended *appended) except -1:
-        """One record that is also listed in light queues; `text` holds its properties and has `room`."""
-        cdef rs_queue_state *states[MAX_LIGHTS]
-        cdef rs_status status
-        cdef QueueState light
-        cdef size_t count = 0
-        for light in lights[:MAX_LIGHTS]:
-            states[count] = &light.state
-            count += 1
-        while True:
-            self.ready()
-            with nogil:
-                self.mutex.lock()
-                status = self.lights_locked(message, &queue.state, states, count, text, room, appended)
-                self.mutex.unlock()
-            if status == RS_OK:
-                return self.after(appended)
-            self.react(status, message)
-
     cdef int react(self, rs_status status, rs_message *message) except -1:
-        """What an append that did not happen needs before it is tried again; raises when nothing helps."""
+        """What an append that did not happen needs before it is tried again."""
         if status == RS_END_OF_FILE:
             self.owner.next_segment()
         elif status == RS_FULL:
@@ -349,9 +321,12 @@ cdef class Log:
             self.react(status, &nothing)
 
     def moved(self):
-        """The owner moved `committed` or `flushed`: visible follows, everybody who waits hears of it."""
-        cdef size_t at = RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed else RS_POSITIONS_AT_COMMITTED
-        cdef int64_t end = rs_position_load(self.log.positions, at)
+        """The owner moved `committed` or `flushed`: visible follows, whoever waits hears of it."""
+        cdef int64_t end
+        cdef size_t at = RS_POSITIONS_AT_COMMITTED
+        if self.visible_when_flushed:
+            at = RS_POSITIONS_AT_FLUSHED
+        end = rs_position_load(self.log.positions, at)
         if self.buffered or self.visible_when_flushed:
             if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
                 rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, end)

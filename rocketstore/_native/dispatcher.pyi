@@ -12,7 +12,6 @@ INDEX_FILE: int
 LIGHT: int
 BAD_RECORD: int
 ARRIVALS: int
-REASONS: tuple[str, ...]
 
 @final
 class DispatchLoop:

@@ -12,14 +12,18 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.string cimport memset
 
 from rocketstore._native.core cimport (
-    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_FULL, RS_NOTHING, RS_OK, RS_UNIT_SIZE,
-    rs_index_key_hash, rs_index_put, rs_parse_decimal, rs_property_find, rs_queue_entry,
+    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE,
+    rs_index_key_hash, rs_index_put, rs_property_find, rs_queue_entry,
     rs_queue_table, rs_queue_table_add, rs_queue_table_find, rs_record, rs_record_decode, rs_span,
-    rs_status, rs_tags_code, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store,
+    rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store,
     rs_unit_written,
 )
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.status cimport status_text
+
+cdef extern from "rs_unit_tags.h" nogil:
+    rs_status rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count,
+                           int64_t *code)
 
 cdef enum:
     REASON_DONE = 0        # everything below `to_offset` is dispatched
@@ -46,8 +50,6 @@ INDEX_FILE = REASON_INDEX_FILE
 LIGHT = REASON_LIGHT
 BAD_RECORD = REASON_BAD_RECORD
 ARRIVALS = REASON_ARRIVALS
-REASONS = ("done", "end", "new queue", "queue file", "gap", "conflict", "index file", "light queues",
-           "bad record", "arrivals")
 
 
 # Next offset of a queue that gets no units.
@@ -278,7 +280,7 @@ cdef class DispatchLoop:
             return REASON_NEW_QUEUE
         if entry.next_offset == IGNORED:
             return REASON_DONE
-        if not self.find_tags_code():
+        if rs_unit_tags(&self.record, self.delays, self.delay_count, &self.tags_code) != RS_OK:
             with gil:
                 self.status = "delay"
             return REASON_BAD_RECORD
@@ -318,30 +320,6 @@ cdef class DispatchLoop:
         row.store_timestamp_ms = self.record.store_timestamp_ms
         self.arrival_count += 1
         return REASON_DONE
-
-    cdef bint find_tags_code(self) noexcept nogil:
-        """False when a delayed record's level cannot be read (format.md 6.2)."""
-        cdef rs_span value
-        cdef int64_t level = 0
-        if (self.record.topic.size == 19 and self.record.topic.bytes[0] == b'S'
-                and is_schedule(self.record.topic)
-                and rs_property_find(self.record.properties, b"DELAY", 5, &value)):
-            if not rs_parse_decimal(value, &level):
-                return False
-            if level > 0:
-                self.tags_code = self.record.store_timestamp_ms + self.delay(level)
-                return True
-        self.tags_code = 0
-        if rs_property_find(self.record.properties, b"TAGS", 4, &value):
-            self.tags_code = rs_tags_code(value)
-        return True
-
-    cdef int64_t delay(self, int64_t level) noexcept nogil:
-        if self.delay_count == 0:
-            return 1000
-        if level > <int64_t>self.delay_count:
-            level = <int64_t>self.delay_count
-        return self.delays[level - 1]
 
     cdef int put_keys(self) noexcept nogil:
         """UNIQ_KEY, then each word of KEYS; continues behind the key that found the file full."""
@@ -404,16 +382,9 @@ cdef class DispatchLoop:
         cdef rs_queue_entry *entry
         for i in range(self.arrival_count):
             entry = &self.table.entries[self.arrivals[i].entry]
-            rows.append(((<const char *>entry.topic.bytes)[:entry.topic.size].decode("utf-8", "replace"),
-                         entry.queue_id, self.arrivals[i].next_offset, self.arrivals[i].tags_code,
+            topic = (<const char *>entry.topic.bytes)[:entry.topic.size]
+            rows.append((topic.decode("utf-8", "replace"), entry.queue_id,
+                         self.arrivals[i].next_offset, self.arrivals[i].tags_code,
                          self.arrivals[i].store_timestamp_ms))
         self.arrival_count = 0
         return rows
-
-
-cdef bint is_schedule(rs_span topic) noexcept nogil:
-    cdef const char *name = b"SCHEDULE_TOPIC_XXXX"
-    for i in range(19):
-        if topic.bytes[i] != <uint8_t>name[i]:
-            return False
-    return True

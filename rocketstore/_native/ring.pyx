@@ -8,7 +8,9 @@ cimport cython
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport strerror
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE
+from posix.mman cimport (
+    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE,
+)
 
 from rocketstore._native.syscalls cimport sys
 

@@ -7,7 +7,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport Log
+from rocketstore._native.appender cimport MAX_LIGHTS, Lights, Log
 from rocketstore._native.core cimport (
     RS_OK, RS_PROPERTIES_TOO_LARGE, RS_BODY_TOO_LARGE, rs_appended, rs_host, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
@@ -185,7 +185,7 @@ cdef class Writer:
             message.queue_id = queue.queue_id
             message.body = data.span
             self.check_body(&message)
-            self.log.append(&message, queue, &appended)
+            self.log.append(&message, queue, NULL, &appended)
         finally:
             text_free(&text)
             body_close(&data)
@@ -313,6 +313,8 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     cdef Text text
     cdef PutResult result
     cdef QueueState queue = writer.queues[0]
+    cdef QueueState light
+    cdef Lights further
     body_open(&data, body)
     text_start(&text)
     try:
@@ -329,10 +331,13 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         set_host(&message.born_host, born_host)
         set_host(&message.store_host, store_host)
         writer.check_body(&message)
-        if lights:
-            writer.log.append_lights(&message, queue, lights, text.bytes, text.room, &appended)
-        else:
-            writer.log.append(&message, queue, &appended)
+        further.text = text.bytes
+        further.room = text.room
+        further.count = 0
+        for light in lights[:MAX_LIGHTS]:
+            further.states[further.count] = &light.state
+            further.count += 1
+        writer.log.append(&message, queue, &further if further.count else NULL, &appended)
     finally:
         text_free(&text)
         body_close(&data)

@@ -61,6 +61,17 @@ class Commands(click.Group):
     ) -> NoReturn:
         sys.exit(self._outcome(args, prog_name, complete_var, extra))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Here, since click's own `main` would turn a reader that has gone into a failure."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Nothing to say, and what is still buffered must not raise again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return exit_codes.NO_READER
+        return code
+
     def _outcome(
         self,
         args: Sequence[str] | None,
@@ -70,16 +81,11 @@ class Commands(click.Group):
     ) -> int:
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-            sys.stdout.flush()
         except click.ClickException as error:
             error.show()
             return error.exit_code
         except (KeyboardInterrupt, click.Abort):
             return exit_codes.INTERRUPTED
-        except BrokenPipeError:
-            # The reader has gone: nothing to say. What is still buffered must not raise again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return exit_codes.NO_READER
         except (rocketstore.RocketStoreError, OSError, ValueError) as error:
             click.echo(f"rocketstore: {exit_codes.in_one_line(error)}", err=True)
             return exit_codes.exit_code(error)

@@ -21,7 +21,7 @@ __all__ = ["kill_writers"]
 
 #: A writer that has reported nothing for so long hangs.
 PATIENCE_S: Final = 30.0
-LONGEST_RUN_S: Final = 0.4
+LONGEST_RUN_S: Final = 0.3
 #: Every fifth writer is killed while it opens the store, which is while it recovers.
 OPENING_EVERY: Final = 5
 

@@ -212,7 +212,11 @@ def _compare_record(expected: Expectation, message: Message, found: Comparison) 
 def _compare_key(
     expected: Expectation, store: Store, found: Comparison, topic: str, key: str, wanted: set[int]
 ) -> None:
-    messages = store.query(topic, key, limit=_QUERY_LIMIT)
+    try:
+        messages = store.query(topic, key, limit=_QUERY_LIMIT)
+    except rocketstore.CorruptRecordError as error:
+        found.differ(f"key {key!r} of {topic} gave nothing: {error}")
+        return
     hits = {message.physical_offset for message in messages}
     found.index_hits += len(hits & wanted)
     if len(hits) != len(messages):

@@ -149,7 +149,7 @@ class _Opening:
             positions,
             log.find,
             queues,
-            index if writes else None,  # in memory there is no room for more keys
+            index,
             arrival,
             delay_level_ms=config.delay_level_ms,
             multi_dispatch=True,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketstore._native.queue_state import QueueState
     from rocketstore._native.positions import Positions
     from rocketstore.config import StoreConfig
+    from rocketstore.engine.followed import FollowedIndex, FollowedPositions
     from rocketstore.log.checkpointer import Checkpointer
     from rocketstore.log.commit_log import CommitLog
     from rocketstore.log.committer import Committer
@@ -78,13 +79,13 @@ class Engine:
         path: str,
         layout: StoreLayout,
         config: StoreConfig,
-        positions: Positions,
+        positions: Positions | FollowedPositions,
         flags: RunningFlags,
         statistics: StoreStatistics,
         offsets: ConsumerOffsets,
         recovery: RecoveryReport,
         *,
-        index: IndexStore | None,
+        index: IndexStore | FollowedIndex | None,
         segments: MappedFileQueue | None,
         queues: ConsumeQueueStore | None,
         dispatcher: Dispatcher | None,
@@ -298,6 +299,7 @@ class Engine:
         if write.committer is not None:
             write.committer.stop()
         write.flusher.stop()
+        write.commit_log.end()
         if self._dispatcher is not None:
             if clean and write.commit_log.failure is None:
                 self._dispatcher.catch_up(self.positions.visible)

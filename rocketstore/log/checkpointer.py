@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketstore.log.worker import Worker
 
@@ -98,7 +98,7 @@ class Checkpointer(Worker):
                 indexed = min(indexed_now, positions.flushed)
         end, last_record_start, store_time = self._durable_mark()
         count, digest = self._queues_digest()
-        changes: dict[str, int] = {"dispatched": dispatched, "indexed": indexed}
+        changes: dict[str, Any] = {"dispatched": dispatched, "indexed": indexed}
         if end >= last.flushed:
             changes |= self._fingerprint(end, last_record_start)
             changes |= {"flushed": end, "last_store_timestamp_ms": store_time}

@@ -92,6 +92,7 @@ class CommitLog:
         self._buffers: dict[int, MappedFile] = {}  # segment start -> its write buffer
         self._unlock_at: list[tuple[float, MappedFile]] = []
         self._closed = False
+        self._ended = False
         self._half_at = NEVER
         self._populator: Populator | None = None
         self._failure: BaseException | None = None
@@ -132,9 +133,15 @@ class CommitLog:
         self.log.refuse(False)
 
     def close(self) -> None:
-        """Refuses puts from now on; those in flight have ended when this returns."""
+        """Refuses puts from now on; those in flight have ended when this returns. Who waits for the disk
+        waits on: the last flush is still to come."""
         self._closed = True
         self.log.refuse(True)
+
+    def end(self) -> None:
+        """Nothing moves any more: who still waits is told so."""
+        self._ended = True
+        self.log.progress.notify()
 
     @property
     def failure(self) -> BaseException | None:
@@ -182,7 +189,7 @@ class CommitLog:
         """Raises when waiting for a flush is in vain."""
         if self._failure is not None:
             raise self._failed("whether the message is on disk is not known")
-        if self._closed:
+        if self._ended:
             raise StoreClosedError("the store was closed while a put waited for the disk")
 
     def _failed(self, outcome: str) -> StoreFailedError:

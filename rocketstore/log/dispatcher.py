@@ -63,7 +63,7 @@ class Dispatcher(Worker):
         self._damage = sorted(damage)
         self._listener = listener
         self._shared: Positions | None = None
-        self._lock = threading.RLock()
+        self._dispatching = threading.RLock()
         self._known: dict[tuple[str, int], bytes] = {}
         self._unsafe: set[bytes] = set()
         self._stuck: tuple[int, str] | None = None
@@ -107,7 +107,7 @@ class Dispatcher(Worker):
 
     def catch_up(self, target_offset: int) -> int:
         """Dispatches up to `target_offset`, at most the visible end; returns how far it got."""
-        with self._lock:
+        with self._dispatching:
             target = min(target_offset, self._positions.visible)
             while self._positions.dispatched < target:
                 before = self._positions.dispatched
@@ -313,7 +313,7 @@ class Dispatcher(Worker):
 
     def sync_queues(self) -> bool:
         """Forces every unit written so far; True when all of them are on disk."""
-        with self._lock:
+        with self._dispatching:
             dirty = []
             for raw, queue_id in self._loop.dirty_queues():
                 rows = self._loop.take_dirty(raw, queue_id)

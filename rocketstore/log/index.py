@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 import time
@@ -16,7 +17,13 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.index_segment import IndexSegment, Shape, create_segment, deduce_shape
+from rocketstore.log.index_segment import (
+    IndexSegment,
+    Shape,
+    create_in_memory,
+    create_segment,
+    deduce_shape,
+)
 from rocketstore.log.state_files import make_directories
 
 if TYPE_CHECKING:
@@ -154,15 +161,15 @@ class IndexStore:
         Gives the file its next blocks, or begins a new file. None when that fails: the index is
         degraded then, and the cause is in `degraded`.
         """
-        if self._access != "write":
-            raise ValueError(f"an index opened to {self._access} gets no keys")
+        if self._access == "read":
+            raise ValueError("an index opened to read gets no keys")
         if self._degraded is not None:
             return None
         try:
             if not self._files or self._files[-1].full:
                 self._roll()
             else:
-                self._files[-1].reserve()
+                self._files[-1].reserve(on_disk=self._access == "write")
         except OSError as error:
             self.degrade(error)
         return self.target
@@ -189,29 +196,35 @@ class IndexStore:
 
     def _roll(self) -> None:
         """A new file behind the last one, which carries that one's end (Q-22)."""
-        directory = self._layout.index
-        if not directory.exists():
-            make_directories(self._layout)
         last = self._files[-1] if self._files else None
         end = last.header() if last else None
         header = index_file.fresh_header(
             end.end_timestamp_ms if end else 0, end.end_offset if end else 0
         )
         name = new_name(syscalls.realtime_ms(), max(self._names(), default=""))
-        for _ in range(NAMES_TRIED):
-            try:
-                segment = create_segment(directory / name, self._shape, header, self._layout.tmp)
-                break
-            except FileExistsError:
-                name = following_name(name)
+        if self._access == "private":
+            segment = create_in_memory(name, self._shape, header)
         else:
-            raise FileExistsError(f"{directory}: no free name after {name}")
+            segment = self._create(name, header)
         with self._lock:
             self._files = (*self._files, segment)
 
+    def _create(self, name: str, header: bytes) -> IndexSegment:
+        directory = self._layout.index
+        if not directory.exists():
+            make_directories(self._layout)
+        for _ in range(NAMES_TRIED):
+            try:
+                return create_segment(directory / name, self._shape, header, self._layout.tmp)
+            except FileExistsError:
+                name = following_name(name)
+        raise FileExistsError(f"{directory}: no free name after {name}")
+
     def _names(self) -> list[str]:
         """Names of all index files there are, also of those that were not taken."""
-        return [x.name for x in self._layout.index.iterdir() if NAME.fullmatch(x.name)]
+        names = os.listdir(self._layout.index) if self._layout.index.is_dir() else []
+        names += [segment.name for segment in self._files]
+        return [name for name in names if NAME.fullmatch(name)]
 
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""

@@ -14,7 +14,14 @@ from rocketstore.log.state_files import file_model, inherit_owner
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Header", "IndexSegment", "Shape", "create_segment", "deduce_shape"]
+__all__ = [
+    "Header",
+    "IndexSegment",
+    "Shape",
+    "create_in_memory",
+    "create_segment",
+    "deduce_shape",
+]
 
 #: Entries get their blocks in steps of so many bytes (D-19).
 CHUNK_BYTES: Final = 1024 * 1024
@@ -75,8 +82,10 @@ class IndexSegment:
         """Whether no entry is left: the last number is entries - 1."""
         return self.header().index_count >= self.shape.entries
 
-    def reserve(self) -> None:
-        """Give the next entries their blocks. OSError when the disk has none."""
+    def reserve(self, *, on_disk: bool) -> None:
+        """Give the next entries their blocks; `on_disk` unless private. OSError when there are none."""
+        if not on_disk:
+            self._allocated = self.file.size
         number = max(self.limit, self.header().index_count)
         wanted = index_file.entry_position(self.shape.slots, number + 1)
         end = min(-(-wanted // CHUNK_BYTES) * CHUNK_BYTES, self.file.size)
@@ -115,6 +124,15 @@ class IndexSegment:
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[tuple[int, int]]:
         return index_file.find(self.file, *self.shape, key_hash, begin_ms, end_ms, limit)
+
+
+def create_in_memory(name: str, shape: Shape, header: bytes) -> IndexSegment:
+    """A segment that no file belongs to: for a store that is recovered in memory."""
+    file = MappedFile.anonymous(0, shape.file_size)
+    file.write(0, header)
+    segment = IndexSegment(file, shape, allocated=shape.file_size)
+    segment.name = name
+    return segment
 
 
 def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path) -> IndexSegment:

@@ -76,7 +76,8 @@ def query_by_key(
 
 
 def _prove(reader: Reader, physical_offset: int, topic: str, key: str) -> Message | None:
-    """The message at a candidate's place if it is an answer. Damage to an answer is raised."""
+    """The message at a candidate's place if it is an answer. One that is damaged is left out, with a
+    warning: it must not hide the others. `get` of its offset says what is wrong."""
     try:
         message = reader.get(physical_offset, verify=0)
     except (MessageNotFoundError, OffsetOutOfRangeError, CorruptRecordError) as error:
@@ -84,4 +85,8 @@ def _prove(reader: Reader, physical_offset: int, topic: str, key: str) -> Messag
         return None
     if message.topic != topic or (key != message.unique_id and key not in message.keys):
         return None
-    return reader.get(physical_offset)
+    try:
+        return reader.get(physical_offset)
+    except CorruptRecordError as error:
+        logger.warning("key %r of %s: an answer is damaged and left out: %s", key, topic, error)
+        return None

@@ -97,7 +97,7 @@ def save_store_state(layout: StoreLayout, state: StoreState) -> None:
 def _parse(found: dict[str, Any]) -> StoreState:
     known = ("version", "uuid", "created_ms", "record_crc", "foreign")
     return StoreState(
-        uuid=str(uuid.UUID(found["uuid"])),
+        uuid=str(uuid.UUID(str(found["uuid"]))),
         created_ms=_whole(found["created_ms"]),
         record_crc=found["record_crc"] is True,
         foreign=_joined((_whole(start), _whole(end)) for start, end in found["foreign"]),

@@ -50,7 +50,7 @@ def test_one_log_of_many_files(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         results = [store.writer("t").put(b"%03d" % n * 100) for n in range(60)]
         log = parts(store).commit_log
-        assert len(log.queue.files) == len(segments(tmp_path)) > 4
+        assert len(log.queue.files) == store.end_offset // SEGMENT + 1 > 4
         for n, result in enumerate(results):
             assert store.get(result.physical_offset).body == b"%03d" % n * 100
         assert store.end_offset == results[-1].end_offset > 4 * SEGMENT

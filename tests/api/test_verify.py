@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import json
 import random
 import struct
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rocketstore._native.checkpoint import pack_slot
-from rocketstore.tools import VerifyReport, verify
+from rocketstore.tools import verify
 from tests.live_writer import LiveWriter, java_writer
 from tests.made_store import PRE_BLANK, UNIT_SIZE, VECTORS, MadeStore, rocketmq_store, write_at
+from tests.verifying import check, faults, made_by_us
 
 # The function of the same name stands in front of it in the package.
 MODULE = importlib.import_module("rocketstore.tools.verify")
@@ -29,35 +27,6 @@ BROKEN = {
         ("index/20261121010305506", 1536, "entry 62 points to 52898: outside the log"),
     ],
 }
-
-
-def check(root: Path) -> VerifyReport:
-    """The stores of the vectors have index files of this shape."""
-    return verify(root, index_slots=64, index_entries=300)
-
-
-def made_by_us(root: Path) -> MadeStore:
-    """A store in which no other program may have left a stale record checksum."""
-    made = MadeStore(root)
-    (root / "rocketstore").mkdir()
-    state = {
-        "version": 1,
-        "uuid": str(uuid.uuid4()),
-        "created_ms": 1_700_000_000_000,
-        "record_crc": True,
-        "foreign": [],
-    }
-    (root / "rocketstore" / "store.json").write_text(json.dumps(state))
-    return made
-
-
-def faults(report: VerifyReport) -> list[tuple[str, int, str]]:
-    assert report.fault_count == len(report.faults)
-    assert report.ok is (not report.faults)
-    return [
-        (fault.file[len(report.path) + 1 :], fault.position, fault.reason)
-        for fault in report.faults
-    ]
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -288,89 +257,6 @@ def test_records_behind_damage_are_still_walked(tmp_path: Path) -> None:
     counts = verify(made.root).counts
     assert counts.records == 59
     assert counts.lost_bytes == records[10].size
-
-
-@pytest.mark.parametrize(
-    ("at", "data", "reason"),
-    [
-        pytest.param(40 + 4 * 64 + 20 * 7 + 4, struct.pack(">q", 77), "points to 77", id="offset"),
-        pytest.param(40 + 4 * 64 + 20 * 7, struct.pack(">i", 77), "without such a key", id="hash"),
-        pytest.param(40 + 4 * 64 + 20 * 7 + 16, struct.pack(">i", 9), "leads on to 9", id="chain"),
-        pytest.param(36, struct.pack(">i", 0x7FFFFFFF), "header or chains", id="count"),
-    ],
-)
-def test_faults_of_the_index_are_found(tmp_path: Path, at: int, data: bytes, reason: str) -> None:
-    root, _ = rocketmq_store("clean-533", tmp_path)
-    path = min((root / "index").iterdir())
-    write_at(path, at, data)
-    found = [(name, text) for name, _, text in faults(check(root))]
-    assert any(name == f"index/{path.name}" and reason in text for name, text in found), found
-
-
-def test_what_is_no_index_file_is_named(tmp_path: Path) -> None:
-    root, _ = rocketmq_store("clean-533", tmp_path)
-    (root / "index" / "notes.txt").write_text("x")
-    assert faults(check(root)) == [("index/notes.txt", 0, "not an index file of this store")]
-
-
-def test_a_checkpoint_that_claims_too_much_is_found(tmp_path: Path) -> None:
-    made = MadeStore(tmp_path / "store")
-    made.fill(10)
-    own = made.root / "rocketstore"
-    own.mkdir()
-    (own / "checkpoint").write_bytes(slot(made.end + 1, made.end) + bytes(4096))
-    assert faults(verify(made.root)) == [
-        ("rocketstore/checkpoint", 0, f"flushed = {made.end + 1}, the log ends at {made.end}")
-    ]
-    (own / "checkpoint").write_bytes(slot(made.end, made.end) + bytes(4096))
-    assert verify(made.root).ok
-    (own / "checkpoint").write_bytes(bytes(8192))
-    assert faults(verify(made.root)) == [("rocketstore/checkpoint", 0, "no valid slot")]
-
-
-def slot(flushed: int, dispatched: int) -> bytes:
-    return pack_slot(
-        generation=1,
-        flushed=flushed,
-        dispatched=dispatched,
-        indexed=0,
-        minimum=0,
-        last_record_start=-1,
-        last_record_size=0,
-        last_record_crc=0,
-        tail_crc=0,
-        last_store_timestamp_ms=0,
-        cut=-1,
-        max_unflushed=0,
-        segment_count=1,
-        segments_digest=0,
-        queue_count=0,
-        queues_digest=0,
-        clean=False,
-        boot_id=bytes(16),
-        run_id=bytes(16),
-    )
-
-
-def test_a_checkpoint_of_rocketmq_of_another_length_is_found(tmp_path: Path) -> None:
-    root, _ = rocketmq_store("clean-533", tmp_path)
-    with (root / "checkpoint").open("ab") as file:
-        file.write(b"x")
-    assert faults(check(root)) == [("checkpoint", 0, "4097 bytes, not 4096")]
-
-
-def test_a_group_that_waits_beyond_its_queue_is_found(tmp_path: Path) -> None:
-    made = MadeStore(tmp_path / "store")
-    made.fill(10)
-    config = made.root / "config"
-    config.mkdir()
-    path = config / "consumerOffset.json"
-    path.write_text('{"offsetTable":{"orders@billing":{0:10}}}')
-    assert verify(made.root).ok
-    path.write_text('{"offsetTable":{"orders@billing":{0:11}}}')
-    found = faults(verify(made.root))
-    assert [name for name, _, _ in found] == ["config/consumerOffset.json"]
-    assert "billing stored 11 for orders/0, which ends at 10" in found[0][2]
 
 
 def test_many_faults_are_counted_but_not_all_named(tmp_path: Path) -> None:

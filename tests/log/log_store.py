@@ -16,7 +16,7 @@ from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCh
 from rocketstore.log.fingerprint import fingerprint
 from rocketstore.log.layout import StoreLayout, make_directories, segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.recovery import Marks, RecoveryReport, recover
+from rocketstore.log.recovery import Marks, RecoveryReport, discard_checkpoint, recover
 from rocketstore.log.store_state import load_store_state, new_store_state, save_store_state
 
 STORES = Path(__file__).resolve().parent.parent / "vectors" / "stores"
@@ -259,3 +259,38 @@ def unpack_store(name: str, root: Path) -> tuple[StoreLayout, dict[str, Any]]:
     make_directories(layout)
     expected: dict[str, Any] = json.loads((STORES / f"{name}.expect.json").read_text())
     return layout, expected
+
+
+def starts_of(builder: LogBuilder) -> list[int]:
+    return [start for start, _ in builder.records]
+
+
+def durable_at(layout: StoreLayout, builder: LogBuilder, count: int, **fields: int) -> int:
+    """Our checkpoint says that the first `count` records are durable; their end."""
+    start, end = builder.records[count - 1]
+    mark_durable(layout, end, start, **fields)
+    return end
+
+
+def tail_is_zero(layout: StoreLayout, end: int) -> bool:
+    log = load_log(layout, "read")
+    try:
+        file = log.find(end)
+        assert file is not None
+        assert log.last is file, "segments behind the end are left"
+        return file.find_data(end - file.start_offset, file.size) == file.size
+    finally:
+        log.close()
+
+
+def make_torn(builder: LogBuilder, root: Path, *, ours: bool = True) -> StoreLayout:
+    """Damage below D, a tear above it with islands, and a later file."""
+    layout = builder.write(root)
+    durable_at(layout, builder, 30, dispatched=0, max_unflushed=1 << 20)
+    if not ours:
+        file = CheckpointFile(layout.own_checkpoint)
+        discard_checkpoint(file, file.load())
+        file.close()
+    put_bytes(layout, builder.records[5][0] + 95, b"\xee")
+    put_bytes(layout, builder.records[33][0] + 95, b"\xee\xff\x11")
+    return layout

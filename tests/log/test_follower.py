@@ -267,7 +267,7 @@ def test_units_that_rocketmq_left_behind_are_not_taken(live: LiveWriter, source:
 def test_a_queue_file_that_was_rebuilt_is_taken_over(
     live: LiveWriter, source: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-13: a degraded queue is rebuilt into a new file under the same name."""
+    """A degraded queue is rebuilt into a new file under the same name."""
     monkeypatch.setattr("rocketstore.log.followed_queue.RECHECK_S", -1.0)
     live.fill(3)
     consumer = Consumer(Reader(source), "orders", queue_id=0)
@@ -321,7 +321,6 @@ def test_many_threads_may_read_through_one_follower(live: LiveWriter, source: Fo
 
 
 def test_a_forked_child_does_not_share_the_store(live: LiveWriter, source: Follower) -> None:
-    """D-35."""
     live.fill(1)
     child = os.fork()
     if child == 0:

@@ -118,7 +118,7 @@ STOPPED_CLEANLY = [
 def test_every_message_that_rocketmq_serves_is_served(
     name: str, tmp_path: Path, reader_of: Opened
 ) -> None:
-    """Topic, queue, queue offset, physical offset: nothing missing, nothing more."""
+    """S001-08 S001-09: queue offset n is unit n of its queue; nothing is missing, nothing is more."""
     root, expected = rocketmq_store(name, tmp_path)
     reader = reader_of(root)
     served = [
@@ -220,6 +220,7 @@ def test_a_unit_of_another_record_is_damage(made: MadeStore, reader_of: Opened) 
 
 
 def test_get_gives_the_record_that_begins_there(made: MadeStore, reader_of: Opened) -> None:
+    """S001-66: the file by the offset, then the record at offset mod file size."""
     records = made.fill(50)
     reader = reader_of(made.root)
     for record in records:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,10 @@ class HungFlusher:
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_in_a_put_that_waits_for_a_hanging_disk(tmp_path: Path, durability: str) -> None:
     """D-33: waits wake for signals; the message that waited is in the log all the same."""
-    options = {"durability": durability, "sync_flush_timeout_ms": int(WAIT_S * 1000)}
+    options: dict[str, Any] = {
+        "durability": durability,
+        "sync_flush_timeout_ms": int(WAIT_S * 1000),
+    }
     with open_small(tmp_path, **options) as store:
         writer = store.writer("Orders")
         hung = HungFlusher(store)
@@ -100,7 +104,7 @@ def test_in_every_other_wait_for_the_disk(tmp_path: Path, entry: str) -> None:
 
 def test_in_a_put_that_waits_for_room(tmp_path: Path) -> None:
     """D-15 D-33: back-pressure wakes for signals; nothing of the put that waited is stored."""
-    options = {"max_unflushed_bytes": 64 * 1024, "max_wait_ms": int(WAIT_S * 1000)}
+    options: dict[str, Any] = {"max_unflushed_bytes": 64 * 1024, "max_wait_ms": int(WAIT_S * 1000)}
     with open_small(tmp_path, durability="os", **options) as store:
         writer = store.writer("Orders")
         hung = HungFlusher(store)

@@ -1,0 +1,78 @@
+"""Messages by key through an open store, while it runs and after it was opened again."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.small_store import dispatched, open_small
+
+
+def test_newest_first_over_many_index_files(tmp_path: Path) -> None:
+    """S001-49 S001-50: what was put is indexed in the background, with queue and key."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        for n in range(150):
+            writer.put(b"%d" % n, keys=[f"k{n}", "all"])
+        dispatched(store)
+        assert len(list((tmp_path / "index").iterdir())) >= 4
+        assert [m.body for m in store.query("orders", "all")] == [
+            b"%d" % n for n in range(149, 117, -1)
+        ]
+        assert [m.body for m in store.query("orders", "k3")] == [b"3"]
+        assert store.query("orders", "none") == store.query("other", "k3") == []
+    with open_small(tmp_path, "r") as store:
+        assert [m.body for m in store.query("orders", "k149")] == [b"149"]
+        assert len(store.query("orders", "all", limit=64)) == 64
+
+
+def test_unique_id_is_a_key(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.put_message("orders", b"x", properties={"UNIQ_KEY": "u1", "KEYS": "u1 a"})
+        dispatched(store)
+        assert [m.body for m in store.query("orders", "u1")] == [b"x"]  # each once
+
+
+def test_limits(tmp_path: Path) -> None:
+    with open_small(tmp_path, max_query_results=5, default_query_results=2) as store:
+        for n in range(9):
+            store.writer("orders").put(b"%d" % n, keys="k")
+        dispatched(store)
+        assert [m.body for m in store.query("orders", "k")] == [b"8", b"7"]
+        assert len(store.query("orders", "k", limit=5)) == 5
+        for wrong in (0, 6, -1):
+            with pytest.raises(ValueError, match="limit"):
+                store.query("orders", "k", limit=wrong)
+
+
+def test_time_window(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        stored = store.writer("orders").put(b"x", keys="k").store_timestamp_ms
+        dispatched(store)
+        when = datetime.datetime.fromtimestamp(stored / 1000, datetime.UTC)
+        hour = datetime.timedelta(hours=1)
+        assert store.query("orders", "k", begin=when - hour, end=when + hour)
+        assert not store.query("orders", "k", begin=when + hour)
+        assert not store.query("orders", "k", end=when - hour)
+
+
+def test_hashes_that_collide_are_told_apart(tmp_path: Path) -> None:
+    """K-59: RocketMQ's index holds no key: "Aa" and "BB" look alike there."""
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"1", keys="Aa")
+        store.writer("orders").put(b"2", keys="BB")
+        dispatched(store)
+        assert [m.body for m in store.query("orders", "Aa")] == [b"1"]
+        assert [m.body for m in store.query("orders", "BB")] == [b"2"]
+
+
+def test_without_an_index(tmp_path: Path) -> None:
+    with open_small(tmp_path, index_enabled=False) as store:
+        store.writer("orders").put(b"x", keys="k")
+        dispatched(store)
+        assert store.query("orders", "k") == []
+        assert not list((tmp_path / "index").glob("*"))
+    with open_small(tmp_path) as store:  # switched on later: it catches up
+        assert [m.body for m in store.query("orders", "k")] == [b"x"]

@@ -1,0 +1,76 @@
+"""What store.stats() counts, against what was really done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketstore import MessageTooLargeError
+from tests.small_store import dispatched, everything, open_small
+
+
+def test_messages_and_bytes_of_each_topic(tmp_path: Path) -> None:
+    """S003-34: exact, whichever way they were put."""
+    sizes: dict[str, list[int]] = {"a": [], "b": []}
+    with open_small(tmp_path) as store:
+        for n in range(10):
+            topic = "ab"[n % 2]
+            sizes[topic].append(store.writer(topic, queue_id=n).put(b"x" * n).size)
+        sizes["a"].append(store.put_message("a", b"y").size)
+        batch = store.writer("b").put_batch([b"1", b"2"])
+        stats = store.stats()
+    assert stats.topics == {
+        "a": (6, sum(sizes["a"])),
+        "b": (7, sum(sizes["b"]) + batch.size),
+    }
+    assert (stats.put_messages, stats.put_bytes) == (13, sum(map(sum, sizes.values())) + batch.size)
+    assert stats.put_average_bytes == stats.put_bytes / 13
+
+
+def test_blanks_are_not_counted(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        size = sum(store.writer("a").put(b"x" * 900).size for _ in range(9))
+        assert store.stats().put_bytes == size < store.end_offset
+
+
+def test_refused_messages_are_not_counted(tmp_path: Path) -> None:
+    """Refusals before the log count neither as put nor as failed (semantics 2.2)."""
+    with open_small(tmp_path, max_message_size_bytes=10) as store:
+        with pytest.raises(MessageTooLargeError):
+            store.writer("a").put(b"x" * 11)
+        stats = store.stats()
+        assert (stats.put_messages, stats.put_bytes, stats.put_failed) == (0, 0, 0)
+
+
+def test_counting_starts_with_the_open(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("a").put(b"x")
+    with open_small(tmp_path) as store:
+        assert store.stats().put_messages == 0
+        store.writer("a").put(b"x")
+        assert store.stats().topics["a"].messages == 1
+
+
+def test_a_new_store_has_zeros(tmp_path: Path) -> None:
+    """K-82: no 1 for 0, no error before the first sample."""
+    with open_small(tmp_path) as store:
+        stats = store.stats()
+    assert (stats.put_messages, stats.put_rates.over_10_s, stats.put_average_bytes) == (0, 0, 0)
+
+
+def test_syncs_are_timed(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        for _ in range(5):
+            store.writer("a").put(b"x")
+        # The time of the last one is noted after its put was told.
+        assert store.stats().flush_latency.count >= 4
+
+
+def test_a_reader_has_statistics_too(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"x")
+        dispatched(store)
+    with open_small(tmp_path, "r") as store:
+        assert len(everything(store)) == 1
+        assert store.stats().put_messages == 0

@@ -1,0 +1,64 @@
+"""offset_at: from a time to a queue offset."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from rocketstore import MessageRejectedError
+from tests.made_store import MadeStore
+from tests.small_store import open_small
+
+FIRST = datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC)
+
+
+def after(ms: int) -> datetime.datetime:
+    return FIRST + datetime.timedelta(milliseconds=ms)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeStore:
+    """35 messages, 10 ms apart, over several queue files and segments."""
+    made = MadeStore(tmp_path / "store")
+    made.fill(35)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ms", "lower", "upper"),
+    [(-1, 0, -1), (0, 0, 0), (1, 1, 0), (95, 10, 9), (170, 17, 17), (340, 34, 34), (341, 35, 34)],
+)
+def test_boundaries(made: MadeStore, ms: int, lower: int, upper: int) -> None:
+    """First stored at or after; last stored at or before."""
+    with open_small(made.root, "r") as store:
+        assert store.offset_at("orders", 0, after(ms)) == lower
+        assert store.offset_at("orders", 0, after(ms), "upper") == upper
+
+
+def test_ties(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    for _ in range(25):
+        made.put(store_ms=1_700_000_000_000)
+    made.dispatch()
+    with open_small(made.root, "r") as store:
+        assert store.offset_at("orders", 0, FIRST) == 0
+        assert store.offset_at("orders", 0, FIRST, "upper") == 24
+
+
+def test_queue_that_is_not_there(made: MadeStore) -> None:
+    with open_small(made.root, "r") as store:
+        with pytest.raises(MessageRejectedError, match="no queue 5"):
+            store.offset_at("orders", 5, FIRST)
+        with pytest.raises(ValueError):  # noqa: PT011
+            store.offset_at("orders", 0, FIRST.replace(tzinfo=None))
+
+
+def test_a_live_store(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        results = [store.writer("orders").put(b"x") for _ in range(5)]
+        when = datetime.datetime.fromtimestamp(results[-1].store_timestamp_ms / 1000, datetime.UTC)
+        hour = datetime.timedelta(hours=1)
+        assert store.offset_at("orders", 0, when - hour) == 0
+        assert store.offset_at("orders", 0, when + hour) == 5

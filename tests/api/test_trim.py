@@ -1,0 +1,104 @@
+"""Trimming whole segments from the front."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from rocketstore import OffsetOutOfRangeError, PutResult, Store
+from tests.small_store import SEGMENT, dispatched, everything, open_small, open_still, parts, segments
+
+
+def filled(path: Path, count: int = 40, **options: object) -> tuple[Store, list[PutResult]]:
+    store = open_small(path, **options)
+    results = [store.writer("orders").put(b"%02d" % n * 300, keys=f"k{n}") for n in range(count)]
+    return dispatched(store), results
+
+
+def test_only_whole_segments_go(tmp_path: Path) -> None:
+    store, results = filled(tmp_path)
+    with store:
+        assert store.trim(SEGMENT - 1) == 0
+        assert store.trim(2 * SEGMENT + 5) == 2 * SEGMENT == store.begin_offset
+        assert segments(tmp_path)[0].name == f"{2 * SEGMENT:020d}"
+        kept = [r for r in results if r.physical_offset >= 2 * SEGMENT]
+        assert [m.physical_offset for m in everything(store)] == [r.physical_offset for r in kept]
+        assert store.min_queue_offset("orders", 0) == kept[0].queue_offset
+        with pytest.raises(OffsetOutOfRangeError):
+            store.get(results[0].physical_offset)
+        assert store.trim(0) == 2 * SEGMENT  # never backwards
+
+
+def test_the_segment_being_written_stays(tmp_path: Path) -> None:
+    store, results = filled(tmp_path)
+    with store:
+        begin = store.trim(1 << 40)
+        assert begin == results[-1].physical_offset // SEGMENT * SEGMENT
+        assert everything(store)[-1].body == b"39" * 300
+        assert store.writer("orders").put(b"after").queue_offset == 40
+
+
+def test_nothing_undispatched_or_unflushed_goes(tmp_path: Path) -> None:
+    with open_still(tmp_path, "os") as store:
+        for _ in range(40):
+            store.writer("orders").put(b"x" * 600)
+        dispatched(store)
+        assert store.flushed_offset == 0
+        assert store.trim(1 << 40) == 0
+        store.wait_flushed(store.end_offset)
+        assert store.trim(1 << 40) > 0
+
+
+def test_it_stays_trimmed_after_an_open(tmp_path: Path) -> None:
+    store, _ = filled(tmp_path)
+    with store:
+        begin = store.trim(3 * SEGMENT)
+        bodies = [m.body for m in everything(store)]
+    for mode in ("r", "rw"):
+        with open_small(tmp_path, mode) as store:
+            assert store.begin_offset == begin
+            assert [m.body for m in everything(store)] == bodies
+            assert store.recovery.mode == "clean"
+
+
+def test_by_time(tmp_path: Path) -> None:
+    """A segment goes when its newest message is older."""
+    store, results = filled(tmp_path)
+    with store:
+        last = results[-1].store_timestamp_ms
+        early = datetime.datetime.fromtimestamp(0, datetime.UTC)
+        late = datetime.datetime.fromtimestamp(last / 1000 + 60, datetime.UTC)
+        assert store.trim(early) == 0
+        assert store.trim(late) == results[-1].physical_offset // SEGMENT * SEGMENT
+        with pytest.raises((TypeError, ValueError)):
+            store.trim(datetime.datetime(2020, 1, 1))  # noqa: DTZ001
+
+
+def test_messages_in_hand_stay_readable(tmp_path: Path) -> None:
+    """S000-84 S000-87 S000-91 S001-21: K-02 K-41: who holds a view pins the file, nobody skips a flush."""
+    store, results = filled(tmp_path)
+    with store:
+        message = store.get(results[0].physical_offset)
+        view = message.body_view
+        file = parts(store).commit_log.queue.first
+        store.trim(2 * SEGMENT)
+        assert bytes(view) == b"00" * 300
+        assert file.closed
+        assert not Path(file.path).exists()
+    assert bytes(view) == message.body == b"00" * 300
+
+
+def test_index_and_queue_files_go_too(tmp_path: Path) -> None:
+    store, results = filled(tmp_path, 150)
+    with store:
+        queue = tmp_path / "consumequeue/orders/0"
+        before = len(list(queue.iterdir())), len(list((tmp_path / "index").iterdir()))
+        begin = store.trim(results[-1].physical_offset)
+        after = len(list(queue.iterdir())), len(list((tmp_path / "index").iterdir()))
+        assert after[0] < before[0]
+        assert after[1] < before[1]
+        assert store.query("orders", "k0") == []
+        kept = next(n for n, r in enumerate(results) if r.physical_offset >= begin)
+        assert store.query("orders", f"k{kept}")[0].queue_offset == kept
