@@ -1,4 +1,5 @@
-/* Slots of our own checkpoint: how far the store is durable, closed by a CRC-32C (docs/format.md). */
+/* Slots of our own checkpoint: how far the store is durable, closed by a CRC-32C (docs/format.md).
+ */
 #ifndef RS_CHECKPOINT_H
 #define RS_CHECKPOINT_H
 

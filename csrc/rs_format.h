@@ -1,4 +1,5 @@
-/* Every offset, size and magic of every file that rocketstore reads or writes. Numbers live here once;
+/* Every offset, size and magic of every file that rocketstore reads or writes. Numbers live here
+ * once;
  * docs/format.md describes them and a test compares the two. All integers on disk are big-endian. */
 #ifndef RS_FORMAT_H
 #define RS_FORMAT_H
@@ -41,15 +42,18 @@ static_assert(RS_AT_BORN_HOST == RS_AT_BORN_TIMESTAMP + 8, "born timestamp is an
 #define RS_AFTER_STORE_PREPARED_OFFSET 4
 #define RS_AFTER_STORE_BODY_LENGTH 12
 #define RS_AFTER_STORE_BODY 16
-static_assert(RS_AFTER_BORN_STORE_HOST == RS_AFTER_BORN_STORE_TIMESTAMP + 8, "store timestamp is an i64");
+static_assert(RS_AFTER_BORN_STORE_HOST == RS_AFTER_BORN_STORE_TIMESTAMP + 8,
+              "store timestamp is an i64");
 static_assert(RS_AFTER_STORE_PREPARED_OFFSET == RS_AFTER_STORE_RECONSUME_TIMES + 4, "an i32");
 static_assert(RS_AFTER_STORE_BODY_LENGTH == RS_AFTER_STORE_PREPARED_OFFSET + 8, "an i64");
 static_assert(RS_AFTER_STORE_BODY == RS_AFTER_STORE_BODY_LENGTH + 4, "body length is an i32");
 
-/* totalSize = RS_RECORD_FIXED + born host + store host + topic length field + body + topic + properties. */
+/* totalSize = RS_RECORD_FIXED + born host + store host + topic length field + body + topic +
+ * properties. */
 #define RS_RECORD_FIXED 74
 #define RS_RECORD_SIZE_MIN 91
-static_assert(RS_AT_BORN_HOST + 8 + RS_AFTER_STORE_BODY + 2 == RS_RECORD_FIXED, "parts of a record");
+static_assert(RS_AT_BORN_HOST + 8 + RS_AFTER_STORE_BODY + 2 == RS_RECORD_FIXED,
+              "parts of a record");
 static_assert(RS_RECORD_FIXED + 2 * RS_HOST_V4_SIZE + 1 == RS_RECORD_SIZE_MIN, "empty V1 record");
 #define RS_TOPIC_MAX_V1 127
 #define RS_TOPIC_MAX_V2 255
@@ -74,7 +78,8 @@ static_assert(RS_RECORD_FIXED + 2 * RS_HOST_V4_SIZE + 1 == RS_RECORD_SIZE_MIN, "
 #define RS_RECORD_CRC_AT_DIGITS 9
 #define RS_RECORD_CRC_DIGITS 10
 static_assert(sizeof RS_RECORD_CRC_NAME - 1 + 1 == RS_RECORD_CRC_AT_DIGITS, "name and separator");
-static_assert(RS_RECORD_CRC_AT_DIGITS + RS_RECORD_CRC_DIGITS + 1 == RS_RECORD_CRC_SIZE, "digits and separator");
+static_assert(RS_RECORD_CRC_AT_DIGITS + RS_RECORD_CRC_DIGITS + 1 == RS_RECORD_CRC_SIZE,
+              "digits and separator");
 
 /* Blank (format.md 3.1): size, magic, then anything. */
 #define RS_BLANK_SIZE_MIN 8
@@ -110,8 +115,10 @@ static_assert(RS_UNIT_SIZE == RS_UNIT_AT_TAGS_CODE + 8, "tags code is an i64");
 #define RS_ENTRY_AT_PHYSICAL_OFFSET 4
 #define RS_ENTRY_AT_TIME_DIFF 12
 #define RS_ENTRY_AT_PREVIOUS 16
-static_assert(RS_INDEX_AT_INDEX_COUNT + 4 == RS_INDEX_HEADER_SIZE, "header ends with the index count");
-static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE, "entry ends with the previous number");
+static_assert(RS_INDEX_AT_INDEX_COUNT + 4 == RS_INDEX_HEADER_SIZE,
+              "header ends with the index count");
+static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE,
+              "entry ends with the previous number");
 
 /* RocketMQ's checkpoint (format.md 8). */
 #define RS_CHECKPOINT_FILE_SIZE 4096
@@ -152,7 +159,8 @@ static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE, "entry ends with 
 static_assert(RS_OWN_AT_CRC + 4 == RS_OWN_SLOT_SIZE, "the checksum closes a slot");
 static_assert(RS_OWN_SLOT_SIZE <= 512, "a slot lies in one sector");
 
-/* Positions page: memory shared between processes of one machine, host byte order, one value a cache
+/* Positions page: memory shared between processes of one machine, host byte order, one value a
+ * cache
  * line, never durable state (D-30). */
 #define RS_POSITIONS_PAGE_SIZE 4096
 #define RS_POSITIONS_MAGIC 0x7273706f73310001ull

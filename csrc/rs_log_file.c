@@ -30,7 +30,7 @@ int64_t rs_log_refresh_limit(rs_log *log)
     return limit;
 }
 
-/* A blank ends the segment; the next one becomes current. 8 bytes always stay free for its header. */
+/* A blank ends the segment; the next one becomes current. Its header always has its 8 bytes. */
 static void rs_log_roll(rs_log *log)
 {
     int64_t left = rs_log_left(log);
@@ -84,9 +84,10 @@ static void rs_log_advance(rs_log *log, int64_t end, rs_appended *appended)
         log->notify_at = INT64_MAX;
 }
 
-/* Fields that only the log knows. Types prepared and rollback consume no queue offset (format.md 2.4). */
-static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state *queue, int64_t now_ms,
-                         rs_appended *appended)
+/* Fields that only the log knows. Types prepared and rollback consume no queue offset
+ * (format.md 2.4). */
+static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state *queue,
+                         int64_t now_ms, rs_appended *appended)
 {
     uint32_t type = rs_transaction_type(message->sys_flag);
     bool queued = type == 0 || type == RS_FLAG_COMMIT;
@@ -178,8 +179,8 @@ static size_t rs_decimal(int64_t value, uint8_t to[20])
 }
 
 rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
-                               rs_queue_state *const *lights, size_t count, uint8_t *text, size_t room,
-                               int64_t now_ms, rs_appended *appended)
+                               rs_queue_state *const *lights, size_t count, uint8_t *text,
+                               size_t room, int64_t now_ms, rs_appended *appended)
 {
     static const char name[] = "INNER_MULTI_QUEUE_OFFSET\x01";
     size_t size = message->properties.size;
@@ -203,7 +204,8 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
     return status;
 }
 
-size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies, size_t count)
+size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
+                      size_t count)
 {
     int64_t fixed = rs_log_size_without_body(message);
     int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;

@@ -1,23 +1,25 @@
-/* The end of the commit log: append with blank and roll, one writer at a time (format.md 3.2, DESIGN 4).
+/* The end of the commit log: append with blank and roll, one writer at a time (format.md 3.2,
+ * DESIGN 4).
  *
  * The caller holds the append mutex around every function that takes an rs_log, except the loads of
- * `positions`. Nothing here waits, allocates or calls the system: when another segment or more room is
- * needed the status says so and no byte has changed. */
+ * `positions`. Nothing here waits, allocates or calls the system: when another segment or more room
+ * is needed the status says so and no byte has changed. */
 #ifndef RS_LOG_FILE_H
 #define RS_LOG_FILE_H
 
 #include "rs_positions.h"
 #include "rs_record.h"
 
-/* One commit log file. `bytes` is where its records are encoded: the mapping itself, a write buffer of
- * the same size, or NULL when the log writes through its ring. */
+/* One commit log file. `bytes` is where its records are encoded: the mapping itself, a write buffer
+ * of the same size, or NULL when the log writes through its ring. */
 typedef struct rs_segment {
     uint8_t *bytes;
     int64_t start; /* physical offset of its first byte */
     int64_t size;
 } rs_segment;
 
-/* Next queue offset of one (topic, queue id), and what its puts add up to. Written under the mutex. */
+/* Next queue offset of one (topic, queue id), and what its puts add up to. Written under the mutex.
+ */
 typedef struct rs_queue_state {
     int64_t next_offset;
     int64_t messages;
@@ -31,14 +33,15 @@ typedef struct rs_log {
     int64_t ring_size;
     bool zero_blank; /* `bytes` or the ring may hold older bytes: what a blank covers is zeroed */
     rs_segment segment; /* size 0: there is none yet */
-    rs_segment next;    /* size 0: not ready */
+    rs_segment next; /* size 0: not ready */
     int64_t wrote;
-    int64_t last_record_start;       /* record or blank that ends at `wrote`; -1 when unknown */
+    int64_t last_record_start; /* record or blank that ends at `wrote`; -1 when unknown */
     int64_t last_store_timestamp_ms; /* never falls (D-28) */
-    int64_t limit;                   /* `wrote` may reach this without looking at the positions again */
-    int64_t max_unflushed_bytes;     /* D-14 */
+    int64_t limit; /* `wrote` may reach this without looking at the positions again */
+    int64_t max_unflushed_bytes; /* D-14 */
     int64_t max_undispatched_bytes;
-    int64_t notify_at; /* once `wrote` passes this, rs_appended.notify is set; then it is INT64_MAX */
+    int64_t
+        notify_at; /* once `wrote` passes this, rs_appended.notify is set; then it is INT64_MAX */
 } rs_log;
 
 typedef struct rs_appended {
@@ -50,32 +53,34 @@ typedef struct rs_appended {
     bool notify; /* `notify_at` was passed */
 } rs_appended;
 
-/* Appends one record: sets its queue offset, physical offset and store timestamp, rolls when it does not
- * fit (totalSize + 8 must be free), publishes `wrote` with a release store.
- * RS_OK; RS_END_OF_FILE: needs `next`, nothing changed (D-16); RS_FULL: beyond the bounds on unflushed,
+/* Appends one record: sets its queue offset, physical offset and store timestamp, rolls when it
+ * does not fit (totalSize + 8 must be free), publishes `wrote` with a release store. RS_OK;
+ * RS_END_OF_FILE: needs `next`, nothing changed (D-16); RS_FULL: beyond the bounds on unflushed,
  * undispatched or uncommitted bytes; RS_RECORD_TOO_LARGE: fits no segment or not the ring. */
 rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                         rs_appended *appended);
 
-/* Appends `count` records that differ only in their body, all in one segment; `offsets` receives their
- * physical offsets. The first record's magic is stored last: after the death of the process all of them
- * are there or none (D-37). Statuses as above; RS_RECORD_TOO_LARGE when the batch fits no segment. */
+/* Appends `count` records that differ only in their body, all in one segment; `offsets` receives
+ * their physical offsets. The first record's magic is stored last: after the death of the process
+ * all of them are there or none (D-37). Statuses as above; RS_RECORD_TOO_LARGE when the batch fits
+ * no segment. */
 rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies, size_t count,
                               rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
                               rs_appended *appended);
 
-/* As rs_log_append for a record that is also listed in `count` light queues (format.md 6.7): `text` holds
- * the message's properties and has `room` bytes; INNER_MULTI_QUEUE_OFFSET with their next offsets is added
- * behind them. RS_PROPERTIES_TOO_LARGE when it does not fit, nothing changed. */
+/* As rs_log_append for a record that is also listed in `count` light queues (format.md 6.7): `text`
+ * holds the message's properties and has `room` bytes; INNER_MULTI_QUEUE_OFFSET with their next
+ * offsets is added behind them. RS_PROPERTIES_TOO_LARGE when it does not fit, nothing changed. */
 rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
-                               rs_queue_state *const *lights, size_t count, uint8_t *text, size_t room,
-                               int64_t now_ms, rs_appended *appended);
+                               rs_queue_state *const *lights, size_t count, uint8_t *text,
+                               size_t room, int64_t now_ms, rs_appended *appended);
 
 /* How many of `bodies` fit in what is left of the current segment (0: none, roll first). */
-size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies, size_t count);
+size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
+                      size_t count);
 
-/* Appends bytes as they are, at exactly `start` (replication). Never rolls inside: the bytes must fit in
- * the current segment. RS_BAD_PHYSICAL_OFFSET when the log ends elsewhere. */
+/* Appends bytes as they are, at exactly `start` (replication). Never rolls inside: the bytes must
+ * fit in the current segment. RS_BAD_PHYSICAL_OFFSET when the log ends elsewhere. */
 rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended);
 
 /* How far `wrote` may go at present: the smallest of the bounds. Refreshes log->limit. */

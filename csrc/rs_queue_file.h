@@ -40,7 +40,8 @@ static inline bool rs_unit_pre_blank(rs_unit unit)
 /* Number of units in front of the first one that is not written, of `count` at `units`. */
 size_t rs_units_written(const uint8_t *units, size_t count);
 
-/* The first unit that is written, no pre-blank and points to `minimum` or beyond; `count` when none. */
+/* The first unit that is written, no pre-blank and points to `minimum` or beyond; `count` when
+ * none. */
 size_t rs_units_first_kept(const uint8_t *units, size_t count, int64_t minimum);
 
 /* End of the record of the last unit that is no pre-blank; -1 when there is none. */
@@ -48,8 +49,8 @@ int64_t rs_units_physical_end(const uint8_t *units, size_t count);
 
 void rs_units_fill_pre_blank(uint8_t *units, size_t count);
 
-/* Clears every unit that points to `physical_offset` or beyond, and everything behind the first of them.
- * Returns how many units are left in front. */
+/* Clears every unit that points to `physical_offset` or beyond, and everything behind the first of
+ * them. Returns how many units are left in front. */
 size_t rs_units_cut(uint8_t *units, size_t count, int64_t physical_offset);
 
 #endif

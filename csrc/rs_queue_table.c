@@ -10,7 +10,8 @@ static uint64_t rs_queue_hash(rs_span topic, int32_t queue_id)
     return hash ^ (hash >> 29);
 }
 
-static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span topic, int32_t queue_id)
+static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span topic,
+                                            int32_t queue_id)
 {
     size_t mask = table->capacity - 1;
     size_t at = (size_t)rs_queue_hash(topic, queue_id) & mask;
@@ -18,8 +19,8 @@ static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span
         rs_queue_entry *entry = &table->entries[at];
         if (!entry->topic.bytes)
             return entry;
-        if (entry->queue_id == queue_id && entry->topic.size == topic.size
-            && memcmp(entry->topic.bytes, topic.bytes, topic.size) == 0)
+        if (entry->queue_id == queue_id && entry->topic.size == topic.size &&
+            memcmp(entry->topic.bytes, topic.bytes, topic.size) == 0)
             return entry;
     }
 }

@@ -7,11 +7,11 @@
 typedef struct rs_queue_entry {
     rs_span topic; /* borrowed; NULL bytes: the place is free */
     int32_t queue_id;
-    uint8_t *units;      /* the current file, NULL: none yet */
-    int64_t first_unit;  /* queue offset of units[0] */
-    int64_t unit_limit;  /* units that have blocks on disk in this file */
+    uint8_t *units; /* the current file, NULL: none yet */
+    int64_t first_unit; /* queue offset of units[0] */
+    int64_t unit_limit; /* units that have blocks on disk in this file */
     int64_t next_offset; /* behind the last unit of the queue */
-    int64_t dirty_from;  /* smallest queue offset written since the last sync; INT64_MAX: none */
+    int64_t dirty_from; /* smallest queue offset written since the last sync; INT64_MAX: none */
 } rs_queue_entry;
 
 typedef struct rs_queue_table {
@@ -23,7 +23,8 @@ typedef struct rs_queue_table {
 /* The entry, or NULL. */
 rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic, int32_t queue_id);
 
-/* The entry of a new queue, or NULL when three quarters of the places are taken: grow, then add again. */
+/* The entry of a new queue, or NULL when three quarters of the places are taken: grow, then add
+ * again. */
 rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t queue_id);
 
 #endif

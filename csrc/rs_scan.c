@@ -26,7 +26,8 @@ static bool has_nul(rs_span text)
     return false;
 }
 
-/* A record CRC has no NUL in it, so that of a record written in part either fails or is seen here. */
+/* A record CRC has no NUL in it, so that of a record written in part either fails or is seen here.
+ */
 static rs_status untorn(const rs_record *record, size_t end_size)
 {
     rs_span end = record->properties;
@@ -48,7 +49,8 @@ static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, 
     rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, record);
     if (status != RS_OK)
         return status;
-    status = rs_record_verify(record, scan->start_offset + (int64_t)position, scan->verify, scan->kernel);
+    status = rs_record_verify(record, scan->start_offset + (int64_t)position, scan->verify,
+                              scan->kernel);
     *stale = status == RS_BAD_RECORD_CRC && (scan->verify & RS_SCAN_LENIENT);
     if (*stale)
         status = RS_OK;
@@ -74,7 +76,8 @@ rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *w
             return status;
         walked->record_crc_mismatches += stale;
         int64_t offset = scan->start_offset + (int64_t)walked->end;
-        if (record.store_timestamp_ms < walked->last_store_timestamp_ms && walked->first_time_fall < 0)
+        if (record.store_timestamp_ms < walked->last_store_timestamp_ms &&
+            walked->first_time_fall < 0)
             walked->first_time_fall = offset;
         walked->last_store_timestamp_ms = record.store_timestamp_ms;
         walked->last_record_start = offset;
@@ -134,8 +137,9 @@ static bool blank_fits(const rs_scan *scan, size_t position)
            rs_load32(at + RS_AT_TOTAL_SIZE) == left;
 }
 
-/* Whether the log may go on, or end, at `position`: a record or blank, the end of the file, or nothing
- * written yet. Checksums are not looked at: what stands here is judged when it is reached. */
+/* Whether the log may go on, or end, at `position`: a record or blank, the end of the file, or
+ * nothing written yet. Checksums are not looked at: what stands here is judged when it is reached.
+ */
 static bool may_follow(const rs_scan *scan, size_t position)
 {
     rs_record record;
@@ -234,7 +238,8 @@ static bool listed(const rs_record *record, const rs_unit_reader *reader, int64_
                           &offsets))
         return false;
     while (next_item(&names, &names_ended, &name) && next_item(&offsets, &offsets_ended, &offset))
-        if (same(name, reader->topic) && rs_parse_decimal(offset, &number) && number == queue_offset)
+        if (same(name, reader->topic) && rs_parse_decimal(offset, &number) &&
+            number == queue_offset)
             return true;
     return false;
 }
@@ -289,8 +294,8 @@ static rs_status follow(const rs_unit_reader *reader, const uint8_t *unit, int64
     return status == RS_OK ? agree(reader, record, (uint32_t)size, queue_offset) : status;
 }
 
-rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count, size_t *next,
-                        rs_record *records, size_t room, size_t *found)
+rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
+                        size_t *next, rs_record *records, size_t room, size_t *found)
 {
     while (*next < count && *found < room) {
         const uint8_t *unit = units + *next * RS_UNIT_SIZE;

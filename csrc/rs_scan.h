@@ -5,9 +5,9 @@
 
 #include "rs_record.h"
 
-/* One file and how its records are judged. `verify` is RS_VERIFY_* bits; with RS_SCAN_LENIENT a record
- * CRC that does not hold is no error, a walk counts it: a RocketMQ at defaults can put our message again
- * with a stale property. */
+/* One file and how its records are judged. `verify` is RS_VERIFY_* bits; with RS_SCAN_LENIENT a
+ * record CRC that does not hold is no error, a walk counts it: a RocketMQ at defaults can put our
+ * message again with a stale property. */
 typedef struct rs_scan {
     const uint8_t *bytes;
     size_t size;
@@ -17,8 +17,9 @@ typedef struct rs_scan {
 } rs_scan;
 
 /* RS_SCAN_UNTORN refuses a record with a NUL in its topic or at the end of its properties; with
- * RS_SCAN_UNTORN_CRC, where the store appends record CRCs, anywhere in the bytes of one. Where the ground
- * was zeroed before, that is how a record looks that was written in part and lost its record CRC. */
+ * RS_SCAN_UNTORN_CRC, where the store appends record CRCs, anywhere in the bytes of one. Where the
+ * ground was zeroed before, that is how a record looks that was written in part and lost its record
+ * CRC. */
 enum { RS_SCAN_LENIENT = 4, RS_SCAN_UNTORN = 8, RS_SCAN_UNTORN_CRC = 16 };
 
 /* What a walk has seen. Zero it, set the two offsets to -1, and pass it on from walk to walk: times
@@ -28,7 +29,8 @@ typedef struct rs_walked {
     uint64_t records;
     int64_t last_record_start; /* physical offset; -1 none */
     int64_t last_store_timestamp_ms;
-    int64_t first_time_fall; /* physical offset of the first record older than the one before; -1 none */
+    int64_t first_time_fall; /* physical offset of the first record older than the one before; -1
+                                none */
     uint64_t record_crc_mismatches; /* with RS_SCAN_LENIENT */
 } rs_walked;
 
@@ -42,8 +44,8 @@ rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *w
 
 /* The first place in [from, to) where a record or blank can be believed after damage: equations 1–4
  * and a record, blank or the end behind it (format.md 15.3); `to` when there is none. When a record
- * with a sound frame stands one byte before `from`, what its frame says comes first: its body is not
- * searched for copies of records. */
+ * with a sound frame stands one byte before `from`, what its frame says comes first: its body is
+ * not searched for copies of records. */
 size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to);
 
 /* Position of the first byte at or after `from` where a magic of a record or blank begins, `size`
@@ -61,16 +63,17 @@ typedef struct rs_unit_reader {
     bool filtered;
     int32_t queue_id;
     int64_t first_queue_offset; /* of units[0] */
-    int64_t log_minimum;        /* units of records below are passed over */
-    int64_t log_limit;          /* no record may end behind this */
+    int64_t log_minimum; /* units of records below are passed over */
+    int64_t log_limit; /* no record may end behind this */
 } rs_unit_reader;
 
-/* Follows units[*next] … units[count - 1] to their records in `segment`, and puts up to `room` of them
- * to `records`. Pre-blanks, units below the minimum and units of other tags are passed over.
+/* Follows units[*next] … units[count - 1] to their records in `segment`, and puts up to `room` of
+ * them to `records`. Pre-blanks, units below the minimum and units of other tags are passed over.
  *
- * RS_OK: all units are done, or `room` records were found. RS_END_OF_FILE: the record of units[*next]
- * does not lie in `segment`. RS_BAD_*: units[*next], or its record, does not hold (equation 9). */
-rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count, size_t *next,
-                        rs_record *records, size_t room, size_t *found);
+ * RS_OK: all units are done, or `room` records were found. RS_END_OF_FILE: the record of
+ * units[*next] does not lie in `segment`. RS_BAD_*: units[*next], or its record, does not hold
+ * (equation 9). */
+rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
+                        size_t *next, rs_record *records, size_t room, size_t *found);
 
 #endif

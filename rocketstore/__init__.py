@@ -34,8 +34,8 @@ from rocketstore.errors import (
     StoreReadOnlyError,
 )
 from rocketstore.message import Message
+from rocketstore.opening import open_store as open  # shadows the builtin on purpose
 from rocketstore.store import Store
-from rocketstore.store import open_store as open  # the one way in; shadows the builtin on purpose
 from rocketstore.tickets import Ticket
 from rocketstore.writer import Writer
 

@@ -148,7 +148,9 @@ class CorruptRecordError(RocketStoreError):
 class OffsetOutOfRangeError(RocketStoreError, LookupError):
     """A queue or physical offset outside [minimum, maximum]."""
 
-    def __init__(self, asked: int, minimum: int, maximum: int, status: str = "OFFSET_OVERFLOW_BADLY") -> None:
+    def __init__(
+        self, asked: int, minimum: int, maximum: int, status: str = "OFFSET_OVERFLOW_BADLY"
+    ) -> None:
         super().__init__(asked, minimum, maximum, status)
         self.asked = asked
         self.minimum = minimum

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,15 +9,13 @@ from rocketstore._native import writer as native_writer
 from rocketstore._native.codec import encode_properties, pack_host
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
+from rocketstore.engine.running import Engine
 from rocketstore.errors import (
     ConfigError,
     DurabilityTimeoutError,
     MessageRejectedError,
     StoreReadOnlyError,
 )
-from rocketstore.engine.opening import open_engine
-from rocketstore.engine.options import Listener, Options, Progress
-from rocketstore.engine.running import Engine
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary, offset_at
 from rocketstore.timestamps import Timestamp, timestamp_ms
@@ -33,51 +30,9 @@ if TYPE_CHECKING:
     from rocketstore.log.running_flags import RunningFlags
     from rocketstore.services.statistics import Statistics
 
-__all__ = ["Mode", "Store", "open_store"]
+__all__ = ["Mode", "Store"]
 
 Mode = Literal["rw", "r+", "r"]
-
-
-def open_store(
-    path: str | os.PathLike[str],
-    mode: Mode = "rw",
-    *,
-    durability: str | None = None,
-    config: StoreConfig | None = None,
-    force: bool = False,
-    on_arrival: Listener | None = None,
-    on_recovery: Progress | None = None,
-    **options: Any,
-) -> Store:
-    """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
-
-    Args:
-        mode: "rw" creates or opens, "r+" must exist, "r" takes no lock and writes nothing: beside a live
-            writer it follows it, on a store that was not stopped cleanly it recovers in memory.
-        durability: what is true when `put` returns: "disk" (default) survives a power cut, "os" the
-            death of the process, "memory" nothing until committed.
-        config, options: a StoreConfig, or its fields by name; options win.
-        force: opens for writing although segments are missing (D-25).
-        on_arrival: called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) after
-            a message was dispatched, from a thread of its own.
-        on_recovery: called with (what, done_bytes, total_bytes) while recovery goes on.
-
-    Raises:
-        ConfigError: an unknown or wrong option, or one that contradicts the files.
-        StoreLockedError: another process has the store open for writing.
-        MissingSegmentsError: commit log files are missing.
-        FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
-    """
-    if mode not in ("rw", "r+", "r"):
-        raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")
-    if durability is not None:
-        options["durability"] = durability
-    if config is None:
-        config = StoreConfig(**options)
-    elif options:
-        config = config.replace(**options)
-    options_given = Options(config, force, on_arrival, on_recovery)
-    return Store(open_engine(os.fspath(path), mode, options_given), mode)
 
 
 class Store:
@@ -415,10 +370,12 @@ def _queue_ids(queue_id: int | None, queues: int | None) -> Sequence[int]:
     if queue_id is not None and queues is not None:
         raise ConfigError("queues", queues, "not together with queue_id")
     if queues is not None:
-        if isinstance(queues, bool) or not isinstance(queues, int) or not 1 <= queues <= 65536:
-            raise ConfigError("queues", queues, "1 … 65536")
-        return range(queues)
-    number = 0 if queue_id is None else queue_id
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**31:
-        raise ConfigError("queue_id", queue_id, "0 … 2147483647")
-    return (number,)
+        return range(_number("queues", queues, 1, 65536))
+    return (_number("queue_id", 0 if queue_id is None else queue_id, 0, 2**31 - 1),)
+
+
+def _number(name: str, value: object, low: int, high: int) -> int:
+    """A whole number in [low, high]; a bool is none, whatever Python says."""
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value
+    raise ConfigError(name, value, f"{low} … {high}")

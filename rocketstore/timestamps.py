@@ -7,7 +7,6 @@ import datetime
 __all__ = ["Timestamp", "from_timestamp_ms", "timestamp_ms"]
 
 
-
 #: What the public functions take as a point in time.
 Timestamp = int | datetime.datetime
 

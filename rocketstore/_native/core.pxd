@@ -44,7 +44,8 @@ cdef extern from "rs_base.h" nogil:
 
 
 cdef extern from "rs_crc32.h" nogil:
-    ctypedef uint32_t (*rs_crc32_kernel)(uint32_t crc, const uint8_t *bytes, size_t size) noexcept nogil
+    ctypedef uint32_t (*rs_crc32_kernel)(uint32_t crc, const uint8_t *bytes,
+                                         size_t size) noexcept nogil
     enum: RS_CRC32_HAS_CLMUL
     uint32_t rs_crc32_slicing(uint32_t crc, const uint8_t *bytes, size_t size) noexcept
     uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size) noexcept
@@ -201,13 +202,14 @@ cdef extern from "rs_log_file.h" nogil:
         bint notify
     rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                             rs_appended *appended)
-    rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies, size_t count,
-                                  rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
+    rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies,
+                                  size_t count, rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
                                   rs_appended *appended)
     rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
                                    rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
                                    int64_t now_ms, rs_appended *appended)
-    size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies, size_t count)
+    size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
+                          size_t count)
     rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)
     int64_t rs_log_refresh_limit(rs_log *log)
 
@@ -326,5 +328,6 @@ cdef extern from "rs_queue_table.h" nogil:
         rs_queue_entry *entries
         size_t capacity
         size_t count
-    rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic, int32_t queue_id)
+    rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic,
+                                        int32_t queue_id)
     rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t queue_id)

@@ -65,14 +65,16 @@ cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except 
     try:
         bytes = <const uint8_t *>PyUnicode_AsUTF8AndSize(value, size)
     except UnicodeEncodeError as error:
-        raise MessageRejectedError(f"property {what!r}: {value!r} cannot be UTF-8: {error}") from None
+        raise MessageRejectedError(
+            f"property {what!r}: {value!r} cannot be UTF-8: {error}") from None
     if size[0] == 0:
         raise MessageRejectedError(
             f"property {what!r}: empty names and values cannot be stored (RocketMQ drops them)")
     if (memchr(bytes, 1, <size_t>size[0]) is not NULL
             or memchr(bytes, 2, <size_t>size[0]) is not NULL):
         raise MessageRejectedError(
-            f"property {what!r}: {value!r} holds a control character 1 or 2, which separate properties")
+            f"property {what!r}: {value!r} holds a control character 1 or 2, "
+            "which separate properties")
     return bytes
 
 
@@ -116,7 +118,7 @@ cdef int text_properties(Text *text, object properties, object reserved) except 
     for name, value in properties.items():
         if reserved is not None and isinstance(name, str) and name.endswith("__CRC32#"):
             raise MessageRejectedError(
-                f"property {name!r}: names that end in __CRC32# look like the record CRC to a reader")
+                f"property {name!r}: names that end in __CRC32# look like the record CRC")
         if reserved is not None and name in reserved:
             raise MessageRejectedError(
                 f"property {name!r} is reserved by RocketMQ; {reserved[name]}")

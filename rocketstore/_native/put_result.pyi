@@ -40,7 +40,7 @@ class PutResult:
 
     @property
     def durability(self) -> str:
-        """"memory", "os" or "disk": the promise that was met when the call returned."""
+        """ "memory", "os" or "disk": the promise that was met when the call returned."""
 
     @property
     def message_id(self) -> str:

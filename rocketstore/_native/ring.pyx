@@ -8,11 +8,18 @@ cimport cython
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport strerror
-from posix.mman cimport (
-    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE,
-)
-
 from rocketstore._native.syscalls cimport sys
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum:
+        MAP_ANONYMOUS
+        MAP_FIXED
+        MAP_PRIVATE
+        MAP_SHARED
+        PROT_NONE
+        PROT_READ
+        PROT_WRITE
+    void *MAP_FAILED
 
 cdef enum:
     MFD_CLOEXEC = 1
@@ -78,5 +85,5 @@ cdef class Ring:
 
 
 cdef extern from "Python.h":
-    int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *buf, Py_ssize_t size, int readonly,
-                          int flags) except -1
+    int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *buf, Py_ssize_t size,
+                          int readonly, int flags) except -1

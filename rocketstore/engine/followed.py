@@ -67,9 +67,7 @@ def open_followed(path: str, layout: StoreLayout, options: Options) -> Engine:
     offsets.load()
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
     visible = follower.visible()
-    report = RecoveryReport(
-        mode="following", begin=follower.minimum(), start=visible, end=visible
-    )
+    report = RecoveryReport(mode="following", begin=follower.minimum(), start=visible, end=visible)
     engine = Engine(
         path,
         layout,

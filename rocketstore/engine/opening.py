@@ -18,11 +18,11 @@ from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
-from rocketstore.errors import ConfigError
 from rocketstore.engine import starting
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
 from rocketstore.engine.running import Engine
+from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
 from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
@@ -37,7 +37,6 @@ from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.positions import PositionsPage, boot_id
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
-from rocketstore.log.store_source import StoreSource
 from rocketstore.log.store_state import (
     StoreState,
     load_store_state,
@@ -101,12 +100,14 @@ class _Opening:
     lock: StoreLock | None = None
 
     def run(self) -> Engine:
-        layout, writes = self.layout, self.lock is not None
+        """Marks → recovery → queues, index and dispatch → the engine."""
+        layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
+        clean = not abort_exists(layout)
         page = None
         run_id = bytes(16)
-        if self.lock is not None:
-            self.lock.mark_ours()
+        if lock is not None:
+            lock.mark_ours()
             page = PositionsPage.create(layout.positions)
             run_id = page.begin()
             clean_tmp(layout)
@@ -116,33 +117,53 @@ class _Opening:
         own_file = CheckpointFile(layout.own_checkpoint)
         rocketmq = RocketmqCheckpoint(layout.checkpoint)
         own = own_file.load()
-        clean = not abort_exists(layout)
-        if writes:
+        if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
         positions = Positions()
         queues = ConsumeQueueStore(
-            layout, self.access, config.consume_queue_file_size_bytes, lambda: _begin(log, positions)
+            layout,
+            self.access,
+            config.consume_queue_file_size_bytes,
+            lambda: _begin(log, positions),
         )
         queues.load()
         report = recovery.recover(
             log,
             layout,
             self._marks(own, ours, clean, log, queues, rocketmq.load(), state),
-            checkpoint=own_file if writes else None,
+            checkpoint=own_file if lock is not None else None,
             max_unflushed_bytes=config.max_unflushed_bytes,
             max_record_bytes=config.record_limit_bytes,
             check_crc=config.check_crc_on_recover,
             force=self.options.force,
             on_progress=self.options.on_recovery,
-            on_foreign=self._keep_foreign if writes else None,
+            on_foreign=self._keep_foreign if lock is not None else None,
             boot_id=boot_id(),
             run_id=run_id,
         )
         for position in ("wrote", "committed", "flushed", "visible"):
             setattr(positions, position, report.end)
         positions.minimum = report.begin
+        parts = self._derive(config, log, positions, queues, report, state)
+        if lock is None or page is None:
+            return starting.read_only(parts)
+        template = report.checkpoint or own or OwnCheckpoint()
+        template = dataclasses.replace(template, boot_id=boot_id(), run_id=run_id)
+        record_crc = self._record_crc(state)
+        files = (own_file, rocketmq)
+        return starting.for_writing(parts, lock, page, files, template, record_crc=record_crc)
+
+    def _derive(
+        self,
+        config: StoreConfig,
+        log: MappedFileQueue,
+        positions: Positions,
+        queues: ConsumeQueueStore,
+        report: recovery.RecoveryReport,
+        state: StoreState | None,
+    ) -> starting.Parts:
+        """Queues and index hold exactly what the log says, up to its end."""
         arrival = Signal()
-        flags = RunningFlags()
         index = self._load_index(config, report)
         listener = self.options.on_arrival
         dispatcher = Dispatcher(
@@ -158,11 +179,14 @@ class _Opening:
         )
         if report.mode != "clean":
             queues.truncate(report.end)
-        dispatcher.start_at(min(report.dispatch_start, report.index_start), report.index_start)
+        # A log that was lost begins again further on: there is nothing to dispatch in front of it.
+        index_start = max(report.index_start, report.begin)
+        dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         dispatcher.catch_up(report.end)
-        parts = starting.Parts(
+        lenient = VERIFY_LENIENT if state is None or state.foreign else 0
+        return starting.Parts(
             path=self.path,
-            layout=layout,
+            layout=self.layout,
             config=config,
             options=self.options,
             log=log,
@@ -171,17 +195,10 @@ class _Opening:
             index=index,
             dispatcher=dispatcher,
             arrival=arrival,
-            flags=flags,
+            flags=RunningFlags(),
             offsets=self._load_offsets(queues),
             report=report,
-            verify=VERIFY_ALL | (VERIFY_LENIENT if state is None or state.foreign else 0),
-        )
-        if self.lock is None or page is None:
-            return starting.read_only(parts)
-        template = report.checkpoint or own or OwnCheckpoint()
-        template = dataclasses.replace(template, boot_id=boot_id(), run_id=run_id)
-        return starting.for_writing(
-            parts, self.lock, page, own_file, rocketmq, template, record_crc=self._record_crc(state)
+            verify=VERIFY_ALL | lenient,
         )
 
     # ---- marks ----

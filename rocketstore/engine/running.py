@@ -21,8 +21,8 @@ from rocketstore.log.reader import Reader
 from rocketstore.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore._native.queue_state import QueueState
     from rocketstore._native.positions import Positions
+    from rocketstore._native.queue_state import QueueState
     from rocketstore.config import StoreConfig
     from rocketstore.engine.followed import FollowedIndex, FollowedPositions
     from rocketstore.log.checkpointer import Checkpointer
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from rocketstore.log.live_links import LiveLinks
     from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.positions import PositionsPage
     from rocketstore.log.populator import Populator
+    from rocketstore.log.positions import PositionsPage
     from rocketstore.log.preallocator import Preallocator
     from rocketstore.log.put_queues import PutQueues
     from rocketstore.log.reader import ReadSource
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.log.worker import Worker
     from rocketstore.log.write_buffer_pool import WriteBufferPool
     from rocketstore.services.statistics import Statistics, StoreStatistics
     from rocketstore.tickets import Completions
@@ -52,14 +53,17 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["Engine", "WriteParts"]
 
+
 @dataclass(slots=True)
 class WriteParts:
     """What only a store that is open for writing has."""
 
     lock: StoreLock
     page: PositionsPage
+    positions: Positions
     commit_log: CommitLog
     preallocator: Preallocator
+    populator: Populator | None
     flusher: Flusher
     committer: Committer | None
     checkpointer: Checkpointer
@@ -68,7 +72,12 @@ class WriteParts:
     record_crc: bool
     pool: WriteBufferPool | None
     live: LiveLinks
-    populator: Populator | None = None
+    index: IndexStore | None
+
+    def workers(self) -> list[Worker]:
+        """Those that stop first, in the order in which they stop."""
+        every = (self.preallocator, self.populator, self.committer, self.flusher)
+        return [worker for worker in every if worker is not None]
 
 
 class Engine:
@@ -236,13 +245,13 @@ class Engine:
                 if file.end_offset <= min(wanted, limit):
                     begin = max(begin, file.end_offset)
             if begin > self.begin_offset:
-                self.positions.minimum = begin
+                write.positions.minimum = begin
                 write.checkpointer.save(derived=True, minimum=begin)
                 segments.remove_before(begin)
                 queues.trim(begin)
-                if self.index is not None:
-                    self.index.trim(begin)
-                write.page.publish(self.positions)
+                if write.index is not None:
+                    write.index.trim(begin)
+                write.page.publish(write.positions)
             return begin
 
     def _trim_target(self, before: int | datetime.datetime) -> int:
@@ -293,12 +302,8 @@ class Engine:
 
     def _close_write(self, write: WriteParts, *, clean: bool, keep_lock: bool) -> None:
         write.commit_log.close()
-        write.preallocator.stop()
-        if write.populator is not None:
-            write.populator.stop()
-        if write.committer is not None:
-            write.committer.stop()
-        write.flusher.stop()
+        for worker in write.workers():
+            worker.stop()
         write.commit_log.end()
         if self._dispatcher is not None:
             if clean and write.commit_log.failure is None:
@@ -310,7 +315,7 @@ class Engine:
         write.preallocator.discard()
         if clean and write.commit_log.failure is None:
             self._mark_clean(write)
-        self.positions.publish_to(write.page.positions)
+        write.positions.publish_to(write.page.positions)
         write.page.end()
         write.page.close()
         write.live.close()
@@ -323,7 +328,7 @@ class Engine:
     def _mark_clean(self, write: WriteParts) -> None:
         """The last steps of a clean stop, only when all of it is on disk (D-13, K-37)."""
         positions = self.positions
-        degraded = self.index is not None and self.index.degraded is not None
+        degraded = write.index is not None and write.index.degraded is not None
         if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
             logger.warning(
                 "%s: not everything is on disk (%r): the next open recovers", self.path, positions

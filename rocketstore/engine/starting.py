@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,6 @@ from rocketstore.services.statistics import StoreStatistics
 from rocketstore.tickets import Completions
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
     from rocketstore.engine.options import Options
@@ -110,119 +110,145 @@ def for_writing(
     parts: Parts,
     lock: StoreLock,
     page: PositionsPage,
-    own: CheckpointFile,
-    rocketmq: RocketmqCheckpoint,
+    files: tuple[CheckpointFile, RocketmqCheckpoint],
     template: OwnCheckpoint,
     *,
     record_crc: bool,
 ) -> Engine:
     """Starts the workers; puts are admitted when this returns."""
-    config = parts.config
-    ring, pool = _write_path(parts)
-    failures: list[CommitLog] = []
-
-    def fail(cause: BaseException) -> None:
-        for commit_log in failures:
-            commit_log.fail(cause)
-
-    put_queues = PutQueues(_next_offset(parts), wide_topics=config.auto_wide_topic)
-    statistics = StoreStatistics(put_queues.totals)
-    live = LiveLinks(parts.layout)
-    preallocator = Preallocator(lambda start: parts.log.make(start, sparse=False), fail)
-    commit_log = CommitLog(
-        parts.log,
-        parts.positions,
-        preallocator,
-        parts.flags,
-        parts.arrival,
-        ring=ring,
-        pool=pool,
-        pool_fast_fail=config.transient_pool_fast_fail,
-        visible_when_flushed=config.visible_is_flushed,
-        max_unflushed_bytes=config.max_unflushed_bytes,
-        max_undispatched_bytes=config.max_undispatched_bytes,
-        max_wait_ms=config.max_wait_ms,
-        store_host=config.store_host,
-        on_new_segment=live.add,
-        on_put_failed=statistics.record_put_failed,
-        on_put_time=statistics.record_put,
-    )
-    failures.append(commit_log)
+    start = _Start(parts)
+    commit_log = start.commit_log
     log = commit_log.log
-    log.max_message_size_bytes = config.max_message_size_bytes
-    parts.dispatcher.attach(log.dispatch_signal, page.positions, fail)
-    flusher = Flusher(
-        commit_log,
-        fail,
-        ring=ring,
-        sync_mode=config.durability is Durability.DISK,
-        interval_ms=config.flush_interval_ms,
-        timed=config.flush_timed,
-        least_pages=config.flush_least_pages,
-        thorough_interval_ms=config.flush_thorough_interval_ms,
-        before_publish=live.check,
-        after_flush=live.settle,
-        record_latency=lambda seconds: statistics.record_flush(int(seconds * 1e9)),
+    parts.dispatcher.attach(log.dispatch_signal, page.positions, commit_log.fail)
+    flusher = start.make_flusher()
+    committer = start.make_committer()
+    if committer is not None:
+        flusher.commit_first(committer)
+    checkpointer = start.make_checkpointer(files, template)
+    checkpointer.begin()
+    write = WriteParts(
+        lock=lock,
+        page=page,
+        positions=parts.positions,
+        commit_log=commit_log,
+        preallocator=start.preallocator,
+        populator=start.make_populator(),
+        flusher=flusher,
+        committer=committer,
+        checkpointer=checkpointer,
+        put_queues=start.put_queues,
+        completions=Completions(log, _reached(parts), parts.config.sync_flush_timeout_ms),
+        record_crc=record_crc,
+        pool=start.pool,
+        live=start.live,
+        index=parts.index,
     )
-    committer = None
-    if pool is not None:
-        committer = Committer(
-            commit_log,
-            fail,
+    segment = parts.log.find(parts.report.end)
+    if segment is not None:
+        start.live.add(segment)
+    commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
+    parts.positions.publish_to(page.positions)
+    page.go_live()
+    for worker in (*write.workers(), parts.dispatcher, checkpointer):
+        worker.start()
+    return _engine(parts, start.statistics, write)
+
+
+class _Start:
+    """Makes the workers of one store, each with the few values that it needs."""
+
+    def __init__(self, parts: Parts) -> None:
+        config = parts.config
+        self.parts = parts
+        self.ring, self.pool = _write_path(parts)
+        self.put_queues = PutQueues(_next_offset(parts), wide_topics=config.auto_wide_topic)
+        self.statistics = StoreStatistics(self.put_queues.totals)
+        self.live = LiveLinks(parts.layout)
+        self.preallocator = Preallocator(
+            lambda start: parts.log.make(start, sparse=False), self.fail
+        )
+        self.commit_log = CommitLog(
+            parts.log,
+            parts.positions,
+            self.preallocator,
+            parts.flags,
+            parts.arrival,
+            ring=self.ring,
+            pool=self.pool,
+            pool_fast_fail=config.transient_pool_fast_fail,
+            visible_when_flushed=config.visible_is_flushed,
+            max_unflushed_bytes=config.max_unflushed_bytes,
+            max_undispatched_bytes=config.max_undispatched_bytes,
+            max_wait_ms=config.max_wait_ms,
+            store_host=config.store_host,
+            on_new_segment=self.live.add,
+            on_put_failed=self.statistics.record_put_failed,
+            on_put_time=self.statistics.record_put,
+        )
+        self.commit_log.log.max_message_size_bytes = config.max_message_size_bytes
+
+    def fail(self, cause: BaseException) -> None:
+        """A worker ended with an error: so does the store."""
+        self.commit_log.fail(cause)
+
+    def make_flusher(self) -> Flusher:
+        config, record_flush = self.parts.config, self.statistics.record_flush
+        return Flusher(
+            self.commit_log,
+            self.fail,
+            ring=self.ring,
+            sync_mode=config.durability is Durability.DISK,
+            interval_ms=config.flush_interval_ms,
+            timed=config.flush_timed,
+            least_pages=config.flush_least_pages,
+            thorough_interval_ms=config.flush_thorough_interval_ms,
+            before_publish=self.live.check,
+            after_flush=self.live.settle,
+            record_latency=lambda seconds: record_flush(int(seconds * 1e9)),
+        )
+
+    def make_committer(self) -> Committer | None:
+        if self.pool is None:
+            return None
+        config = self.parts.config
+        return Committer(
+            self.commit_log,
+            self.fail,
             interval_ms=config.commit_interval_ms,
             least_pages=config.commit_least_pages,
             thorough_interval_ms=config.commit_thorough_interval_ms,
         )
-        flusher.commit_first(committer)
-    checkpointer = Checkpointer(
-        commit_log,
-        parts.dispatcher.sync_queues,
-        parts.queues.digest,
-        parts.index,
-        own,
-        rocketmq,
-        template,
-        lambda end, start: recovery.fingerprint(parts.log, end, start),
-        fail,
-        queue_flush_interval_ms=config.consume_queue_flush_interval_ms,
-        every_second=statistics.sample,
-    )
-    write = WriteParts(
-        lock=lock,
-        page=page,
-        commit_log=commit_log,
-        preallocator=preallocator,
-        flusher=flusher,
-        committer=committer,
-        checkpointer=checkpointer,
-        put_queues=put_queues,
-        completions=Completions(log, _reached(parts), config.sync_flush_timeout_ms),
-        record_crc=record_crc,
-        pool=pool,
-        live=live,
-    )
-    checkpointer.begin()
-    populator = None
-    if ring is None and pool is None and config.populate_window_bytes:
+
+    def make_populator(self) -> Populator | None:
+        config = self.parts.config
+        if self.ring is not None or self.pool is not None or not config.populate_window_bytes:
+            return None
         populator = Populator(
-            parts.positions,
-            parts.log.find,
-            preallocator.spare,
-            fail,
+            self.parts.positions,
+            self.parts.log.find,
+            self.preallocator.spare,
+            self.fail,
             window_bytes=config.populate_window_bytes,
         )
-        commit_log.populate_with(populator)
-    write.populator = populator
-    segment = parts.log.find(parts.report.end)
-    if segment is not None:
-        live.add(segment)
-    commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
-    parts.positions.publish_to(page.positions)
-    page.go_live()
-    for worker in (preallocator, populator, flusher, committer, parts.dispatcher, checkpointer):
-        if worker is not None:
-            worker.start()
-    return _engine(parts, statistics, write)
+        self.commit_log.populate_with(populator)
+        return populator
+
+    def make_checkpointer(
+        self, files: tuple[CheckpointFile, RocketmqCheckpoint], template: OwnCheckpoint
+    ) -> Checkpointer:
+        parts = self.parts
+        return Checkpointer(
+            self.commit_log,
+            parts.dispatcher.sync_queues,
+            parts.queues.digest,
+            parts.index,
+            *files,
+            template,
+            lambda end, start: recovery.fingerprint(parts.log, end, start),
+            self.fail,
+            queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
+            every_second=self.statistics.sample,
+        )
 
 
 def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
@@ -244,7 +270,7 @@ def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
     return None, None
 
 
-def _next_offset(parts: Parts):  # type: ignore[no-untyped-def]
+def _next_offset(parts: Parts) -> Callable[[str, int], int]:
     """Next queue offset of a queue that is first put to: behind its units and behind every stored
     group offset (D-17)."""
 
@@ -257,7 +283,9 @@ def _next_offset(parts: Parts):  # type: ignore[no-untyped-def]
     return next_offset
 
 
-def _reached(parts: Parts):  # type: ignore[no-untyped-def]
+def _reached(parts: Parts) -> Callable[[int, str], bool]:
+    """Whether an offset met a promise: what tickets ask."""
+
     def reached(offset: int, level: str) -> bool:
         if level == "memory":
             return True

@@ -120,7 +120,11 @@ class Checkpointer(Worker):
     def _durable_mark(self) -> tuple[int, int, int]:
         """The newest remembered record end that is flushed."""
         flushed = self._commit_log.positions.flushed
-        best = (self._last.flushed, self._last.last_record_start, self._last.last_store_timestamp_ms)
+        best = (
+            self._last.flushed,
+            self._last.last_record_start,
+            self._last.last_store_timestamp_ms,
+        )
         for mark in self._marks:
             if best[0] < mark[0] <= flushed:
                 best = mark

@@ -140,7 +140,8 @@ class CommitLog:
 
     def end(self) -> None:
         """Nothing moves any more: who still waits is told so."""
-        self._ended = True
+        with self._roll_lock:  # a put that got its segment just before the close has published it
+            self._ended = True
         self.log.progress.notify()
 
     @property
@@ -180,7 +181,9 @@ class CommitLog:
 
     def _refusal(self) -> RocketStoreError:
         if self._closed:
-            return StoreClosedError("the store is closed; open it again with rocketstore.open(path)")
+            return StoreClosedError(
+                "the store is closed; open it again with rocketstore.open(path)"
+            )
         if self._failure is not None:
             return self._failed("nothing was stored")
         return StoreFailedError(f"the store takes no puts: {self.flags}")

@@ -173,7 +173,9 @@ class ConsumeQueue:
                 f"{(position - files.end_offset) // UNIT} units beyond the queue's end"
             )
         if files.last is not None and position < files.begin_offset:
-            raise ValueError(f"{self.topic}/{self.queue_id}: unit {position // UNIT} was trimmed away")
+            raise ValueError(
+                f"{self.topic}/{self.queue_id}: unit {position // UNIT} was trimmed away"
+            )
         start = files.end_offset if files.files else files.start_for(position)
         if self._access == "write":
             self._make_directory(self.directory)

@@ -50,7 +50,9 @@ class ConsumeQueueStore:
         """Knows every queue that has a directory; its files are opened when they are needed."""
         for topic in _names(self._layout.consume_queue):
             if not is_safe_topic(os.fsencode(topic)):
-                logger.warning("%s/%s cannot be a topic, ignored", self._layout.consume_queue, topic)
+                logger.warning(
+                    "%s/%s cannot be a topic, ignored", self._layout.consume_queue, topic
+                )
                 continue
             for name in _names(self._layout.consume_queue / topic):
                 if name.isdecimal() and name == str(int(name)) and int(name) < 2**31:

@@ -65,7 +65,9 @@ class LiveLinks:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
                 raise
             self._possible = False
-            logger.warning("no second names for segments here (%s): do not start Java beside us", error)
+            logger.warning(
+                "no second names for segments here (%s): do not start Java beside us", error
+            )
             return
         with self._lock:
             self._files.append(file)

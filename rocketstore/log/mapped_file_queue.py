@@ -95,7 +95,9 @@ class MappedFileQueue:
                 continue
             if start is None or not entry.is_file(follow_symlinks=False):
                 self.aliens.append(entry.name)
-                logger.warning("%s: %r is no file of a %s, ignored", self.directory, entry.name, self.name)
+                logger.warning(
+                    "%s: %r is no file of a %s, ignored", self.directory, entry.name, self.name
+                )
                 continue
             found.append((start, entry.stat(follow_symlinks=False).st_size))
         return found
@@ -200,9 +202,7 @@ class MappedFileQueue:
         assert self.file_size
         if self.access != "write":
             return MappedFile.anonymous(start_offset, self.file_size)
-        return allocate_file(
-            self.directory, self._tmp, start_offset, self.file_size, sparse=sparse
-        )
+        return allocate_file(self.directory, self._tmp, start_offset, self.file_size, sparse=sparse)
 
     def publish(self, file: MappedFile) -> None:
         """Adds a file that follows the last one (or is the first)."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
-from rocketstore.errors import BackpressureError
+from rocketstore.errors import BackpressureError, StoreClosedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Preallocator(Worker):
         self._wishes: list[int] = []
         self._ready: dict[int, MappedFile] = {}
         self._errors: dict[int, OSError] = {}
+        self._closing = False
 
     def request(self, start_offset: int) -> bool:
         """Wishes for a segment without waiting; False when two wishes already wait."""
@@ -56,6 +57,7 @@ class Preallocator(Worker):
         Raises:
             DiskFullError, OSError: what its creation ended with.
             BackpressureError: not within `timeout_s`; it is still being made, a later call finds it.
+            StoreClosedError: the store was closed meanwhile; nobody takes a segment from here on.
         """
         with self._changed:
             self._errors.pop(start_offset, None)  # of an earlier wish that nobody waited for
@@ -63,6 +65,8 @@ class Preallocator(Worker):
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while True:
+                if self._closing:
+                    raise StoreClosedError("the store was closed while a put waited for a segment")
                 if start_offset in self._ready:
                     return self._ready.pop(start_offset)
                 if start_offset in self._errors:
@@ -93,7 +97,9 @@ class Preallocator(Worker):
             file, error = None, caught
         elapsed = (time.monotonic() - began) * 1000
         if elapsed > SLOW_CREATION_MS:
-            logger.warning("creating the segment at %d took %.0f ms, %d waiting", start, elapsed, waiting)
+            logger.warning(
+                "creating the segment at %d took %.0f ms, %d waiting", start, elapsed, waiting
+            )
         with self._changed:
             if start in self._wishes:
                 self._wishes.remove(start)
@@ -105,6 +111,13 @@ class Preallocator(Worker):
                 self._errors[start] = error
             self._changed.notify_all()
         return 0
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Who waits for a segment is told; the one that is being made is finished."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        return super().stop(timeout_s)
 
     def spare(self) -> MappedFile | None:
         """A segment that is ready and not taken, if any."""

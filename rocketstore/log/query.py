@@ -22,7 +22,7 @@ __all__ = ["KeyIndex", "query_by_key"]
 
 logger = logging.getLogger(__name__)
 
-# Candidates asked for at once; doubled while hashes of other keys use them up, up to the most.
+# Candidates asked for at once; four times as many while hashes of other keys use them up, up to the most.
 CANDIDATES = 64
 MAX_CANDIDATES = 1 << 20
 LAST_MS = (1 << 63) - 1

@@ -24,7 +24,11 @@ class WriteBufferPool:
         self._free = deque(MappedFile.anonymous(0, buffer_size) for _ in range(buffers))
         self.locked = sum(buffer.lock_memory() for buffer in self._free)
         if self.locked < buffers:
-            logger.info("%d of %d write buffers could not be locked in memory", buffers - self.locked, buffers)
+            logger.info(
+                "%d of %d write buffers could not be locked in memory",
+                buffers - self.locked,
+                buffers,
+            )
 
     def borrow(self) -> MappedFile | None:
         """A buffer, or None when all are out. Its content is whatever was in it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore import BackpressureError, DiskFullError, Store
+from rocketstore import BackpressureError, DiskFullError, Store, StoreClosedError
 from tests.process.other_process import numbers, open_small
 
 BIG = bytes(10_000)
@@ -92,6 +92,33 @@ def test_a_segment_that_is_not_ready_in_time(tmp_path: Path) -> None:
             except BackpressureError:
                 continue
         assert numbers(store) == [0]
+
+
+def test_a_put_that_waits_for_a_segment_hears_of_a_close(tmp_path: Path) -> None:
+    """D-36 K-38: it ends with StoreClosedError at once, not after max_wait_ms."""
+    store = open_small(tmp_path, durability="os", max_wait_ms=60_000)
+    preallocator = store._engine.write.preallocator
+    stuck = Stuck(preallocator, "_create")
+    heard: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            store.writer("Orders").put(b"0:")
+        except StoreClosedError as error:
+            heard.append(error)
+
+    putter = threading.Thread(target=put)
+    putter.start()
+    assert stuck.reached.wait(30)
+    closer = threading.Thread(target=store.close)
+    closer.start()
+    putter.join(10)
+    assert heard
+    stuck.go_on()
+    closer.join(30)
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "clean"
+        assert numbers(store) == []
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EACCES, errno.EMFILE])

@@ -184,8 +184,12 @@ def open_log(
         own=checkpoint.load(),
         ours=ours,
         clean=clean,
-        rocketmq_times=RocketmqCheckpoint(layout.checkpoint).load()[:3],
-        **{"derived_end": queues_end(layout), "foreign": state.foreign, **marks},
+        **{
+            "rocketmq_times": RocketmqCheckpoint(layout.checkpoint).load()[:3],
+            "derived_end": queues_end(layout),
+            "foreign": state.foreign,
+            **marks,
+        },
     )
     try:
         report = recover(

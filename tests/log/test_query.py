@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore.errors import CorruptRecordError, StoreClosedError
+from rocketstore.errors import StoreClosedError
 from rocketstore.log.follower import Follower
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout

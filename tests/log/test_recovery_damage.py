@@ -46,7 +46,7 @@ def test_any_byte_flipped_leaves_the_other_records(
         got = set(served(layout, ours=whose == "ours", access="private"))
         hit = {start for start, end in builder.records if start <= offset < end}
         assert set(starts_of(builder)) - got <= hit, offset
-        put_bytes(layout, offset, segment[offset % SEGMENT :][:1])
+        put_bytes(layout, offset, bytes(segment[offset % SEGMENT :][:1]))
 
 
 def test_damage_below_the_durable_offset_is_kept_and_told(

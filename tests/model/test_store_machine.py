@@ -64,7 +64,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store is not None
         return self.store
 
-    def note(self, result: Any, topic: str, queue_id: int, parts: list[bytes], **fields: Any) -> None:
+    def note(
+        self, result: Any, topic: str, queue_id: int, parts: list[bytes], **fields: Any
+    ) -> None:
         places = [*result.physical_offsets, result.end_offset]
         for i, body in enumerate(parts):
             self.model.add(
@@ -97,7 +99,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.note(writer.put(body, **fields), topic, queue_id, [body], **fields)
 
     @rule(
-        topic=st.sampled_from(TOPICS), parts=st.lists(st.binary(max_size=20), min_size=1, max_size=3)
+        topic=st.sampled_from(TOPICS),
+        parts=st.lists(st.binary(max_size=20), min_size=1, max_size=3),
     )
     def put_batch(self, topic: str, parts: list[bytes]) -> None:
         result = self.opened.writer(topic).put_batch(parts)
@@ -113,8 +116,18 @@ class StoreMachine(RuleBasedStateMachine):
         for i, row in enumerate(rows):
             size = self.opened.get(places[i]).size if self.visible(places[i]) else len(row)
             self.model.add(
-                Sent(topic, 0, result.queue_offset + i, places[i], places[i] + size, row, None, (), (),
-                     None)  # one time for each segment
+                Sent(
+                    topic,
+                    0,
+                    result.queue_offset + i,
+                    places[i],
+                    places[i] + size,
+                    row,
+                    None,
+                    (),
+                    (),
+                    None,
+                )  # one time for each segment
             )
         if result.durability != "memory":
             self.model.promise(result.end_offset)

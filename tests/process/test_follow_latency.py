@@ -28,6 +28,8 @@ store.close()
 """
 
 
+#: The default. Small ones would be measured themselves: the dispatcher makes and syncs each new file.
+QUEUE_FILE_BYTES = 6_000_000
 P50_MS = 5.0
 P99_MS = 50.0
 
@@ -35,7 +37,13 @@ P99_MS = 50.0
 def follow(path: Path, durability: str, count: int, rate: int) -> list[float]:
     """Milliseconds from before each put to its arrival here; each exactly once and in order."""
     latencies = []
-    with other_process(PACED, path, given=[count, rate], durability=durability) as writer:
+    with other_process(
+        PACED,
+        path,
+        given=[count, rate],
+        durability=durability,
+        consume_queue_file_size_bytes=QUEUE_FILE_BYTES,
+    ) as writer:
         assert writer.line() == "open"
         with open_small(path, "r") as reader:
             consumer = reader.consumer("Orders")

@@ -15,7 +15,7 @@ from rocketstore import Store, StoreClosedError, Writer
 from tests.process.other_process import open_small
 
 WRITERS = 4
-EACH = 150
+EACH = 400
 DURABILITIES = ("os", "disk", "memory")
 
 

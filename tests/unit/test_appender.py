@@ -72,6 +72,9 @@ class Owner:
     def half_full(self) -> None:
         self.halves += 1
 
+    def put_took(self, nanoseconds: int, what: str) -> None:
+        assert nanoseconds > 0
+
     def writer(self, topic: str = "T", queue_id: int = 0, **options: object) -> Writer:
         state = QueueState(topic, topic.encode(), queue_id, 0)
         settings: dict[str, object] = {
@@ -221,7 +224,11 @@ def test_store_time_never_falls() -> None:
     owner.log.refuse(False)
     future = 4_102_444_800_000
     log = Log(
-        owner, Positions(), max_unflushed_bytes=1 << 40, max_undispatched_bytes=1 << 40, store_host=HOST
+        owner,
+        Positions(),
+        max_unflushed_bytes=1 << 40,
+        max_undispatched_bytes=1 << 40,
+        store_host=HOST,
     )
     log.max_message_size_bytes = 1000
     owner.log = log
@@ -313,8 +320,8 @@ def test_bodies_of_every_kind() -> None:
         assert owner.record(writer.put(body).physical_offset)["body"] == b"ab"
     with pytest.raises(TypeError, match="encode"):
         writer.put("text")
+    owner.log.max_message_size_bytes = 3
     with pytest.raises(MessageTooLargeError, match="max_message_size_bytes"):
-        owner.log.max_message_size_bytes = 3
         writer.put(b"four")
 
 

@@ -209,7 +209,7 @@ def test_message_keeps_its_file_mapped(tmp_path: Path) -> None:
 def test_view_is_read_only() -> None:
     view = Message.from_bytes(encode(0)).body_view
     assert view.readonly
-    assert view == b"body 0"
+    assert bytes(view) == b"body 0"
 
 
 def test_empty_body() -> None:

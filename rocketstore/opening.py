@@ -1,0 +1,56 @@
+"""The one way in: `rocketstore.open`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rocketstore.config import StoreConfig
+from rocketstore.engine.opening import open_engine
+from rocketstore.engine.options import Listener, Options, Progress
+from rocketstore.errors import ConfigError
+from rocketstore.store import Mode, Store
+
+__all__ = ["open_store"]
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    mode: Mode = "rw",
+    *,
+    durability: str | None = None,
+    config: StoreConfig | None = None,
+    force: bool = False,
+    on_arrival: Listener | None = None,
+    on_recovery: Progress | None = None,
+    **options: Any,
+) -> Store:
+    """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
+
+    Args:
+        mode: "rw" creates or opens, "r+" must exist, "r" takes no lock and writes nothing: beside a live
+            writer it follows it, on a store that was not stopped cleanly it recovers in memory.
+        durability: what is true when `put` returns: "disk" (default) survives a power cut, "os" the
+            death of the process, "memory" nothing until committed.
+        config, options: a StoreConfig, or its fields by name; options win.
+        force: opens for writing although segments are missing (D-25).
+        on_arrival: called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) after
+            a message was dispatched, from a thread of its own.
+        on_recovery: called with (what, done_bytes, total_bytes) while recovery goes on.
+
+    Raises:
+        ConfigError: an unknown or wrong option, or one that contradicts the files.
+        StoreLockedError: another process has the store open for writing.
+        MissingSegmentsError: commit log files are missing.
+        FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
+    """
+    if mode not in ("rw", "r+", "r"):
+        raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")
+    if durability is not None:
+        options["durability"] = durability
+    if config is None:
+        config = StoreConfig(**options)
+    elif options:
+        config = config.replace(**options)
+    options_given = Options(config, force, on_arrival, on_recovery)
+    return Store(open_engine(os.fspath(path), mode, options_given), mode)

@@ -1,0 +1,116 @@
+"""Checkpoints: written from what is durable, never ahead of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketstore import Store
+from rocketstore.log.checkpoint import CheckpointFile, RocketmqCheckpoint
+from tests.small_store import dispatched, open_small, open_still, parts
+
+
+def own(root: Path) -> object:
+    file = CheckpointFile(root / "rocketstore" / "checkpoint")
+    try:
+        return file.load()
+    finally:
+        file.close()
+
+
+def times(root: Path) -> tuple[int, ...]:
+    file = RocketmqCheckpoint(root / "checkpoint")
+    try:
+        return tuple(file.load())
+    finally:
+        file.close()
+
+
+def save(store: Store, *, derived: bool = True) -> None:
+    parts(store).checkpointer._note_end()
+    parts(store).checkpointer.save(derived=derived)
+
+
+def test_log_time_follows_the_flush(tmp_path: Path) -> None:
+    """S000-97 S000-111 S001-55 S001-58 S002-20 S003-42: K-10 K-12: not the append, not the dispatch."""
+    with open_still(tmp_path, "os") as store:
+        first = store.writer("t").put(b"x")
+        save(store)
+        assert times(tmp_path)[0] == 0
+        store.wait_flushed(first.end_offset)
+        assert times(tmp_path)[0] == 0  # the file is not written by the flush itself
+        save(store)
+        assert times(tmp_path)[0] == first.store_timestamp_ms
+
+
+def test_durable_offset_is_a_record_end_that_is_flushed(tmp_path: Path) -> None:
+    with open_still(tmp_path, "os") as store:
+        first = store.writer("t").put(b"x", durability="disk")
+        save(store)
+        store.writer("t").put(b"y")
+        save(store)
+        checkpoint = own(tmp_path)
+        assert checkpoint.flushed == first.end_offset
+        assert checkpoint.last_record_start == first.physical_offset
+        assert not checkpoint.clean
+
+
+def test_queue_and_index_are_synced_before_they_are_named(tmp_path: Path) -> None:
+    """D-17 D-18: without the sync of derived files their offsets stay."""
+    with open_still(tmp_path, "os", consume_queue_flush_interval_ms=86_400_000) as store:
+        result = store.writer("t").put(b"x", keys="k", durability="disk")
+        dispatched(store)
+        before = own(tmp_path).dispatched
+        save(store, derived=False)
+        assert own(tmp_path).dispatched == before
+        save(store, derived=True)
+        assert own(tmp_path).dispatched == result.end_offset
+        assert own(tmp_path).indexed == result.end_offset
+
+
+def test_dispatched_never_passes_flushed(tmp_path: Path) -> None:
+    with open_still(tmp_path, "os") as store:
+        first = store.writer("t").put(b"x", durability="disk")
+        store.writer("t").put(b"y")
+        dispatched(store)
+        save(store)
+        assert own(tmp_path).dispatched == first.end_offset
+
+
+def test_clean_mark_only_after_a_clean_stop(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        assert not own(tmp_path).clean
+        end = store.writer("t").put(b"x").end_offset
+    assert own(tmp_path).clean
+    assert (own(tmp_path).flushed, own(tmp_path).dispatched) == (end, end)
+    with open_small(tmp_path):
+        assert not own(tmp_path).clean
+
+
+def test_generations_rise(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(3):
+        with open_small(tmp_path) as store:
+            store.writer("t").put(b"x")
+            save(store)
+            seen.append(own(tmp_path).generation)
+        seen.append(own(tmp_path).generation)
+    assert seen == sorted(set(seen))
+
+
+def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
+    with open_still(tmp_path, "os") as store:
+        store.writer("t").put(b"x", durability="disk")
+        dispatched(store)
+        save(store)
+        before = own(tmp_path).generation
+        save(store)
+        assert own(tmp_path).generation == before
+
+
+def test_trim_is_noted_first(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        for _ in range(12):
+            store.writer("t").put(b"x" * 900)
+        dispatched(store)
+        begin = store.trim(1 << 40)
+        assert own(tmp_path).minimum == begin > 0
