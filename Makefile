@@ -44,7 +44,7 @@ proofs: build sanitize fuzz
 	$(PYTEST) -m proof
 
 demo: build
-	$(VENV)/bin/rocketstore demo
+	$(RUN) -m rocketstore.cli demo
 
 bench: build
 	$(RUN) -m pytest -q bench

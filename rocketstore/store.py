@@ -144,7 +144,8 @@ class Store:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {engine.positions.wrote}")
         if not engine.commit_log.log.wait(end_offset, 2, timeout_ms):
             raise DurabilityTimeoutError(
-                f"flushed = {engine.positions.flushed} after {timeout_ms} ms, asked for {end_offset}"
+                f"flushed = {engine.positions.flushed} after {timeout_ms} ms, "
+                f"asked for {end_offset}"
             )
 
     # ---- reading ----
@@ -348,7 +349,8 @@ class Store:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            f"a Store cannot be pickled; open it again with rocketstore.open({self._engine.path!r}, 'r')"
+            "a Store cannot be pickled; open it again with "
+            f"rocketstore.open({self._engine.path!r}, 'r')"
         )
 
     # ---- guards ----

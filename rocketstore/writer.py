@@ -163,8 +163,8 @@ class Writer(native.Writer):
 
     def __reduce__(self) -> str:
         raise TypeError(
-            f"a Writer belongs to an open store; open it again with rocketstore.open({self._path!r})"
-            f".writer({self.topic!r})"
+            "a Writer belongs to an open store; open it again with "
+            f"rocketstore.open({self._path!r}).writer({self.topic!r})"
         )
 
 

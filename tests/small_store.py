@@ -103,3 +103,8 @@ class Calls:
             return real(*arguments)
 
         return call
+
+
+def put_many(writer: Any, count: int, size: int) -> None:
+    for _ in range(count):
+        writer.put(b"x" * size)

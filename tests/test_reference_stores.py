@@ -73,5 +73,7 @@ def test_tags_codes_of_the_units(expected: Expectation, tmp_path: Path) -> None:
             unit = files[at - at % size][at % size : at % size + 20]
             code = int.from_bytes(unit[12:], "big", signed=True)
             if (int.from_bytes(unit[:8], "big"), code) != (physical_offset, tags_code):
-                wrong.append((topic, queue_id, queue_offset, unit.hex(), physical_offset, tags_code))
+                wrong.append(
+                    (topic, queue_id, queue_offset, unit.hex(), physical_offset, tags_code)
+                )
     assert not wrong, wrong[:5]

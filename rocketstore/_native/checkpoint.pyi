@@ -1,7 +1,10 @@
 from typing import Any
 
+from typing_extensions import Buffer
+
 SLOT_BYTES: int
 ROCKETMQ_BYTES: int
+ROCKETMQ_USED_BYTES: int
 
 def pack_slot(
     *,
@@ -28,4 +31,4 @@ def pack_slot(
 def unpack_slot(slot: bytes) -> dict[str, Any] | None: ...
 def pack_rocketmq(values: tuple[int, int, int, int, int], before: bytes | None = None) -> bytes: ...
 def unpack_rocketmq(page: bytes) -> tuple[int, int, int, int, int]: ...
-def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int: ...
+def crc32c(data: Buffer, value: int = 0) -> int: ...

@@ -1,13 +1,20 @@
-"""Bytes of the two checkpoint files: ours, slot by slot, and RocketMQ's page of times."""
+"""Bytes of the two checkpoint files: slots of our own, and RocketMQ's page of times (format.md 8).
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+Which slot counts and when one is written is decided in `rocketstore.log.checkpoint`.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from rocketstore._native.core cimport RS_OK, rs_crc32c, rs_load64s, rs_status, rs_store64s
+from rocketstore._native.core cimport RS_OK, rs_crc32c, rs_status
 
 cdef extern from "rs_checkpoint.h" nogil:
+    enum:
+        RS_CHECKPOINT_FILE_SIZE, RS_OWN_SLOT_STRIDE, RS_RUN_ID_SIZE, RS_TIMES_SIZE
     ctypedef struct rs_checkpoint:
-        uint64_t generation
+        int64_t generation
         int64_t flushed
         int64_t dispatched
         int64_t indexed
@@ -23,28 +30,39 @@ cdef extern from "rs_checkpoint.h" nogil:
         uint32_t tail_crc
         uint32_t queue_count
         uint32_t queues_digest
-        uint32_t clean
+        bint clean
         uint8_t boot_id[16]
         uint8_t run_id[16]
-    enum:
-        RS_OWN_SLOT_STRIDE
-        RS_CHECKPOINT_FILE_SIZE
-    void rs_checkpoint_encode(const rs_checkpoint *checkpoint, uint8_t *slot)
-    rs_status rs_checkpoint_decode(const uint8_t *slot, rs_checkpoint *checkpoint)
+    ctypedef struct rs_times:
+        int64_t physic_timestamp_ms
+        int64_t logics_timestamp_ms
+        int64_t index_timestamp_ms
+        int64_t master_flushed_offset
+        int64_t confirm_offset
+    bint rs_checkpoint_sane(const rs_checkpoint *checkpoint) noexcept
+    void rs_checkpoint_encode(const rs_checkpoint *checkpoint, uint8_t *slot) noexcept
+    rs_status rs_checkpoint_decode(const uint8_t *bytes, size_t size,
+                                   rs_checkpoint *checkpoint) noexcept
+    void rs_times_encode(const rs_times *times, uint8_t *to) noexcept
+    void rs_times_decode(const uint8_t *bytes, size_t size, rs_times *times) noexcept
 
 SLOT_BYTES = RS_OWN_SLOT_STRIDE
 ROCKETMQ_BYTES = RS_CHECKPOINT_FILE_SIZE
+ROCKETMQ_USED_BYTES = RS_TIMES_SIZE
 
 
-def pack_slot(*, generation, flushed, dispatched, indexed, minimum, last_record_start,
-              last_store_timestamp_ms, cut, max_unflushed, segment_count, segments_digest,
-              last_record_size, last_record_crc, tail_crc, queue_count, queues_digest, clean,
-              bytes boot_id not None, bytes run_id not None):
-    """One slot of our checkpoint, 4096 bytes."""
+def pack_slot(
+    *, int64_t generation, int64_t flushed, int64_t dispatched, int64_t indexed, int64_t minimum,
+    int64_t last_record_start, int64_t last_store_timestamp_ms, int64_t cut, int64_t max_unflushed,
+    uint32_t segment_count, uint32_t segments_digest, uint32_t last_record_size,
+    uint32_t last_record_crc, uint32_t tail_crc, uint32_t queue_count, uint32_t queues_digest,
+    bint clean, bytes boot_id not None, bytes run_id not None,
+):
+    """One slot of our checkpoint, 4096 bytes. ValueError for what `unpack_slot` would not accept."""
     cdef rs_checkpoint fields
-    cdef uint8_t slot[4096]
-    if len(boot_id) != 16 or len(run_id) != 16:
-        raise ValueError("boot_id and run_id have 16 bytes")
+    cdef bytes slot = PyBytes_FromStringAndSize(NULL, RS_OWN_SLOT_STRIDE)
+    if len(boot_id) != RS_RUN_ID_SIZE or len(run_id) != RS_RUN_ID_SIZE:
+        raise ValueError(f"boot_id and run_id have {RS_RUN_ID_SIZE} bytes")
     fields.generation = generation
     fields.flushed = flushed
     fields.dispatched = dispatched
@@ -61,19 +79,20 @@ def pack_slot(*, generation, flushed, dispatched, indexed, minimum, last_record_
     fields.tail_crc = tail_crc
     fields.queue_count = queue_count
     fields.queues_digest = queues_digest
-    fields.clean = 1 if clean else 0
-    memcpy(fields.boot_id, <const char *>boot_id, 16)
-    memcpy(fields.run_id, <const char *>run_id, 16)
-    rs_checkpoint_encode(&fields, slot)
-    return (<char *>slot)[:RS_OWN_SLOT_STRIDE]
+    fields.clean = clean
+    memcpy(fields.boot_id, PyBytes_AS_STRING(boot_id), RS_RUN_ID_SIZE)
+    memcpy(fields.run_id, PyBytes_AS_STRING(run_id), RS_RUN_ID_SIZE)
+    if not rs_checkpoint_sane(&fields):
+        raise ValueError("an offset of the checkpoint is negative")
+    rs_checkpoint_encode(&fields, <uint8_t *>PyBytes_AS_STRING(slot))
+    return slot
 
 
 def unpack_slot(bytes slot not None):
-    """Fields of a slot by name; None when it is not whole (magic, version or checksum)."""
+    """Fields of a slot by name; None when it is not whole: magic, version, checksum or a range."""
     cdef rs_checkpoint fields
-    if len(slot) < RS_OWN_SLOT_STRIDE:
-        return None
-    if rs_checkpoint_decode(<const uint8_t *><const char *>slot, &fields) != RS_OK:
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(slot)
+    if rs_checkpoint_decode(at, <size_t>len(slot), &fields) != RS_OK:
         return None
     return {
         "generation": fields.generation,
@@ -92,34 +111,50 @@ def unpack_slot(bytes slot not None):
         "tail_crc": fields.tail_crc,
         "queue_count": fields.queue_count,
         "queues_digest": fields.queues_digest,
-        "clean": fields.clean == 1,
-        "boot_id": (<char *>fields.boot_id)[:16],
-        "run_id": (<char *>fields.run_id)[:16],
+        "clean": bool(fields.clean),
+        "boot_id": PyBytes_FromStringAndSize(<char *>fields.boot_id, RS_RUN_ID_SIZE),
+        "run_id": PyBytes_FromStringAndSize(<char *>fields.run_id, RS_RUN_ID_SIZE),
     }
 
 
 def pack_rocketmq(tuple values not None, bytes before=None):
-    """RocketMQ's checkpoint: five numbers (format.md 8); other bytes stay as `before` has them."""
-    cdef uint8_t page[4096]
-    cdef int i
-    memset(page, 0, 4096)
+    """RocketMQ's checkpoint, 4096 bytes: five numbers; every other byte stays as `before` has it."""
+    cdef rs_times times
+    cdef bytes page = PyBytes_FromStringAndSize(NULL, RS_CHECKPOINT_FILE_SIZE)
+    cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(page)
+    if len(values) != 5:
+        raise ValueError(f"five numbers, not {len(values)}")
+    memset(to, 0, RS_CHECKPOINT_FILE_SIZE)
     if before is not None:
-        memcpy(page, <const char *>before, min(len(before), 4096))
-    for i in range(5):
-        rs_store64s(page + 8 * i, values[i])
-    return (<char *>page)[:4096]
+        memcpy(to, PyBytes_AS_STRING(before),
+               <size_t>min(len(before), <Py_ssize_t>RS_CHECKPOINT_FILE_SIZE))
+    times.physic_timestamp_ms = values[0]
+    times.logics_timestamp_ms = values[1]
+    times.index_timestamp_ms = values[2]
+    times.master_flushed_offset = values[3]
+    times.confirm_offset = values[4]
+    rs_times_encode(&times, to)
+    return page
 
 
 def unpack_rocketmq(bytes page not None):
-    """The five numbers; what a short file does not have counts as 0."""
-    cdef bytes whole = page[:40].ljust(40, b"\0")
-    cdef const uint8_t *start = <const uint8_t *><const char *>whole
-    cdef int i
-    return tuple([rs_load64s(start + 8 * i) for i in range(5)])
+    """The five numbers; what a short file does not have counts as zeros."""
+    cdef rs_times times
+    rs_times_decode(<const uint8_t *>PyBytes_AS_STRING(page), <size_t>len(page), &times)
+    return (
+        times.physic_timestamp_ms,
+        times.logics_timestamp_ms,
+        times.index_timestamp_ms,
+        times.master_flushed_offset,
+        times.confirm_offset,
+    )
 
 
-def crc32c(const uint8_t[::1] data not None, uint32_t value=0):
+def crc32c(data, uint32_t value=0):
     """CRC-32C of bytes-like data, continued from `value`."""
-    if data.shape[0] == 0:
-        return value
-    return rs_crc32c(value, &data[0], <size_t>data.shape[0])
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        return rs_crc32c(value, <const uint8_t *>buffer.buf, <size_t>buffer.len)
+    finally:
+        PyBuffer_Release(&buffer)

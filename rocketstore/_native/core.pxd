@@ -203,11 +203,11 @@ cdef extern from "rs_log_file.h" nogil:
     rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                             rs_appended *appended)
     rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies,
-                                  size_t count, rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
-                                  rs_appended *appended)
+                                  size_t count, rs_queue_state *queue, int64_t now_ms,
+                                  int64_t *offsets, rs_appended *appended)
     rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
-                                   rs_queue_state **lights, size_t count, uint8_t *text, size_t room,
-                                   int64_t now_ms, rs_appended *appended)
+                                   rs_queue_state **lights, size_t count, uint8_t *text,
+                                   size_t room, int64_t now_ms, rs_appended *appended)
     size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                           size_t count)
     rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)

@@ -80,6 +80,7 @@ cdef extern from *:
     int c_msync "msync"(void *, size_t, int) noexcept nogil
     int c_madvise "madvise"(void *, size_t, int) noexcept nogil
     int c_mlock "mlock"(const void *, size_t) noexcept nogil
+    int c_mlock2 "mlock2"(const void *, size_t, unsigned int) noexcept nogil
     int c_munlock "munlock"(const void *, size_t) noexcept nogil
     int c_clock_gettime "clock_gettime"(int, timespec *) noexcept nogil
     int c_getpid "getpid"() noexcept nogil
@@ -120,6 +121,7 @@ cdef inline void fill_table(rs_syscalls *table) noexcept:
     table.msync = c_msync
     table.madvise = c_madvise
     table.mlock = c_mlock
+    table.mlock2 = c_mlock2
     table.munlock = c_munlock
     table.memfd_create = rs_memfd_create
     table.futex = rs_futex

@@ -49,6 +49,7 @@ cdef extern from *:
         PROT_WRITE, SEEK_DATA, SEEK_HOLE
 
 cdef enum:
+    MLOCK_ONFAULT = 1  # linux/mman.h
     # Copies above this give up the GIL; below, giving it up costs more than the copy.
     LONG_COPY = 1 << 18
 
@@ -286,12 +287,16 @@ cdef class MappedFile:
         if result < 0:
             raise OSError(<int>-result, os.strerror(<int>-result), self.path)
 
-    def lock_memory(self):
-        """Whether the memory is locked now; refused beyond RLIMIT_MEMLOCK, which is no error (D-39)."""
+    def lock_memory(self, *, bint on_fault=False):
+        """Whether the memory is locked now; refused beyond RLIMIT_MEMLOCK, which is no error (D-39).
+        `on_fault`: each page when it is first used, instead of making all of them present."""
         self.check_range(0, 0)
         cdef int result
         with nogil:
-            result = sys.mlock(self.base, <size_t>self.size)
+            if on_fault:
+                result = sys.mlock2(self.base, <size_t>self.size, MLOCK_ONFAULT)
+            else:
+                result = sys.mlock(self.base, <size_t>self.size)
         self.mapping.locked = result == 0
         return result == 0
 

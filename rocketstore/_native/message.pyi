@@ -5,13 +5,13 @@ from typing_extensions import Buffer
 
 @final
 class Message:
-    """A message as it stands in the log. Immutable; what it points to stays mapped while it lives.
+    """A message as it stands in the log. Immutable; its file stays mapped while it lives.
 
     `body` is a copy, `body_view` the bytes themselves. Two messages are equal when their records are.
     `bytes(message)` is the record, which `Message.from_bytes` reads back; pickles hold it, too.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
     @staticmethod
     def from_bytes(record: Buffer, *, verify: bool = True) -> Message:
         """The message of one whole record; its checksums are tested unless `verify` is False.
@@ -85,7 +85,7 @@ class Message:
         """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
 
     def __bytes__(self) -> bytes: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 def restore_message(record: bytes) -> Message: ...

@@ -1,4 +1,4 @@
-"""One stored message: a decoded header and pointers into the mapped file, everything else on demand."""
+"""One stored message: a decoded header, pointers into the mapped file, all else on demand."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -7,9 +7,9 @@ from libc.string cimport memcmp
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
-    RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_message_id_encode, rs_properties_walk, rs_property_find,
-    rs_property_next, rs_property_walk, rs_record, rs_record_decode, rs_record_verify, rs_span,
-    rs_tags_code,
+    RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_message_id_encode, rs_properties_walk,
+    rs_property_find, rs_property_next, rs_property_walk, rs_record, rs_record_decode,
+    rs_record_verify, rs_span, rs_tags_code,
 )
 from rocketstore._native.mapping cimport Mapping
 from rocketstore._native.status cimport check
@@ -49,7 +49,7 @@ cdef Message make_message(object owner, const rs_record *record):
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Message:
-    """A message as it stands in the log. Immutable; what it points to stays mapped while it lives."""
+    """A message as it stands in the log. Immutable; its file stays mapped while it lives."""
 
     def __init__(self):
         raise TypeError("a Message is read from a store, or made by Message.from_bytes")
@@ -116,7 +116,8 @@ cdef class Message:
 
     cdef property_text(self, bytes name):
         cdef rs_span value
-        if not rs_property_find(self.record.properties, PyBytes_AS_STRING(name), <size_t>len(name), &value):
+        cdef const char *text = PyBytes_AS_STRING(name)
+        if not rs_property_find(self.record.properties, text, <size_t>len(name), &value):
             return None
         return span_text(value)
 
@@ -188,13 +189,15 @@ cdef class Message:
     @property
     def message_id(self):
         cdef char text[56]
-        cdef size_t size = rs_message_id_encode(self.record.store_host, self.record.physical_offset, text)
+        cdef size_t size = rs_message_id_encode(
+            self.record.store_host, self.record.physical_offset, text)
         return text[:size].decode("ascii")
 
     # ---- value ----
 
     def __bytes__(self):
-        return PyBytes_FromStringAndSize(<const char *>self.record.start, <Py_ssize_t>self.record.size)
+        return PyBytes_FromStringAndSize(
+            <const char *>self.record.start, <Py_ssize_t>self.record.size)
 
     def __eq__(self, other):
         if not isinstance(other, Message):
@@ -221,5 +224,5 @@ cdef class Message:
 
 
 def restore_message(bytes record not None):
-    """What Message.__reduce__ says, back as a Message; its checksums were tested, or not, when it was read."""
+    """What Message.__reduce__ says, back as a Message. Checksums were looked at when it was read."""
     return Message.from_bytes(record, verify=False)

@@ -8,9 +8,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_BAD_UNIT, RS_END_OF_FILE, RS_OK, RS_SCAN_LENIENT, RS_SCAN_UNTORN, RS_SCAN_UNTORN_CRC,
-    RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_load32, rs_load64s, rs_record, rs_scan, rs_scan_find_magic, rs_scan_find_magic_plain,
-    rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_span, rs_status,
-    rs_unit_reader, rs_units_read, rs_walked,
+    RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_load32, rs_load64s, rs_record, rs_scan,
+    rs_scan_find_magic, rs_scan_find_magic_plain, rs_scan_record, rs_scan_resynchronise,
+    rs_scan_walk, rs_status, rs_unit_reader, rs_units_read, rs_walked,
 )
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.message cimport make_message
@@ -23,7 +23,7 @@ VERIFY_BODY_CRC = RS_VERIFY_BODY_CRC
 VERIFY_RECORD_CRC = RS_VERIFY_RECORD_CRC
 #: A record CRC that does not hold is counted, not an error: RocketMQ may have left a stale one.
 VERIFY_LENIENT = RS_SCAN_LENIENT
-#: A record that looks as if it had been written in part is refused: for ground that was zeroed before.
+#: A record that looks as if it was written in part is refused: for ground that was zeroed.
 VERIFY_UNTORN = RS_SCAN_UNTORN
 #: With it, where the store appends record CRCs.
 VERIFY_UNTORN_CRC = RS_SCAN_UNTORN_CRC
@@ -96,7 +96,7 @@ cdef MappedFile segment_at(tuple segments, int64_t segment_size, int64_t offset)
     return None
 
 
-cdef class CodeSet:
+cdef class _CodeSet:
     """Tag codes, sorted, as C wants them."""
 
     cdef int64_t *codes
@@ -145,10 +145,10 @@ cdef int follow_units(rs_unit_reader *reader, const uint8_t *units, size_t count
     return 0
 
 
-def read_units(MappedFile queue_file not None, int64_t position, Py_ssize_t count, tuple segments not None,
-               int64_t segment_size, *, bytes topic not None, int32_t queue_id,
-               int64_t first_queue_offset, int64_t log_minimum, int64_t limit_offset, unsigned verify,
-               tags_codes):
+def read_units(MappedFile queue_file not None, int64_t position, Py_ssize_t count,
+               tuple segments not None, int64_t segment_size, *, bytes topic not None,
+               int32_t queue_id, int64_t first_queue_offset, int64_t log_minimum,
+               int64_t limit_offset, unsigned verify, tags_codes):
     """The messages of `count` units from `position` on, whose first has queue offset
     `first_queue_offset`.
 
@@ -160,12 +160,12 @@ def read_units(MappedFile queue_file not None, int64_t position, Py_ssize_t coun
             agree with its record (format.md 15.2, equation 9).
     """
     cdef rs_unit_reader reader
-    cdef CodeSet codes = None
+    cdef _CodeSet codes = None
     cdef rs_record *records
     cdef list messages = []
     queue_file.check_range(position, count * UNIT_SIZE)
     if tags_codes is not None:
-        codes = CodeSet(tags_codes)
+        codes = _CodeSet(tags_codes)
     reader.filtered = codes is not None
     reader.tags_codes = codes.codes if codes is not None else NULL
     reader.tags_code_count = codes.count if codes is not None else 0
@@ -185,8 +185,8 @@ def read_units(MappedFile queue_file not None, int64_t position, Py_ssize_t coun
     if records is NULL:
         raise MemoryError("no memory for the records of a batch")
     try:
-        follow_units(&reader, queue_file.base + position, <size_t>count, segments, segment_size, records,
-                     messages)
+        follow_units(&reader, queue_file.base + position, <size_t>count, segments, segment_size,
+                     records, messages)
     finally:
         PyMem_RawFree(records)
     return messages
@@ -236,12 +236,13 @@ cdef class ScanResult:
 
 cdef int check_part(MappedFile file, int64_t from_position, int64_t to_position) except -1:
     if not 0 <= from_position <= to_position <= file.size:
-        raise ValueError(f"[{from_position}, {to_position}) is no part of the {file.size} bytes of {file.path}")
+        raise ValueError(
+            f"[{from_position}, {to_position}) is no part of the {file.size} bytes of {file.path}")
     return 0
 
 
-def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_position, *, unsigned verify,
-                 int64_t previous_store_timestamp_ms=0):
+def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_position, *,
+                 unsigned verify, int64_t previous_store_timestamp_ms=0):
     """Walks from record to record, from a record's start until `to_position` is reached (the last
     record may end behind it) or something stands there that is no record. Without the GIL."""
     cdef rs_scan scan = scan_of(file, file.size, verify)
@@ -265,8 +266,8 @@ def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_pos
 def resynchronise(MappedFile file not None, int64_t from_position, int64_t to_position, *,
                   unsigned verify=RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC):
     """Position of the next record or blank that can be believed, None without one in
-    [from_position, to_position) (format.md 15.3). `from_position` is the byte behind the start of what
-    is damaged. Without the GIL."""
+    [from_position, to_position) (format.md 15.3). `from_position` is the byte behind the start of
+    what is damaged. Without the GIL."""
     cdef rs_scan scan = scan_of(file, file.size, verify)
     cdef size_t found
     check_part(file, from_position, to_position)
@@ -276,7 +277,7 @@ def resynchronise(MappedFile file not None, int64_t from_position, int64_t to_po
 
 
 def find_magic(bytes data not None, Py_ssize_t from_position, *, bint plain=False):
-    """Where a magic begins in `data`, its size when nowhere. For tests: the fast loop and the plain one."""
+    """Where a magic begins in `data`, its size when nowhere. For tests: the fast loop, the plain one."""
     cdef const uint8_t *bytes_ = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef size_t size = <size_t>len(data), at = <size_t>max(0, from_position)
     if plain:

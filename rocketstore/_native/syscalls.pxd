@@ -61,6 +61,7 @@ cdef struct rs_syscalls:
     int (*msync)(void *address, size_t size, int flags) noexcept nogil
     int (*madvise)(void *address, size_t size, int advice) noexcept nogil
     int (*mlock)(const void *address, size_t size) noexcept nogil
+    int (*mlock2)(const void *address, size_t size, unsigned int flags) noexcept nogil
     int (*munlock)(const void *address, size_t size) noexcept nogil
     int (*memfd_create)(const char *name, uint32_t flags) noexcept nogil
     long (*futex)(uint32_t *word, int operation, uint32_t value,

@@ -2,14 +2,16 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from rocketstore._native.appender cimport MAX_LIGHTS, Lights, Log
 from rocketstore._native.core cimport (
-    RS_OK, RS_PROPERTIES_TOO_LARGE, RS_BODY_TOO_LARGE, rs_appended, rs_host, rs_java_hash, rs_log_fitting,
+    RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
 )
 from rocketstore._native.property_text cimport (
@@ -17,7 +19,9 @@ from rocketstore._native.property_text cimport (
     text_start,
 )
 from rocketstore._native.queue_state cimport QueueState
-from rocketstore._native.put_result cimport DISK, MEMORY, OS, PutResult, durability_level, durability_name, set_host
+from rocketstore._native.put_result cimport (
+    MEMORY, OS, PutResult, durability_level, durability_name, set_host,
+)
 
 from rocketstore._native.codec import pack_host
 from rocketstore.errors import (
@@ -89,7 +93,8 @@ cdef class Writer:
         try:
             if properties:
                 text_properties(&text, properties, reserved)
-            self.constant_text = PyBytes_FromStringAndSize(<char *>text.bytes, <Py_ssize_t>text.size)
+            self.constant_text = PyBytes_FromStringAndSize(<char *>text.bytes,
+                                                           <Py_ssize_t>text.size)
         finally:
             text_free(&text)
 
@@ -134,7 +139,8 @@ cdef class Writer:
         return 0
 
     cdef int check_body(self, const rs_message *message) except -1:
-        cdef rs_status status = rs_record_check(message, <size_t>self.log.max_message_size_bytes, True)
+        cdef size_t body_max = <size_t>self.log.max_message_size_bytes
+        cdef rs_status status = rs_record_check(message, body_max, True)
         if status == RS_OK:
             return 0
         if status == RS_BODY_TOO_LARGE:

@@ -313,6 +313,12 @@ class _Opening:
     def _load_offsets(self, queues: ConsumeQueueStore) -> ConsumerOffsets:
         offsets = ConsumerOffsets(self.layout, read_only=self.lock is None)
         offsets.load()
+
+        def known_end(topic: str, queue_id: int) -> int | None:
+            queue = queues.get(topic, queue_id)
+            return None if queue is None else queue.max_offset
+
+        offsets.clamp(known_end)  # D-17: before the first put
         return offsets
 
 

@@ -135,7 +135,8 @@ class Engine:
             )
         if os.getpid() != self._process:
             raise StoreClosedError(
-                "this process is a forked child of the one that opened the store; open it again here"
+                "this process is a forked child of the one that opened the store; "
+                "open it again here"
             )
 
     def check_readable(self) -> None:
@@ -235,7 +236,8 @@ class Engine:
     def trim(self, before: int | datetime.datetime) -> int:
         """D-27: the new minimum is durable first, then files go, oldest first."""
         write, segments, queues = self.write, self._segments, self._queues
-        assert segments is not None and queues is not None
+        assert segments is not None
+        assert queues is not None
         with self._close_lock:
             self.check_open()
             limit = min(self.positions.dispatched, self.positions.flushed)

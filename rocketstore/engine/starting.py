@@ -259,8 +259,8 @@ def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
         raise ConfigError(
             "allow_network_file_system",
             False,
-            f"{parts.layout.root} is on {system.name}, where locks and syncs are not what durability "
-            "needs; set it to True to write there all the same",
+            f"{parts.layout.root} is on {system.name}, where locks and syncs are not what "
+            "durability needs; set it to True to write there all the same",
         )
     if config.durability is Durability.MEMORY and parts.log.file_size:
         return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)

@@ -1,21 +1,36 @@
-"""The two checkpoint files of a store: ours, which recovery trusts, and RocketMQ's, which Java reads."""
+"""The two checkpoint files of a store: ours, which recovery trusts, and RocketMQ's, which Java reads.
+
+Neither syncs what it speaks of: whoever stores a checkpoint has synced that before (D-18).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import errno
+import logging
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from rocketstore._native import checkpoint as native
 from rocketstore._native import syscalls
+from rocketstore.errors import DiskFullError
+from rocketstore.log.state_files import inherit_owner
 
-__all__ = ["CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint"]
+__all__ = ["CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
+
+logger = logging.getLogger(__name__)
+
+SLOTS: Final = 2
+#: Store times up to this much before the checkpoint's are not believed to be forced (format 8.3).
+SAFETY_MS: Final = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCheckpoint:
-    """How far a store is durable (docs/format.md, "Our checkpoint"). Offsets are physical, -1 is none."""
+    """How far a store is durable. Offsets are physical, -1 is none; see RS_OWN_* in rs_format.h."""
 
     generation: int = 0
     flushed: int = 0
@@ -23,14 +38,14 @@ class OwnCheckpoint:
     indexed: int = 0
     minimum: int = 0
     last_record_start: int = -1
+    last_record_size: int = 0
+    last_record_crc: int = 0
+    tail_crc: int = 0
     last_store_timestamp_ms: int = 0
     cut: int = -1
     max_unflushed: int = 0
     segment_count: int = 0
     segments_digest: int = 0
-    last_record_size: int = 0
-    last_record_crc: int = 0
-    tail_crc: int = 0
     queue_count: int = 0
     queues_digest: int = 0
     clean: bool = False
@@ -39,74 +54,124 @@ class OwnCheckpoint:
 
 
 class CheckpointFile:
-    """Two slots in separate blocks; the valid newer one counts, the other one is written next (D-40)."""
+    """Two slots in separate 4 KiB blocks. The valid newer one counts, the other one is written next.
+
+    A slot whose write failed is not the next one written (D-40): its block may be bad, and a second
+    try on it proves nothing.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = -1
-        self._next_slot = 0
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
+        self._fd = -1  # opened by the first store and kept: one syncing descriptor (D-12)
+        self._slot: int | None = None  # the one to write next; None: not looked yet
+        self._failed: int | None = None  # the one whose write failed last, in this run
+        self._newest = -1  # generation of the newest slot that is valid
 
     def load(self) -> OwnCheckpoint | None:
-        """The newest whole slot; None when there is none."""
-        try:
-            fd = syscalls.open(str(self._path), os.O_RDONLY)
-        except FileNotFoundError:
+        """The newest valid slot, None when there is none. Changes nothing on disk."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> OwnCheckpoint | None:
+        slots = self._read()
+        valid = [number for number in range(SLOTS) if slots[number] is not None]
+        if not valid:
+            self._slot, self._newest = 0, -1
             return None
+        found = {number: OwnCheckpoint(**(slots[number] or {})) for number in valid}
+        # Equal generations: a store was tried again after an error, and both made it to the disk.
+        best = max(valid, key=lambda number: (found[number].generation, found[number].flushed))
+        self._slot, self._newest = 1 - best, found[best].generation
+        return found[best]
+
+    def _read(self) -> list[dict[str, Any] | None]:
         try:
-            slots = [
-                native.unpack_slot(syscalls.pread(fd, native.SLOT_BYTES, n * native.SLOT_BYTES))
-                for n in range(2)
-            ]
+            fd = syscalls.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return [None] * SLOTS
+        slots: list[dict[str, Any] | None] = []
+        try:
+            for number in range(SLOTS):
+                try:
+                    data = syscalls.pread(fd, native.SLOT_BYTES, number * native.SLOT_BYTES)
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    logger.warning("%s: slot %d cannot be read: %s", self._path, number, error)
+                    data = b""
+                slots.append(native.unpack_slot(data))
         finally:
             syscalls.close(fd)
-        newest = max(
-            (n for n in range(2) if slots[n] is not None),
-            key=lambda n: (slots[n] or {})["generation"],
-            default=None,
-        )
-        if newest is None:
-            return None
-        self._next_slot = 1 - newest
-        return OwnCheckpoint(**(slots[newest] or {}))
+        return slots
 
     def store(self, checkpoint: OwnCheckpoint) -> None:
-        """Writes and syncs the other slot. After an error the same slot is tried again next time, so
-        that the whole one stays."""
-        if self._fd < 0:
-            self._create()
-        slot = native.pack_slot(**dataclasses.asdict(checkpoint))
-        syscalls.pwrite(self._fd, slot, self._next_slot * native.SLOT_BYTES)
-        syscalls.fdatasync(self._fd)
-        self._next_slot = 1 - self._next_slot
+        """Writes the other slot and syncs it.
 
-    def _create(self) -> None:
-        new = not self._path.exists()
-        self._fd = syscalls.open(str(self._path), os.O_RDWR | os.O_CREAT)
-        if new:
-            syscalls.fallocate(self._fd, 0, 2 * native.SLOT_BYTES)
-            syscalls.fsync(self._fd)
-            syscalls.sync_directory(str(self._path.parent))
+        Raises:
+            ValueError: not newer than what stands in the file; `load` would not find it.
+            DiskFullError: the file is not there yet and there is no room for it.
+            OSError: final for this run (D-13); what the slot holds now is not known.
+        """
+        with self._lock:
+            if self._slot is None:
+                self._look()
+            if checkpoint.generation <= self._newest:
+                raise ValueError(f"generation {checkpoint.generation} is not above {self._newest}")
+            data = native.pack_slot(**dataclasses.asdict(checkpoint))
+            if self._fd < 0:
+                self._fd = _open_whole(self._path, SLOTS * native.SLOT_BYTES)
+            slot = self._slot or 0
+            if slot == self._failed:
+                slot = 1 - slot
+            self._failed = slot  # until it is known to be on disk
+            syscalls.pwrite(self._fd, data, slot * native.SLOT_BYTES)
+            syscalls.fdatasync(self._fd)
+            self._failed = None
+            self._slot, self._newest = 1 - slot, checkpoint.generation
 
     def close(self) -> None:
-        if self._fd >= 0:
+        with self._lock:
             fd, self._fd = self._fd, -1
+        if fd >= 0:
             syscalls.close(fd)
+
+
+class RocketmqTimes(NamedTuple):
+    """What RocketMQ's checkpoint says. "Nothing" is 0 or below; any value may stand there."""
+
+    physic_ms: int
+    logics_ms: int
+    index_ms: int
+    master_flushed: int
+    confirm: int
+
+    @property
+    def minimum_ms(self) -> int:
+        """Records stored up to here were forced, and so were their queue units (format 8.3)."""
+        return max(0, min(self.physic_ms, self.logics_ms) - SAFETY_MS)
+
+    @property
+    def minimum_index_ms(self) -> int:
+        """The same with the index files."""
+        return min(self.minimum_ms, self.index_ms)
 
 
 class RocketmqCheckpoint:
-    """RocketMQ's `checkpoint`: times of forced data (format.md 8). Bytes we do not know stay."""
+    """RocketMQ's `checkpoint`, overwritten in place as Java does. Bytes without a meaning stay."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
         self._fd = -1
 
-    def load(self) -> tuple[int, int, int, int, int]:
-        """(physic, logics, index) times, master flushed and confirm offset; zeros without a file."""
-        return native.unpack_rocketmq(self._read())
+    def load(self) -> RocketmqTimes:
+        """What the file says; zeros for what it does not have, all of it when it is missing."""
+        return RocketmqTimes(*native.unpack_rocketmq(self._read()))
 
     def _read(self) -> bytes:
         try:
-            fd = syscalls.open(str(self._path), os.O_RDONLY)
+            fd = syscalls.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
             return b""
         try:
@@ -114,21 +179,52 @@ class RocketmqCheckpoint:
         finally:
             syscalls.close(fd)
 
-    def store(self, physic: int, logics: int, index: int, master: int, confirm: int) -> None:
-        """Overwrites the page in place and syncs it, as RocketMQ does."""
-        page = native.pack_rocketmq((physic, logics, index, master, confirm), self._read())
-        if self._fd < 0:
-            new = not self._path.exists()
-            self._fd = syscalls.open(str(self._path), os.O_RDWR | os.O_CREAT)
+    def store(
+        self, physic: int, logics: int, index: int, master_flushed: int, confirm: int
+    ) -> None:
+        """Writes the five numbers and syncs them. A short file gets the length Java maps."""
+        values = (physic, logics, index, master_flushed, confirm)
+        page = native.pack_rocketmq(values)[: native.ROCKETMQ_USED_BYTES]
+        with self._lock:
+            if self._fd < 0:
+                self._fd = _open_whole(self._path, native.ROCKETMQ_BYTES)
             syscalls.pwrite(self._fd, page, 0)
-            syscalls.fsync(self._fd)
-            if new:
-                syscalls.sync_directory(str(self._path.parent))
-            return
-        syscalls.pwrite(self._fd, page, 0)
-        syscalls.fdatasync(self._fd)
+            syscalls.fdatasync(self._fd)
 
     def close(self) -> None:
-        if self._fd >= 0:
+        with self._lock:
             fd, self._fd = self._fd, -1
+        if fd >= 0:
             syscalls.close(fd)
+
+
+def _open_whole(path: str, size: int) -> int:
+    """A descriptor of a file of at least `size` bytes that have blocks; what it holds stays."""
+    parent = os.path.dirname(path)
+    try:
+        fd = syscalls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        new = True
+    except FileExistsError:
+        fd, new = syscalls.open(path, os.O_RDWR), False
+    try:
+        if new:
+            inherit_owner(fd, os.stat(parent))
+        if os.fstat(fd).st_size < size:
+            _extend(fd, path, size)
+            syscalls.fsync(fd)
+            syscalls.sync_directory(parent)
+    except BaseException:
+        syscalls.close(fd)
+        raise
+    return fd
+
+
+def _extend(fd: int, path: str, size: int) -> None:
+    found = os.fstat(fd).st_size
+    try:
+        # Zeros take their blocks now: no later store can meet a full disk.
+        syscalls.pwrite(fd, bytes(size - found), found)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(error.errno, "no room for a checkpoint", path) from error
+        raise

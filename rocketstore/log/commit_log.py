@@ -292,7 +292,8 @@ class CommitLog:
         if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
             return
         stuck = (
-            f"dispatched = {positions.dispatched} (bound {self._max_undispatched_bytes} bytes behind)"
+            f"dispatched = {positions.dispatched} "
+            f"(bound {self._max_undispatched_bytes} bytes behind)"
             if signal is self._arrival
             else f"flushed = {positions.flushed} (bound {self._max_unflushed_bytes} bytes behind)"
         )

@@ -256,18 +256,28 @@ class ConsumeQueue:
         changed = False
         while (last := self._files.last) is not None:
             before = self._max_offset
+            if self._ends_below(last, physical_offset):
+                break
             left = queue_file.cut(last, physical_offset)
             self._max_offset = last.start_offset // UNIT + left
-            if self._max_offset < before or last.find_data(left * UNIT, last.size) < last.size:
+            if self._max_offset < before:
                 changed = True
-            if self._access == "write":
-                last.sync(0, last.size)
+                if self._access == "write":
+                    last.sync(left * UNIT, last.size)
             if left or len(self._files.files) == 1:
                 break
             self._files.remove_from(last.start_offset)
             changed = True
         self._min_for = -1
         return changed
+
+    def _ends_below(self, file: MappedFile, physical_offset: int) -> bool:
+        """Whether the file has neither a unit at or beyond `physical_offset` nor anything behind its end;
+        told without looking at its units, nearly always."""
+        written = self._max_offset - file.start_offset // UNIT
+        end = queue_file.physical_end(file, written)
+        stale = file.find_data(written * UNIT, file.size) < file.size
+        return 0 <= end <= physical_offset and not stale
 
     def trim(self, minimum: int) -> list[str]:
         """Removes whole files whose last record lies below `minimum`; the last file always stays."""

@@ -1,48 +1,54 @@
 """An endless file: equal-sized mapped files in one directory, each named by its start offset.
 
 Used by the commit log (blocks allocated) and by consume queues (sparse). `files` is a snapshot that is
-replaced whole, so readers never lock; one writer at a time changes it, under the lock.
+replaced whole, so readers never lock; whoever changes it holds the lock.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import errno
 import logging
 import os
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.errors import DiskFullError
-from rocketstore.log.layout import parse_segment_name, segment_name
+from rocketstore.errors import StoreReadOnlyError
+from rocketstore.log.layout import segment_name
+from rocketstore.log.segment_listing import Shape, list_segments, make_directory, usual_size
 from rocketstore.log.state_files import file_model, inherit_owner
+from rocketstore.log.unfinished_files import (
+    explained,
+    open_unfinished,
+    rename_finished,
+    unlink_if_there,
+)
+
+__all__ = ["Access", "MappedFileQueue", "Shape", "allocate_file"]
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Access", "MappedFileQueue", "Shape", "allocate_file", "link_live"]
-
 Access = Literal["write", "read", "private"]
 
-#: Zeros are written in pieces of this size where the file system cannot allocate.
-ZERO_STEP_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A file whose length is not the file size of its queue."""
-
-    path: str
-    found_bytes: int
-    wanted_bytes: int
-    last: bool
+#: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
+ZERO_STEP_BYTES: Final = 256 * 1024
+_start = attrgetter("start_offset")
 
 
 class MappedFileQueue:
-    """The files of one directory. `file_size` None: taken from the files that are there."""
+    """The files of one directory.
+
+    `access`: "write"; "read", which changes neither files nor memory; "private", where files are made,
+    changed and removed in memory only. `file_size` None: taken from the files that are there.
+    `tmp_directory` holds what is not finished (D-06). A second name of a segment (D-05) is not known here:
+    whoever removes files takes it away before.
+    """
 
     def __init__(
         self,
@@ -51,14 +57,17 @@ class MappedFileQueue:
         *,
         file_size: int | None,
         name: str,
-        tmp_directory: Path,
+        tmp_directory: Path | None = None,
     ) -> None:
+        if file_size is not None and file_size <= 0:
+            raise ValueError(f"file_size = {file_size}: above 0")
         self.directory = directory
         self.access: Access = access
         self.file_size = file_size
         self.name = name
         self._tmp = tmp_directory
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        # Each replaced as a whole, under the lock.
         self.files: tuple[MappedFile, ...] = ()
         self.gaps: list[tuple[int, int]] = []
         self.shapes: list[Shape] = []
@@ -69,82 +78,91 @@ class MappedFileQueue:
     def load(self) -> None:
         """Maps every file of the directory, in order. Names that are not 20 digits are left alone.
 
-        A file of another length (`shapes`) is mapped as a copy in memory, padded with zeros or cut: it can
-        be read; `repair_last` makes it whole on disk.
+        Bytes never make it fail. A file of a wrong length (`shapes`) is mapped as far as it goes and
+        not beyond the file size; an empty one, or one that begins inside the file before it, is not.
         """
-        found = self._list()
-        if self.file_size is None and found:
-            self.file_size = _usual_size([size for _, size in found])
-        files = []
-        for number, (start, size) in enumerate(found):
-            last = number == len(found) - 1
-            file = self._load_one(start, size, last)
-            if file is not None:
-                files.append(file)
-        self._set(files)
+        with self._lock:
+            found, self.aliens = list_segments(self.directory, self.name)
+            if self.file_size is None and found:
+                self.file_size = usual_size([size for _, size in found])
+            files: list[MappedFile] = []
+            self.shapes = []
+            for number, (start, size) in enumerate(found):
+                low = files[-1].end_offset if files else 0
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
+                    file = self._load_one(start, size, low, last=number == len(found) - 1)
+                    files += [file] if file is not None else []
+            self._set(files)
+        for begin, end in self.gaps:
+            logger.warning("%s: no file for the bytes %d to %d", self.directory, begin, end)
 
-    def _list(self) -> list[tuple[int, int]]:
-        found = []
-        try:
-            entries = sorted(os.scandir(self.directory), key=lambda entry: entry.name)
-        except FileNotFoundError:
-            return []
-        for entry in entries:
-            start = parse_segment_name(entry.name)
-            if entry.is_dir(follow_symlinks=False):
-                continue
-            if start is None or not entry.is_file(follow_symlinks=False):
-                self.aliens.append(entry.name)
-                logger.warning(
-                    "%s: %r is no file of a %s, ignored", self.directory, entry.name, self.name
-                )
-                continue
-            found.append((start, entry.stat(follow_symlinks=False).st_size))
-        return found
-
-    def _load_one(self, start: int, size: int, last: bool) -> MappedFile | None:
-        path = str(self.directory / segment_name(start))
+    def _load_one(self, start: int, size: int, low: int, *, last: bool) -> MappedFile | None:
+        path = os.fspath(self.directory / segment_name(start))
         wanted = self.file_size or size
-        if size == wanted and size > 0:
-            return MappedFile.open(path, start, size, self.access)
-        self.shapes.append(Shape(path, size, wanted, last))
-        logger.warning("%s has %d bytes instead of %d", path, size, wanted)
-        if wanted == 0 or start % wanted:
+        usable = min(size, wanted)
+        placed = low <= start and start + wanted < 1 << 63
+        if size != wanted or usable == 0 or not placed:
+            shape = Shape(path, size, wanted, last)
+            self.shapes.append(shape)
+            logger.warning("%s: wrong length%s", shape, "" if placed else ", or in another's place")
+        if usable == 0 or not placed:
             return None
-        copy = MappedFile.anonymous(start, wanted)
-        fd = syscalls.open(path, os.O_RDONLY)
+        return MappedFile.open(path, start, usable, self.access)
+
+    def repair_last(self, *, sparse: bool = False) -> None:
+        """Gives each file in `shapes`, as a rule the last one, its length on disk. For recovery, which
+        has kept a copy (D-21) of what is cut off here.
+
+        A short file gets zeros, with blocks unless `sparse`; one that is too long is cut; an empty last
+        one is removed, so that its name is free. DiskFullError changes nothing of that file.
+        """
+        with self._lock:
+            self._check_write("repair files")
+            for shape in list(self.shapes):
+                if shape.found_bytes == 0 and shape.last:
+                    syscalls.unlink(shape.path)
+                    syscalls.sync_directory(os.fspath(self.directory))
+                elif self._placed(shape):
+                    self._repair(shape, sparse=sparse)
+                else:
+                    continue  # in another file's place: neither used nor changed
+                self.shapes = [other for other in self.shapes if other is not shape]
+                logger.warning("%s: repaired", shape)
+
+    def _placed(self, shape: Shape) -> bool:
+        """Whether there is a place for the whole file among the others."""
+        start, end = shape.start_offset, shape.start_offset + shape.wanted_bytes
+        others = [file for file in self.files if file.start_offset != start]
+        clear = all(file.end_offset <= start or file.start_offset >= end for file in others)
+        return clear and end < 1 << 63
+
+    def _repair(self, shape: Shape, *, sparse: bool) -> None:
+        fd = syscalls.open(shape.path, os.O_RDWR)
         try:
-            copy.write(0, syscalls.pread(fd, min(size, wanted), 0))
+            if shape.missing_bytes:
+                _fill_blocks(fd, shape.found_bytes, shape.wanted_bytes, sparse=sparse)
+            else:
+                syscalls.ftruncate(fd, shape.wanted_bytes)
+            syscalls.fsync(fd)
+        except OSError as error:
+            raise explained(error, shape.path, shape.missing_bytes) from error
         finally:
             syscalls.close(fd)
-        return copy
-
-    def repair_last(self) -> None:
-        """Gives every file of a wrong length its length on disk: zeros behind a short one, while bytes
-        beyond the end of a long one are cut off. Recovery calls this once it has kept a copy."""
-        for shape in self.shapes:
-            fd = syscalls.open(shape.path, os.O_RDWR)
-            try:
-                if shape.found_bytes < shape.wanted_bytes:
-                    _allocate(fd, shape.path, shape.wanted_bytes, sparse=False)
-                else:
-                    syscalls.ftruncate(fd, shape.wanted_bytes)
-                syscalls.fsync(fd)
-            finally:
-                syscalls.close(fd)
-            start = parse_segment_name(Path(shape.path).name)
-            assert start is not None
-            whole = MappedFile.open(shape.path, start, shape.wanted_bytes, self.access)
-            self._set(whole if file.start_offset == start else file for file in self.files)
-        self.shapes = []
+        start = shape.start_offset
+        whole = MappedFile.open(shape.path, start, shape.wanted_bytes, self.access)
+        old = [file for file in self.files if file.start_offset == start]
+        kept = [file for file in self.files if file.start_offset != start]
+        self._set(sorted([*kept, whole], key=_start))
+        for file in old:  # views of it stay good: what was there is not changed
+            file.close()
 
     def _set(self, files: Iterable[MappedFile]) -> None:
         self.files = tuple(files)
-        self.gaps = [
-            (before.end_offset, after.start_offset)
-            for before, after in zip(self.files, self.files[1:], strict=False)
-            if before.end_offset != after.start_offset
-        ]
+        # A short file is told as a shape: its missing end is no missing file.
+        size = self.file_size or 0
+        ends = [max(file.end_offset, file.start_offset + size) for file in self.files]
+        starts = [file.start_offset for file in self.files[1:]]
+        self.gaps = [(a, b) for a, b in zip(ends, starts, strict=False) if a < b]
 
     # ---- find ----
 
@@ -171,154 +189,187 @@ class MappedFileQueue:
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds `offset`, or None: there is no fallback to the first file (K-46)."""
-        files = self.files
-        size = self.file_size
+        files, size = self.files, self.file_size
         if not files or not size or offset < files[0].start_offset:
             return None
         index = (offset - files[0].start_offset) // size
-        if index < len(files) and files[index].start_offset <= offset < files[index].end_offset:
+        if index < len(files) and _holds(files[index], offset):
             return files[index]
-        if self.gaps:
-            for file in files:
-                if file.start_offset <= offset < file.end_offset:
-                    return file
-        return None
+        # A gap before it: files are fewer than their numbers say.
+        index = bisect.bisect_right(files, offset, key=_start) - 1
+        return files[index] if _holds(files[index], offset) else None
 
     def start_for(self, offset: int) -> int:
         """Start of the file that would contain `offset` (semantics 4.1)."""
-        assert self.file_size
-        return offset - offset % self.file_size
+        return offset - offset % self._size()
+
+    def _size(self) -> int:
+        if self.file_size is None:
+            raise ValueError(f"{self.directory}: no file size is known for a new {self.name}")
+        return self.file_size
 
     # ---- grow ----
 
     def create(self, start_offset: int, *, sparse: bool) -> MappedFile:
         """Makes the file that starts at `start_offset` and adds it."""
-        file = self.make(start_offset, sparse=sparse)
-        self.publish(file)
+        with self._lock:
+            self._check_follows(start_offset)
+            file = self.make(start_offset, sparse=sparse)
+            self.publish(file)
         return file
 
-    def make(self, start_offset: int, *, sparse: bool) -> MappedFile:
-        """Makes a file without adding it; on other access than "write" in memory only."""
-        assert self.file_size
-        if self.access != "write":
-            return MappedFile.anonymous(start_offset, self.file_size)
-        return allocate_file(self.directory, self._tmp, start_offset, self.file_size, sparse=sparse)
+    def make(self, start_offset: int, *, sparse: bool, zeroed: bool = False) -> MappedFile:
+        """Makes a file without adding it (D-06); with "private" access in memory. Any thread may.
+
+        Raises: as `publish_file`; StoreReadOnlyError.
+        """
+        size = self._size()
+        if start_offset % size:
+            raise ValueError(
+                f"{self.name}: no file starts at {start_offset}, each has {size} bytes"
+            )
+        if self.access == "private":
+            return MappedFile.anonymous(start_offset, size)
+        self._check_write("make a file")
+        make_directory(self.directory)
+        return allocate_file(
+            self.directory, self._tmp, start_offset, size, sparse=sparse, zeroed=zeroed
+        )
 
     def publish(self, file: MappedFile) -> None:
-        """Adds a file that follows the last one (or is the first)."""
+        """Adds a file that follows the last one, or is the first; again is no harm."""
         with self._lock:
-            if self.files and file.start_offset != self.files[-1].end_offset:
-                raise ValueError(
-                    f"{self.name}: a file at {file.start_offset} does not follow {self.files[-1].end_offset}"
-                )
+            if self.files and self.files[-1] is file:
+                return
+            self._check_follows(file.start_offset)
             self._set((*self.files, file))
+
+    def _check_follows(self, start_offset: int) -> None:
+        if self.files and start_offset != self.files[-1].end_offset:
+            raise ValueError(
+                f"{self.name}: a file at {start_offset} does not follow {self.files[-1].end_offset}"
+            )
 
     # ---- shrink ----
 
+    def release_descriptors(self, offset: int) -> None:
+        """Gives back the descriptors of files wholly below `offset`, which nobody will sync again."""
+        for file in self.files[:-1]:
+            if file.end_offset <= offset:
+                file.close_descriptor()
+
     def remove_before(self, offset: int) -> list[str]:
         """Removes whole files below `offset`, oldest first, never the last. Views stay readable."""
-        removed = []
-        while len(self.files) > 1 and self.files[0].end_offset <= offset:
-            removed.append(self._remove(0))
-        return removed
+        with self._lock:
+            count = sum(file.end_offset <= offset for file in self.files[:-1])
+            return self._remove(self.files[:count])
 
     def remove_from(self, offset: int) -> list[str]:
         """Removes the files that start at or beyond `offset`, last to first."""
+        with self._lock:
+            kept = bisect.bisect_left(self.files, offset, key=_start)
+            return self._remove(self.files[kept:][::-1])
+
+    def _remove(self, files: Sequence[MappedFile]) -> list[str]:
+        """In this order. A file leaves the snapshot when its name has gone, so a failure in between
+        leaves both as they are; what has gone is durable when this returns or raises."""
+        if not files:
+            return []
+        if self.access == "read":
+            self._check_write("remove files")
         removed = []
-        while self.files and self.files[-1].start_offset >= offset:
-            removed.append(self._remove(-1))
+        try:
+            for file in files:
+                if self.access == "write":
+                    with contextlib.suppress(FileNotFoundError):
+                        syscalls.unlink(file.path)
+                self._set(other for other in self.files if other is not file)
+                removed.append(file.path)
+                file.close()
+        finally:
+            if self.access == "write" and removed:
+                syscalls.sync_directory(os.fspath(self.directory))
         return removed
 
-    def _remove(self, index: int) -> str:
-        with self._lock:
-            file = self.files[index]
-            self._set(self.files[1:] if index == 0 else self.files[:-1])
-        if self.access == "write" and file.path:
-            syscalls.unlink(file.path)
-            syscalls.sync_directory(str(self.directory))
-        file.close()
-        return file.path
+    def _check_write(self, act: str) -> None:
+        if self.access != "write":
+            raise StoreReadOnlyError(f"cannot {act}: {self.directory} is open for reading")
 
     def close(self) -> None:
-        """Gives up all files; memory goes when the last view does."""
+        """Gives up all files; memory goes when the last view does. Idempotent."""
         with self._lock:
-            files, self.files = self.files, ()
+            files = self.files
+            self._set(())
         for file in files:
             file.close()
 
 
-def _usual_size(sizes: list[int]) -> int:
-    """File size of a queue whose configuration is not known: the most common length, the first one wins."""
-    return max(sizes, key=lambda size: (size > 0, sizes.count(size), -sizes.index(size)))
+def _holds(file: MappedFile, offset: int) -> bool:
+    return file.start_offset <= offset < file.end_offset
 
 
 def allocate_file(
-    directory: Path, tmp_directory: Path, start_offset: int, size: int, *, sparse: bool
+    directory: Path,
+    tmp_directory: Path | None,
+    start_offset: int,
+    size: int,
+    *,
+    sparse: bool,
+    model_stat: os.stat_result | None = None,
+    zeroed: bool = False,
 ) -> MappedFile:
-    """A new file that has its name only once it is whole and synced (D-06).
+    """A new file: `size` bytes of zeros that are synced before they have a name, and the name after (D-06).
+
+    RocketMQ refuses to load a directory that holds a temporary name or a file of another length, so
+    neither may ever stand there. `tmp_directory` holds what is not finished, where it is on the same
+    disk. `sparse`: without blocks. `zeroed`: the blocks are written once, so that a later sync only
+    overwrites (D-11). Owner, group and mode are those of `model_stat`, by default of the file before
+    (D-09).
 
     Raises:
-        DiskFullError: no room; nothing is left behind. FileExistsError: the name is taken.
+        FileExistsError: the name is taken; nothing is ever replaced.
+        DiskFullError: no room. Nothing is left behind, the same call works once there is some.
     """
-    path = str(directory / segment_name(start_offset))
-    return publish_file(path, tmp_directory, start_offset, size, sparse=sparse)
-
-
-def publish_file(
-    path: str, tmp_directory: Path, start_offset: int, size: int, *, sparse: bool
-) -> MappedFile:
-    """allocate_file for a name that is not a start offset (index files)."""
-    directory = os.path.dirname(path)
-    model = file_model(Path(directory))
+    path = directory / segment_name(start_offset)
+    final = os.fspath(path)
     try:
-        fd = syscalls.open_unnamed(str(tmp_directory))
-        named = None
+        model = file_model(directory) if model_stat is None else model_stat
+        fd, name = open_unfinished(path, tmp_directory)
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
-            raise
-        named = str(tmp_directory / f"{os.getpid()}-{start_offset}-{os.path.basename(path)}")
-        fd = syscalls.open(named, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        raise explained(error, path, size) from error
     try:
         inherit_owner(fd, model)
-        _allocate(fd, path, size, sparse=sparse)
+        _fill_blocks(fd, 0, size, sparse=sparse, zeroed=zeroed)
         syscalls.fsync(fd)
-        if named is None:
-            syscalls.link_unnamed(fd, path)
-        else:
-            syscalls.rename_noreplace(named, path)
-        syscalls.sync_directory(directory)
+        if name is None:
+            syscalls.link_unnamed(fd, final)
+        elif name != final:
+            rename_finished(name, final)
+        name = final  # what is to be removed if anything fails from here on
+        syscalls.sync_directory(os.fspath(directory))
         return MappedFile.adopt(fd, path, start_offset, size)
-    except BaseException:
+    except BaseException as error:
         syscalls.close(fd)
-        if named is not None and os.path.exists(named):
-            syscalls.unlink(named)
+        if name is not None:
+            unlink_if_there(name)
+        if isinstance(error, OSError):
+            raise explained(error, path, size) from error
         raise
 
 
-def _allocate(fd: int, path: str, size: int, *, sparse: bool) -> None:
+def _fill_blocks(fd: int, found: int, size: int, *, sparse: bool, zeroed: bool = False) -> None:
+    """Zeros from `found`, the length of the file, up to `size`. Unless `sparse` they have blocks: also
+    where the file system cannot allocate, for then they are written (K-04)."""
+    if sparse:
+        syscalls.ftruncate(fd, size)
+        return
     try:
-        if sparse:
-            syscalls.ftruncate(fd, size)
-        else:
-            try:
-                syscalls.fallocate(fd, 0, size)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-                    raise
-                for offset in range(0, size, ZERO_STEP_BYTES):  # never sparse: K-04
-                    syscalls.pwrite(fd, bytes(min(ZERO_STEP_BYTES, size - offset)), offset)
+        syscalls.fallocate(fd, found, size - found)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise DiskFullError(
-                error.errno, f"no room for a file of {size} bytes; free some and try again", path
-            ) from error
-        raise
-
-
-def link_live(file: MappedFile, live: Path) -> None:
-    """A second name of a segment being written, in our own directory (D-05)."""
-    name = live / os.path.basename(file.path)
-    if name.exists():
-        syscalls.unlink(str(name))
-    syscalls.link(file.path, str(name))
-    syscalls.sync_directory(str(live))
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        zeroed = True
+    if zeroed:
+        zeros = bytes(min(ZERO_STEP_BYTES, size - found))
+        for position in range(found, size, ZERO_STEP_BYTES):
+            syscalls.pwrite(fd, zeros[: size - position], position)

@@ -6,9 +6,11 @@ stalls of 300 ms. It populates; it never writes a byte, since the writer may pas
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -17,13 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Populator"]
 
+logger = logging.getLogger(__name__)
+
 #: One call to the kernel; it cannot be interrupted, so a writer that catches up waits this long at most.
-STEP_BYTES = 1 << 20
+STEP_BYTES: Final = 1 << 20
 
 
 class Populator(Worker):
     """Keeps [wrote, wrote + window) populated. The window grows with what was appended since the store
-    was opened: a store that is hardly written dirties hardly any page."""
+    was opened: a store that is hardly written dirties hardly any page.
+
+    `find` gives the segment of a physical offset, `spare` the one that is ready but not in use yet.
+    Whoever appends wakes it once for every step or more; it does not poll.
+    """
 
     def __init__(
         self,
@@ -41,7 +49,6 @@ class Populator(Worker):
         self._window_bytes = window_bytes
         self._opened_at = positions.wrote
         self._populated = positions.wrote
-        self._spare_start = -1
 
     @property
     def populated(self) -> int:
@@ -54,26 +61,25 @@ class Populator(Worker):
         window = min(self._window_bytes, wrote - self._opened_at)
         if window < STEP_BYTES:
             return None
-        self._populated = max(self._populated, wrote)
-        target = wrote + window
-        if self._populated >= target:
+        self._populated = max(self._populated, wrote)  # what the writer has touched is present
+        if self._populated >= wrote + window:
             return None
-        file = self._find(self._populated)
-        if file is None:
-            return self._populate_spare(target)
+        file = self._find(self._populated) or self._spare()
+        if file is None or not file.start_offset <= self._populated < file.end_offset:
+            return None
         low = self._populated - file.start_offset
         high = min(low + STEP_BYTES, file.size)
-        file.populate(low, high)
+        if not self._populate(file, low, high):
+            high = file.size
         self._populated = file.start_offset + high
         return 0
 
-    def _populate_spare(self, target: int) -> float | None:
-        """The head of the segment that is ready but not in use yet."""
-        spare = self._spare()
-        if spare is None or not spare.start_offset <= self._populated < spare.end_offset:
-            return None
-        low = self._populated - spare.start_offset
-        high = min(low + STEP_BYTES, spare.size)
-        spare.populate(low, high)
-        self._populated = spare.start_offset + high
-        return 0 if self._populated < target else None
+    def _populate(self, file: MappedFile, low: int, high: int) -> bool:
+        """False when the pages cannot be had. Only speed is lost, so the store goes on: the writer
+        meets the pages of this file as they come."""
+        try:
+            file.populate(low, high)
+        except (OSError, StoreClosedError) as error:
+            logger.warning("%s: pages cannot be made ready ahead: %s", file.path, error)
+            return False
+        return True

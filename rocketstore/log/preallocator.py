@@ -1,136 +1,287 @@
-"""Makes the next segment before it is needed, in a thread of its own (D-06, D-16).
+"""Makes the next segment before it is needed, in a thread of its own (D-06, D-16, semantics 5).
 
-At most two wishes wait: the segment that a put needs now and the one after it. An error of the disk goes
-to the put that waits, with its cause, and is then forgotten: the next wish tries again.
+A put picks up what is ready. An error of the disk goes to the put that waits, with its cause, and is
+forgotten: the next one tries again, after a pause that grows while the disk says no (K-36).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import syscalls
-from rocketstore.errors import BackpressureError, StoreClosedError
+from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
+from rocketstore.log.unfinished_files import withdraw_file
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
 
+__all__ = ["Preallocator"]
+
 logger = logging.getLogger(__name__)
 
-MAX_WISHES = 2
-SLOW_CREATION_MS = 10
+MAX_REQUESTS: Final = 2
+#: With those that are ready and not taken: no more zeros than that stand behind the log (D-07).
+MAX_SEGMENTS: Final = 3
+SLOW_CREATION_MS: Final = 10
+BACKOFF_MIN_S: Final = 0.010
+BACKOFF_MAX_S: Final = 1.0
+
+
+class _Request:
+    """A segment that is asked for: queued, then being made, then ready; or failed."""
+
+    __slots__ = ("error", "file", "making", "start", "waiting")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.making = False
+        self.waiting = 0  # threads in `take`
+        self.file: MappedFile | None = None
+        self.error: BaseException | None = None
 
 
 class Preallocator(Worker):
-    """`create(start_offset)` makes one segment: allocated, synced, published."""
+    """`create(start_offset)` makes one segment: allocated, synced, named (MappedFileQueue.make).
+
+    At most two requests wait at a time; the smaller start comes first.
+    `publish` is told of each segment that is ready, in the worker's thread. `allowed(queued)` says how
+    many more may be asked for (WriteBufferPool.allowed).
+    """
 
     def __init__(
-        self, create: Callable[[int], MappedFile], on_failure: Callable[[BaseException], None]
+        self,
+        create: Callable[[int], MappedFile],
+        on_failure: Callable[[BaseException], None],
+        *,
+        segment_size: int | None = None,
+        publish: Callable[[MappedFile], None] | None = None,
+        allowed: Callable[[int], int] | None = None,
     ) -> None:
-        super().__init__("rocketstore-preallocator", on_failure)
+        super().__init__("rocketstore-preallocator", self._worker_failed)
         self._create = create
+        self._fail_store = on_failure
+        self._segment_size = segment_size
+        self._publish = publish
+        self._allowed = allowed
         self._changed = threading.Condition()
-        self._wishes: list[int] = []
-        self._ready: dict[int, MappedFile] = {}
-        self._errors: dict[int, OSError] = {}
-        self._closing = False
+        # Everything below is guarded by it.
+        self._requests: dict[int, _Request] = {}
+        self._taken = -1  # start of the newest segment that was handed over
+        self._backoff_s = 0.0
+        self._not_before = 0.0  # time.monotonic() of the next try
+        self._last_error: OSError | None = None
+        self._end: BaseException | None = None  # why no segment is made any more
 
-    def request(self, start_offset: int) -> bool:
-        """Wishes for a segment without waiting; False when two wishes already wait."""
+    # ---- asking ----
+
+    def request(self, start_offset: int, *, ahead: bool = False) -> bool:
+        """Asks for a segment without waiting; with `ahead` for the one behind it too, if there is room.
+        False when two others are asked for already, `allowed` says no, or none is made any more."""
         with self._changed:
-            wanted = start_offset not in self._ready and start_offset not in self._wishes
-            if wanted and len(self._wishes) >= MAX_WISHES:
+            # A put that has not seen yet that its segment was taken may ask for it again.
+            if self._end is not None or start_offset <= self._taken:
                 return False
-            if wanted:
-                self._wishes.append(start_offset)
-                self._wishes.sort()  # the smaller offset is needed first
+            asked = self._ask(start_offset, urgent=False) is not None
+            if asked and ahead and self._segment_size is not None:
+                self._ask(start_offset + self._segment_size, urgent=False)
         self.wake()
-        return True
+        return asked
 
-    def take(self, start_offset: int, timeout_s: float) -> MappedFile:
-        """The segment that starts at `start_offset`, made if it is not ready.
+    def take(self, start_offset: int, timeout_s: float, *, ahead: bool = False) -> MappedFile:
+        """The segment that starts at `start_offset`, which is the caller's from now on.
 
         Raises:
-            DiskFullError, OSError: what its creation ended with.
-            BackpressureError: not within `timeout_s`; it is still being made, a later call finds it.
-            StoreClosedError: the store was closed meanwhile; nobody takes a segment from here on.
+            DiskFullError, OSError: why it could not be made. Nothing was changed; try again.
+            BackpressureError: not within `timeout_s`, or no write buffer is left for it.
+            StoreClosedError, StoreFailedError: none will be made any more.
         """
-        with self._changed:
-            self._errors.pop(start_offset, None)  # of an earlier wish that nobody waited for
-        self.request(start_offset)
         deadline = time.monotonic() + timeout_s
         with self._changed:
+            self._expire(start_offset)
             while True:
-                if self._closing:
-                    raise StoreClosedError("the store was closed while a put waited for a segment")
-                if start_offset in self._ready:
-                    return self._ready.pop(start_offset)
-                if start_offset in self._errors:
-                    raise self._errors.pop(start_offset)
+                request = self._ask(start_offset, urgent=True)
+                if request is None:
+                    raise BackpressureError(
+                        f"no write buffer is left for the segment at {start_offset}; "
+                        "commits do not keep up with puts, try again"
+                    )
+                if ahead and self._segment_size is not None:
+                    self._ask(start_offset + self._segment_size, urgent=False)
+                file = self._wait(request, deadline, timeout_s)
+                if file is not None:
+                    return file
+
+    def _ask(self, start: int, *, urgent: bool) -> _Request | None:
+        """The request for `start`, made unless there is one. An urgent one takes another's place."""
+        self._check_alive()
+        request = self._requests.get(start)
+        if request is not None:
+            return request
+        queued = sum(request.file is None for request in self._requests.values())
+        if self._allowed is not None and self._allowed(queued) <= 0:
+            logger.warning("segment %d is not made ahead: no write buffer is left for it", start)
+            return None
+        if queued >= MAX_REQUESTS or len(self._requests) >= MAX_SEGMENTS:
+            if not urgent:
+                return None
+            self._drop_one()
+        request = self._requests[start] = _Request(start)
+        return request
+
+    def _drop_one(self) -> None:
+        """Forgets the request that is needed last, to make room for one that is needed now."""
+        request = self._requests.pop(max(self._requests))
+        request.error = BackpressureError(f"a segment before {request.start} is needed first")
+        self._discard(request)
+        self._changed.notify_all()
+
+    def _expire(self, start: int) -> None:
+        """The log has gone past these: whoever asked does not want them any more."""
+        for old in [start_of for start_of in self._requests if start_of < start]:
+            self._discard(self._requests.pop(old))
+
+    def _wait(self, request: _Request, deadline: float, timeout_s: float) -> MappedFile | None:
+        """The file; None to ask again, because what was made has been taken away."""
+        self.wake()
+        request.waiting += 1
+        try:
+            while request.file is None and request.error is None:
+                self._check_alive()
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise BackpressureError(
-                        f"the segment at {start_offset} was not ready after {timeout_s:.1f} s; "
-                        "the disk is slow to allocate it, try again"
-                    )
-                if start_offset not in self._wishes:
-                    self._wishes = [start_offset, *self._wishes][:MAX_WISHES]
-                    self.wake()
+                    raise self._too_late(request, timeout_s)
                 self._changed.wait(left)
+        finally:
+            request.waiting -= 1
+        if request.error is not None:
+            raise request.error
+        file = request.file
+        if self._requests.get(request.start) is not request or file is None:
+            return None  # another thread has taken it
+        del self._requests[request.start]
+        self._taken = request.start
+        if file.fd >= 0 and os.fstat(file.fd).st_nlink == 0:
+            # D-04: a Java that starts beside us removes empty segments before it fails.
+            logger.warning("%s was removed by another process; it is made again", file.path)
+            file.close()
+            return None
+        return file
+
+    def _too_late(self, request: _Request, timeout_s: float) -> BackpressureError:
+        """The request stays, so that a later call finds its outcome."""
+        others = len(self._requests) - 1
+        state = "is being made" if request.making else f"waits, {others} others with it"
+        text = f"the segment at {request.start} was not ready after {timeout_s:.1f} s: it {state}"
+        if self._last_error is not None:
+            text += f"; the last try ended with: {self._last_error}"
+        error = BackpressureError(text)
+        error.__cause__ = self._last_error
+        logger.warning("%s", text)
+        return error
+
+    def _check_alive(self) -> None:
+        if self._end is None:
+            return
+        if isinstance(self._end, StoreClosedError):
+            raise StoreClosedError(*self._end.args)
+        error = StoreFailedError(f"no segment is made any more: {self._end!r}")
+        raise error from self._end
+
+    # ---- making ----
 
     def step(self) -> float | None:
-        """Makes the segment of the smallest wish."""
+        """Makes the segment with the smallest start."""
         with self._changed:
-            if not self._wishes:
+            queued = [request for request in self._requests.values() if request.file is None]
+            if not queued:
                 return None
-            start = self._wishes[0]
-            waiting = len(self._wishes)
+            pause_s = self._not_before - time.monotonic()
+            if pause_s > 0:
+                return pause_s
+            request = min(queued, key=lambda request: request.start)
+            request.making = True
         began = time.monotonic()
         try:
-            file: MappedFile | None = self._create(start)
-            error = None
-        except OSError as caught:
-            file, error = None, caught
-        elapsed = (time.monotonic() - began) * 1000
-        if elapsed > SLOW_CREATION_MS:
+            file = self._create(request.start)
+        except FileExistsError:
+            raise  # D-06: a name that we do not know of; the store fails
+        except OSError as error:
+            self._failed(request, error)
+            return 0
+        elapsed_ms = (time.monotonic() - began) * 1000
+        if elapsed_ms > SLOW_CREATION_MS:
             logger.warning(
-                "creating the segment at %d took %.0f ms, %d waiting", start, elapsed, waiting
+                "creating the segment at %d took %.0f ms, %d waiting",
+                request.start,
+                elapsed_ms,
+                len(queued),
             )
-        with self._changed:
-            if start in self._wishes:
-                self._wishes.remove(start)
-            if file is not None:
-                self._ready[start] = file
-                self._errors.pop(start, None)
-            elif error is not None:
-                logger.warning("cannot create the segment at %d: %s", start, error)
-                self._errors[start] = error
-            self._changed.notify_all()
+        if self._publish is not None:
+            self._publish(file)
+        self._ready(request, file)
         return 0
 
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Who waits for a segment is told; the one that is being made is finished."""
+    def _ready(self, request: _Request, file: MappedFile) -> None:
         with self._changed:
-            self._closing = True
+            request.making = False
+            request.file = file
+            self._backoff_s = self._not_before = 0.0
+            self._last_error = None
+            if self._requests.get(request.start) is not request:
+                self._discard(request)  # expired while it was made
             self._changed.notify_all()
-        return super().stop(timeout_s)
+
+    def _failed(self, request: _Request, error: OSError) -> None:
+        with self._changed:
+            request.making = False
+            self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_MIN_S), BACKOFF_MAX_S)
+            self._not_before = time.monotonic() + self._backoff_s
+            if self._last_error is None or self._last_error.errno != error.errno:
+                logger.warning("the segment at %d cannot be made: %s", request.start, error)
+            self._last_error = error
+            if request.waiting:
+                request.error = error
+                if self._requests.get(request.start) is request:
+                    del self._requests[request.start]
+            # Nobody waits for it yet: the wish stays and is tried again.
+            self._changed.notify_all()
+
+    def _discard(self, request: _Request) -> None:
+        file, request.file = request.file, None
+        if file is not None:
+            withdraw_file(file)
+
+    # ---- end ----
 
     def spare(self) -> MappedFile | None:
-        """A segment that is ready and not taken, if any."""
+        """A segment that is ready and not taken, the one with the smallest start."""
         with self._changed:
-            return next(iter(self._ready.values()), None)
+            ready = [r for r in self._requests.values() if r.file is not None]
+            return min(ready, key=lambda request: request.start).file if ready else None
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """No more segments; whoever waits for one hears it now."""
+        self._finish(StoreClosedError("the store was closed while a put waited for a segment"))
+        return super().stop(timeout_s)
+
+    def _worker_failed(self, error: BaseException) -> None:
+        self._finish(error)
+        self._fail_store(error)
+
+    def _finish(self, end: BaseException) -> None:
+        with self._changed:
+            if self._end is None:
+                self._end = end
+            self._changed.notify_all()
 
     def discard(self) -> None:
-        """Removes what was made and not used (D-07). For the end, after stop()."""
+        """Removes what was made and not taken (D-07). For the end, after `stop`."""
         with self._changed:
-            ready, self._ready = self._ready, {}
-            self._errors.clear()
-        for file in ready.values():
-            if file.path:
-                syscalls.unlink(file.path)
-                syscalls.sync_directory(file.path.rpartition("/")[0])
-            file.close()
+            requests, self._requests = self._requests, {}
+            for request in requests.values():
+                self._discard(request)

@@ -328,8 +328,8 @@ class _Recovery:
     def _warn_of_times(self, walk: LogWalk) -> None:
         if self.mode.startswith("foreign") and walk.first_time_fall >= 0:
             self.notes.append(
-                f"store times fall at {walk.first_time_fall}: what follows may be stale records of a log "
-                "that was cut there before (kept, as RocketMQ keeps them)"
+                f"store times fall at {walk.first_time_fall}: what follows may be stale records "
+                "of a log that was cut there before (kept, as RocketMQ keeps them)"
             )
 
     def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:

@@ -84,9 +84,8 @@ class RecoveryReport:
             f"{self.scanned_bytes} bytes checked from {self.start} in {self.seconds:.3f} s"
         ]
         if self.last_record_start >= 0:
-            lines.append(
-                f"last record at {self.last_record_start}, stored {_time(self.last_store_timestamp_ms)}"
-            )
+            stored = _time(self.last_store_timestamp_ms)
+            lines.append(f"last record at {self.last_record_start}, stored {stored}")
         if self.cut is not None:
             lines.append(f"cut off: [{self.cut[0]}, {self.cut[1]})")
         lines += [f"valid records behind the cut, perhaps acknowledged: {i}" for i in self.islands]

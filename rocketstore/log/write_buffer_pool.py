@@ -1,63 +1,104 @@
-"""Write buffers of a `memory` store: segment-sized, locked in memory when that is allowed (semantics 6)."""
+"""Write buffers as large as a segment, locked into memory: RocketMQ's transient store pool.
+
+Records of the promise `memory` are encoded here and committed to their file later, so that a put never
+waits for the page cache (semantics 6).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
+from typing import Final
 
 from rocketstore._native.mapped_file import MappedFile
 
-logger = logging.getLogger(__name__)
-
 __all__ = ["WriteBufferPool"]
 
-LOW_SHARE = 0.4
+logger = logging.getLogger(__name__)
+
+#: A borrow that leaves fewer than this share is logged: commits do not keep up with puts.
+LOW_SHARE: Final = 0.4
+#: What a pool without buffers says to "how many are left": there is nothing to run out of.
+UNLIMITED: Final = 2**31 - 1
 
 
 class WriteBufferPool:
-    """Any thread borrows and gives back. A buffer that comes back is used first again: it is warm."""
+    """`buffers` pieces of private memory, locked page by page as they are used. Any thread may call.
+
+    A buffer is not zeroed in between: only what was written into it since is ever committed.
+    """
 
     def __init__(self, buffers: int, buffer_size: int) -> None:
-        self.total = buffers
+        if buffers < 0 or buffer_size <= 0:
+            raise ValueError(f"{buffers} buffers of {buffer_size} bytes")
+        self.total: Final = buffers
+        self.buffer_size: Final = buffer_size
         self._lock = threading.Lock()
+        self._closed = False
         self._free = deque(MappedFile.anonymous(0, buffer_size) for _ in range(buffers))
-        self.locked = sum(buffer.lock_memory() for buffer in self._free)
+        self._borrowed: dict[int, MappedFile] = {}  # by id; the objects live as long as the entry
+        self.locked: Final = sum([buffer.lock_memory(on_fault=True) for buffer in self._free])
         if self.locked < buffers:
-            logger.info(
-                "%d of %d write buffers could not be locked in memory",
+            logger.warning(
+                "%d of %d write buffers are not locked into memory and may be swapped out "
+                "(RLIMIT_MEMLOCK)",
                 buffers - self.locked,
                 buffers,
             )
 
     def borrow(self) -> MappedFile | None:
-        """A buffer, or None when all are out. Its content is whatever was in it."""
+        """A free buffer, the one that came back last; None without waiting when all are out."""
         with self._lock:
-            buffer = self._free.popleft() if self._free else None
+            if not self._free:
+                return None
+            buffer = self._free.popleft()
+            self._borrowed[id(buffer)] = buffer
             left = len(self._free)
         if left < self.total * LOW_SHARE:
             logger.warning("only %d of %d write buffers are left", left, self.total)
         return buffer
 
     def give_back(self, buffer: MappedFile) -> None:
-        """Puts a buffer at the front."""
+        """Takes a borrowed buffer back, to the front: its pages are warm."""
         with self._lock:
-            self._free.appendleft(buffer)
+            if self._borrowed.pop(id(buffer), None) is None:
+                raise ValueError("this buffer is not borrowed from this pool")
+            if not self._closed:
+                self._free.appendleft(buffer)
+                return
+        _release(buffer)
 
     @property
     def free(self) -> int:
-        """How many buffers can be borrowed now."""
+        """Buffers that can be borrowed now."""
         return len(self._free)
 
     @property
+    def remaining(self) -> int:
+        """The same as RocketMQ tells it: no limit when there is no pool."""
+        return len(self._free) if self.total else UNLIMITED
+
+    @property
     def deficient(self) -> bool:
-        """No buffer is left."""
-        return not self._free
+        """Whether puts have run out of buffers."""
+        return self.remaining == 0
+
+    def allowed(self, queued: int) -> int:
+        """How many more segments may be asked for, when each takes a buffer and `queued` wait already:
+        the bound of `transient_pool_fast_fail` (semantics 5). May be negative."""
+        return self.remaining - queued
 
     def close(self) -> None:
-        """Unlocks and gives up the free buffers; those that are out go with their users."""
+        """Unlocks and frees. A buffer that is out is freed when it comes back. Idempotent."""
         with self._lock:
-            buffers, self._free = list(self._free), deque()
-        for buffer in buffers:
-            buffer.unlock_memory()
-            buffer.close()
+            self._closed = True
+            free, self._free = self._free, deque()
+        for buffer in free:
+            _release(buffer)
+
+
+def _release(buffer: MappedFile) -> None:
+    if buffer.memory_locked:
+        buffer.unlock_memory()
+    buffer.close()

@@ -17,7 +17,9 @@ def test_bodies_stand_back_to_back(tmp_path: Path, durability: str) -> None:
     with open_small(tmp_path, durability=durability) as store:
         writer = store.writer("orders")
         writer.put(b"before")
-        result = writer.put_batch(bodies, tags="paid", keys=["a", "b"], properties={"p": "1"}, flag=3)
+        result = writer.put_batch(
+            bodies, tags="paid", keys=["a", "b"], properties={"p": "1"}, flag=3
+        )
         assert (result.count, result.queue_offset) == (7, 1)
         assert result.queue_offsets == range(1, 8)
         store.wait_flushed(result.end_offset)
@@ -45,7 +47,11 @@ def test_a_batch_never_crosses_a_segment(tmp_path: Path) -> None:
 def test_one_bad_body_stores_nothing(tmp_path: Path) -> None:
     with open_small(tmp_path, max_message_size_bytes=100) as store:
         writer = store.writer("orders")
-        for bad, error in ((b"x" * 101, MessageTooLargeError), ("text", TypeError), (None, TypeError)):
+        for bad, error in (
+            (b"x" * 101, MessageTooLargeError),
+            ("text", TypeError),
+            (None, TypeError),
+        ):
             with pytest.raises(error):
                 writer.put_batch([b"good", bad, b"good"])
         assert store.end_offset == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_rows_over_several_segments(tmp_path: Path, durability: str) -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16, list])
 def test_offsets_of_any_integer_kind(tmp_path: Path, kind: type) -> None:
-    offsets = [1, 3, 3, 6] if kind is list else np.array([1, 3, 3, 6], kind)
+    offsets: Any = [1, 3, 3, 6] if kind is list else np.array([1, 3, 3, 6], kind)
     with open_small(tmp_path) as store:
         store.writer("orders").put_columns(bytearray(b"abcdef"), offsets)
         assert [m.body for m in everything(dispatched(store))] == [b"bc", b"", b"def"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import DurabilityTimeoutError, StoreFailedError
+from rocketstore._native import syscalls
 from rocketstore.log import flusher as flusher_module
 from tests.small_store import Calls, everything, log_bytes, open_small, open_still, parts, until
 
@@ -16,7 +17,7 @@ from tests.small_store import Calls, everything, log_bytes, open_small, open_sti
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """The system calls of the flusher."""
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
     return calls
 
@@ -40,7 +41,12 @@ def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: Cal
     with open_small(tmp_path) as store:
         calls.before["pwrite_durable"] = hold
         done = threading.Event()
-        thread = threading.Thread(target=lambda: (store.writer("t").put(b"x"), done.set()))
+
+        def put() -> None:
+            store.writer("t").put(b"x")
+            done.set()
+
+        thread = threading.Thread(target=put)
         thread.start()
         assert inside.wait(20)
         assert not done.is_set()
@@ -59,6 +65,7 @@ def test_a_flush_that_comes_too_late(tmp_path: Path, calls: Calls) -> None:
         with pytest.raises(DurabilityTimeoutError, match="do not put it again") as caught:
             store.writer("orders").put(b"late")
         result = caught.value.result
+        assert result is not None
         assert caught.value.status == "FLUSH_DISK_TIMEOUT"
         assert (result.physical_offset, result.end_offset) == (0, store.end_offset)
         gate.set()
@@ -170,6 +177,26 @@ def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: Calls) -> Non
         thread.join(20)
     assert len(errors) == 3
     store.close()
+
+
+def test_flush_policy_runs_outside_the_append_lock(tmp_path: Path, calls: Calls) -> None:
+    """S003-27: while a sync hangs, other puts take the lock, append and return."""
+    gate, inside = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        inside.set()
+        assert gate.wait(20)
+
+    with open_small(tmp_path) as store:
+        calls.before["pwrite_durable"] = hold
+        first = store.writer("orders").submit(b"first")
+        assert inside.wait(20)
+        for number in range(1, 6):
+            result = store.writer("orders").put(b"next", durability="memory")
+            assert result.queue_offset == number
+        assert not first.done()
+        gate.set()
+        assert first.result(20).durability == "disk"
 
 
 def test_close_makes_everything_durable(tmp_path: Path) -> None:

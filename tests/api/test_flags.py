@@ -38,7 +38,9 @@ def test_not_readable_refuses_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reason", [r for r in Reason if r is not Reason.NOT_READABLE], ids=lambda r: r.name
 )
-def test_every_other_reason_refuses_puts_and_lets_reads_go_on(tmp_path: Path, reason: Reason) -> None:
+def test_every_other_reason_refuses_puts_and_lets_reads_go_on(
+    tmp_path: Path, reason: Reason
+) -> None:
     with open_small(tmp_path) as store:
         result = store.writer("orders").put(b"x")
         store.flags.set(reason, "because")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketstore._native import syscalls
 from rocketstore.log import flusher as flusher_module
 from rocketstore.log.worker import Worker
 from tests.small_store import DAY_MS, STILL, Calls, open_small, open_still, parts, segments, until
@@ -29,7 +30,7 @@ def test_each_promise_has_its_workers(tmp_path: Path, durability: str) -> None:
 
 def test_way_two_syncs_the_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S000-81 S000-85 S002-24: an os store: bytes in the mapping, forced with it, no write call."""
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
     with open_still(tmp_path, "os") as store:
         result = store.writer("orders").put(b"x", durability="disk")
@@ -41,7 +42,7 @@ def test_way_one_writes_then_forces_the_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S000-80 S002-39: a memory store: buffer → file (commit) → disk (flush), in this order."""
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
     with open_still(tmp_path, "memory") as store:
         positions = parts(store).commit_log.positions
@@ -85,7 +86,8 @@ def test_request_goes_over_any_number_of_files(tmp_path: Path) -> None:
     """S000-109 S002-18 S003-41: K-07: six files behind, one wait is enough."""
     with open_still(tmp_path, "os") as store:
         for _ in range(50):
-            end = store.writer("orders").put(b"x" * 400).end_offset
+            store.writer("orders").put(b"x" * 400)
+        end = store.end_offset
         assert len(segments(tmp_path)) >= 6
         assert store.flushed_offset == 0
         store.wait_flushed(end)
@@ -96,7 +98,7 @@ def test_disk_flush_over_several_files_writes_all_then_syncs_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-10: a range over files is written first, then each file is synced in order."""
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
     with open_small(tmp_path) as store:
         gate, held = threading.Event(), threading.Event()
@@ -124,7 +126,7 @@ def test_disk_flush_over_several_files_writes_all_then_syncs_all(
 def test_one_sync_serves_all_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S000-106 S000-107 S002-10 S002-14 S002-16 S002-23 S003-39 S001-53: group commit: requests that
     came during a sync are served by the next one together; asking never waits for a sync."""
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
     gate, held = threading.Event(), threading.Event()
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import ConfigError, MessageRejectedError, Store
+from rocketstore import ConfigError, MessageRejectedError, PutResult, Store
 from tests.small_store import dispatched, everything, open_small
 
 LIGHT = {"multi_dispatch_enabled": True, "light_queue_enabled": True}
 
 
-def put(store: Store, names: str, body: bytes = b"x", **fields: object) -> object:
-    return store.put_message("orders", body, properties={"INNER_MULTI_DISPATCH": names}, **fields)
+def put(store: Store, names: str, body: bytes = b"x", queue_id: int = 0) -> PutResult:
+    return store.put_message(
+        "orders", body, properties={"INNER_MULTI_DISPATCH": names}, queue_id=queue_id
+    )
 
 
 def test_one_record_in_every_listed_queue(tmp_path: Path) -> None:

@@ -30,7 +30,11 @@ def test_every_field(tmp_path: Path) -> None:
         message = store.get(result.physical_offset)
     assert (message.topic, message.queue_id, message.body) == ("orders", 9, b"body")
     assert (message.tags, message.keys, message.unique_id) == ("t", ("a", "b"), "u")
-    assert (message.flag, message.reconsume_times, message.prepared_transaction_offset) == (-5, 4, 77)
+    assert (message.flag, message.reconsume_times, message.prepared_transaction_offset) == (
+        -5,
+        4,
+        77,
+    )
     assert message.born_time == born
     assert message.message_id == result.message_id
     assert len(message.message_id) == 56  # an IPv6 store host

@@ -111,15 +111,15 @@ def test_a_reader_follows_a_writer(tmp_path: Path) -> None:
     with open_small(tmp_path) as writer, open_small(tmp_path, "r") as reader:
         assert reader.recovery.mode == "following"
         for n in range(20):
-            result = writer.writer("orders").put(b"%d" % n)
+            writer.writer("orders").put(b"%d" % n)
         with reader.consumer("orders", queue_id=0) as consumer:
-            got = []
+            got: list[rocketstore.Message] = []
             while len(got) < 20:
                 batch = consumer.poll(timeout_s=10)
                 assert batch
                 got += batch
         assert [m.body for m in got] == [b"%d" % n for n in range(20)]
-        assert reader.end_offset == result.end_offset
+        assert reader.end_offset == writer.end_offset
 
 
 def test_file_sizes_come_from_the_files(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_file_sizes_come_from_the_files(tmp_path: Path) -> None:
         ("consume_queue_file_size_bytes", 400),
     ):
         with pytest.raises(ConfigError, match=name):
-            rocketstore.open(tmp_path, **{name: value})
+            rocketstore.open(tmp_path, "rw", config=StoreConfig().replace(**{name: value}))
     open_small(tmp_path).close()
 
 

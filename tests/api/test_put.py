@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import struct
 import threading
 import time
@@ -218,9 +219,7 @@ def test_the_record_is_whole_and_nothing_else_is_touched(tmp_path: Path) -> None
         )
 
 
-def _time(ms: int) -> object:
-    import datetime
-
+def _time(ms: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
 
 

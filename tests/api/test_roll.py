@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import DiskFullError, StoreConfig
+from rocketstore._native import syscalls
 from rocketstore.log import mapped_file_queue as files_module
 from tests.made_store import PRE_BLANK, MadeStore
 from tests.small_store import (
@@ -127,7 +128,7 @@ def test_full_disk_at_a_roll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nu
     with open_small(tmp_path) as store:
         writer = store.writer("t")
         writer.put(body(1900))
-        calls = Calls(files_module.syscalls)
+        calls = Calls(syscalls)
         calls.errors["fallocate"] = OSError(number, "no room")
         monkeypatch.setattr(files_module, "syscalls", calls)
         writer.put(body(1900))
@@ -152,7 +153,7 @@ def test_a_small_message_still_fits_while_the_disk_is_full(
         writer = store.writer("t")
         writer.put(body(3000))
         parts(store).preallocator.take(SEGMENT, 10)  # the spare is gone, its name stays
-        calls = Calls(files_module.syscalls)
+        calls = Calls(syscalls)
         calls.errors["fallocate"] = OSError(errno.ENOSPC, "no room")
         monkeypatch.setattr(files_module, "syscalls", calls)
         with pytest.raises(DiskFullError):

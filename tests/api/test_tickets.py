@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import DurabilityTimeoutError, StoreFailedError
+from rocketstore._native import syscalls
 from rocketstore.log import flusher as flusher_module
 from tests.small_store import Calls, everything, open_small, open_still, parts
 
@@ -15,7 +16,7 @@ from tests.small_store import Calls, everything, open_small, open_still, parts
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """The disk works only once this is set."""
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     gate = threading.Event()
     calls.before["pwrite_durable"] = lambda: gate.wait(20)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
@@ -99,7 +100,7 @@ def test_weaker_promises_are_done_at_once(tmp_path: Path, durability: str) -> No
 
 
 def test_a_failed_disk_fails_the_ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Calls(flusher_module.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(flusher_module, "syscalls", calls)
     store = open_small(tmp_path)
     calls.errors["pwrite_durable"] = OSError(5, "gone")

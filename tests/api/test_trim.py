@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
-from tests.small_store import SEGMENT, dispatched, everything, open_small, open_still, parts, segments
+from tests.small_store import (
+    SEGMENT,
+    dispatched,
+    everything,
+    open_small,
+    open_still,
+    parts,
+    segments,
+)
 
 
 def filled(path: Path, count: int = 40, **options: object) -> tuple[Store, list[PutResult]]:
@@ -73,7 +81,7 @@ def test_by_time(tmp_path: Path) -> None:
         assert store.trim(early) == 0
         assert store.trim(late) == results[-1].physical_offset // SEGMENT * SEGMENT
         with pytest.raises((TypeError, ValueError)):
-            store.trim(datetime.datetime(2020, 1, 1))  # noqa: DTZ001
+            store.trim(datetime.datetime(2020, 1, 1))
 
 
 def test_messages_in_hand_stay_readable(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.small_store import (
     open_small,
     open_still,
     parts,
+    put_many,
     until,
 )
 
@@ -118,8 +119,7 @@ def test_fast_fail_refuses_instead(tmp_path: Path) -> None:
     with store:
         writer = store.writer("orders")
         with pytest.raises(BackpressureError, match="no free write buffer"):
-            for _ in range(40):
-                writer.put(b"x" * 400)
+            put_many(writer, 40, 400)
         end, messages = store.end_offset, store.stats().put_messages
         assert end <= 4096
         parts(store).committer.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,9 @@ def test_never_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are dropped; the newest, which says how far the queue is, is heard."""
     monkeypatch.setattr(arrivals_module, "WAITING_MAX", 10)
     gate, inside = threading.Event(), threading.Event()
-    heard: list[object] = []
+    heard: list[int] = []
 
-    def listener(*args: object) -> None:
+    def listener(*args: Any) -> None:
         inside.set()
         assert gate.wait(20)
         heard.append(args[2])

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketstore import Store
-from rocketstore.log.checkpoint import CheckpointFile, RocketmqCheckpoint
+from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from tests.small_store import dispatched, open_small, open_still, parts
 
 
-def own(root: Path) -> object:
+def own(root: Path) -> OwnCheckpoint:
     file = CheckpointFile(root / "rocketstore" / "checkpoint")
     try:
-        return file.load()
+        found = file.load()
+        assert found is not None
+        return found
     finally:
         file.close()
 

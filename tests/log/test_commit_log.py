@@ -9,7 +9,7 @@ import pytest
 from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedError
 from rocketstore.log.commit_log import CommitLog
 from rocketstore.log.mapped_file_queue import MappedFileQueue
-from tests.small_store import SEGMENT, open_small, open_still, parts
+from tests.small_store import SEGMENT, open_small, open_still, parts, put_many
 
 
 def queue_of(path: Path, file_size: int = SEGMENT) -> MappedFileQueue:
@@ -31,9 +31,7 @@ def test_it_uses_a_queue_of_files(tmp_path: Path) -> None:
         assert isinstance(log.queue, MappedFileQueue)
 
 
-@pytest.mark.parametrize(
-    ("size", "start"), [(1, 5), (2, 4), (3, 3), (4, 4), (5, 5), (6, 0)]
-)
+@pytest.mark.parametrize(("size", "start"), [(1, 5), (2, 4), (3, 3), (4, 4), (5, 5), (6, 0)])
 def test_start_of_the_file_that_would_hold_5(tmp_path: Path, size: int, start: int) -> None:
     """S000-55 S000-56 S004-21: the offset minus its remainder, for file sizes 1 to 6."""
     assert queue_of(tmp_path, size).start_for(5) == start
@@ -42,7 +40,7 @@ def test_start_of_the_file_that_would_hold_5(tmp_path: Path, size: int, start: i
 def test_last_file_is_given_as_it_is(tmp_path: Path) -> None:
     """S000-58: looking never makes a file."""
     queue = queue_of(tmp_path)
-    assert queue.last is None
+    assert queue.files == ()
     made = queue.create(0, sparse=False)
     assert queue.last is made
     assert len(list((tmp_path / "log").iterdir())) == 1
@@ -174,16 +172,20 @@ def test_dispatch_that_stands_still_is_told_apart(
 ) -> None:
     """D-15: bytes that are visible and not dispatched are bounded, and the error says which bound."""
     store = open_still(
-        tmp_path, "os", commit_log_file_size_bytes=1 << 20, max_undispatched_bytes=1 << 16, max_wait_ms=50
+        tmp_path,
+        "os",
+        commit_log_file_size_bytes=1 << 20,
+        max_undispatched_bytes=1 << 16,
+        max_wait_ms=50,
     )
     with store:
         dispatcher = store._engine._dispatcher
+        assert dispatcher is not None
         monkeypatch.setattr(dispatcher, "step", lambda: None)
         monkeypatch.setattr(dispatcher, "catch_up", lambda *_: None)
         writer = store.writer("orders")
         with pytest.raises(BackpressureError, match=r"dispatched = \d+ \(bound 65536"):
-            for _ in range(300):
-                writer.put(b"x" * 1000)
+            put_many(writer, 300, 1000)
         monkeypatch.undo()
         dispatcher.wake()
         writer.put(b"x")

@@ -19,7 +19,6 @@ from tests.small_store import SEGMENT, open_still, parts
 PAGE = 4096
 
 
-
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_still(tmp_path, "os", commit_log_file_size_bytes=16 * PAGE) as store:

@@ -80,6 +80,22 @@ def test_unknown_names_are_kept(layout: StoreLayout) -> None:
     assert json.loads(layout.store_json.read_text())["later"] == [1, 2]
 
 
+GOOD = {
+    "version": 1,
+    "uuid": "12345678123456781234567812345678",
+    "created_ms": 1,
+    "record_crc": True,
+    "foreign": [],
+}
+
+
+def test_file_of_another_hand_is_read(layout: StoreLayout) -> None:
+    layout.store_json.write_text(json.dumps(GOOD))
+    found = load_store_state(layout)
+    assert found is not None
+    assert (found.created_ms, found.record_crc) == (1, True)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -88,11 +104,12 @@ def test_unknown_names_are_kept(layout: StoreLayout) -> None:
         "[]",
         "17",
         '{"version": 1}',
-        '{"version": "x", "uuid": 1}',
-        '{"version":1,"uuid":"no","created_ms":1,"record_crc":true,"foreign":[]}',
-        '{"version":1,"uuid":"12345678123456781234567812345678","created_ms":-1,"record_crc":true,"foreign":[]}',
-        '{"version":1,"uuid":"12345678123456781234567812345678","created_ms":1,"record_crc":true,"foreign":[[1]]}',
-        '{"version":1,"uuid":"12345678123456781234567812345678","created_ms":1,"record_crc":true,"foreign":7}',
+        json.dumps({**GOOD, "version": "x"}),
+        json.dumps({**GOOD, "uuid": 1}),
+        json.dumps({**GOOD, "created_ms": -1}),
+        json.dumps({**GOOD, "foreign": [[1]]}),
+        json.dumps({**GOOD, "foreign": [[1, 2.5]]}),
+        json.dumps({**GOOD, "foreign": 7}),
     ],
 )
 def test_file_that_nobody_can_read_is_no_state(text: str, layout: StoreLayout) -> None:

@@ -243,6 +243,28 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = rocketstore.open(self.root, **self.options)
         self.model.cut(self.opened.end_offset)
 
+    @precondition(lambda self: self.options["record_crc"])
+    @rule(beyond=st.integers(0, 300))
+    def crash_with_a_torn_tail(self, beyond: int) -> None:
+        """As crash, but a byte that nobody was promised is wrong: the log is cut there, on disk, so that
+        what stood behind it never comes back."""
+        self.copies += 1
+        copy = self.base / str(self.copies)
+        shutil.copytree(self.root, copy)
+        torn = max(self.model.acked_offset, self.opened.flushed_offset) + beyond
+        self.opened.close()
+        shutil.rmtree(self.root)
+        self.root = copy
+        size = self.options["commit_log_file_size_bytes"]
+        segment = copy / "commitlog" / f"{torn - torn % size:020d}"
+        if segment.exists():
+            data = bytearray(segment.read_bytes())
+            data[torn % size] ^= 0x55
+            segment.write_bytes(data)
+        self.store = rocketstore.open(self.root, **self.options)
+        self.model.cut(self.opened.end_offset)
+        assert self.opened.end_offset <= max(torn, self.model.acked_offset)
+
     @invariant()
     def positions_are_in_order(self) -> None:
         if self.store is None:

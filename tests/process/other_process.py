@@ -108,7 +108,7 @@ writer = store.writer(TOPIC)
 say("open")
 told()
 for number in range(*given):
-    writer.put(b"%d:" % number + bytes(300))
+    writer.put(b"%d:" % number + bytes(300), keys="k%d" % number)
 say("done")
 told()
 store.close()

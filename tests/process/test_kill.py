@@ -26,7 +26,7 @@ while True:
     say(str(first))
 """
 MODES = [("disk", 1), ("os", 1), ("memory", 1), ("disk", 7), ("os", 7), ("memory", 7)]
-LONGEST_RUN_S = 0.2
+LONGEST_RUN_S = 0.15
 #: A store with more messages is left for a new one: reading all of it again takes the time.
 MESSAGES_MAX = 3000
 

@@ -134,6 +134,7 @@ def test_a_reader_of_an_unclean_dead_store_recovers_in_memory(tmp_path: Path) ->
     with open_small(tmp_path, "r") as reader:
         assert reader.recovery.mode != "clean"
         assert numbers(reader) == list(range(500))
+        assert [number_of(m.body) for m in reader.query("Orders", "k499")] == [499]
     assert fingerprint(tmp_path) == before
     with open_small(tmp_path) as store:
         assert numbers(store) == list(range(500))

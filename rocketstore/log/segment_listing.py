@@ -1,0 +1,87 @@
+"""What lies in the directory of a log or a queue, before any of it is believed (format.md 1.1, 1.2)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout import parse_segment_name
+from rocketstore.log.state_files import inherit_owner
+
+__all__ = ["Shape", "list_segments", "make_directory", "usual_size"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A file that is not as long as the files of its queue, or whose place is taken by the one before."""
+
+    path: str
+    found_bytes: int
+    wanted_bytes: int
+    last: bool
+
+    @property
+    def start_offset(self) -> int:
+        return int(os.path.basename(self.path))
+
+    @property
+    def missing_bytes(self) -> int:
+        return max(0, self.wanted_bytes - self.found_bytes)
+
+    def __str__(self) -> str:
+        where = "last" if self.last else "not the last"
+        return f"{self.path}: {self.found_bytes} bytes instead of {self.wanted_bytes} ({where})"
+
+
+def list_segments(directory: Path, name: str) -> tuple[list[tuple[int, int]], list[str]]:
+    """Start and length of each file, in order, and the names that are none of a `name` (K-44): these
+    are left alone, with a warning each. Directories are skipped, links never followed."""
+    found: list[tuple[int, int]] = []
+    aliens: list[str] = []
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return found, aliens
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            continue
+        start = parse_segment_name(entry.name)
+        if start is None or not entry.is_file(follow_symlinks=False):
+            aliens.append(entry.name)
+            logger.warning("%s: %r is no file of a %s", directory, entry.name, name)
+            continue
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
+            found.append((start, entry.stat(follow_symlinks=False).st_size))
+    return found, aliens
+
+
+def usual_size(sizes: list[int]) -> int | None:
+    """File size of a queue whose configuration is not known: the most common length, else the first."""
+    counts = Counter(size for size in sizes if size > 0)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def make_directory(directory: Path) -> None:
+    """Makes a directory and those above it that are missing, with the owner and mode of the one that
+    is there; each name is synced, or a crash could take the files with it (D-18)."""
+    missing = [directory, *itertools.takewhile(lambda above: not above.exists(), directory.parents)]
+    if directory.exists():
+        return
+    model = missing[-1].parent.stat()
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            syscalls.mkdir(os.fspath(path), 0o700)
+            fd = syscalls.open_directory(os.fspath(path))
+            try:
+                inherit_owner(fd, model)
+            finally:
+                syscalls.close(fd)
+        syscalls.sync_directory(os.fspath(path.parent))

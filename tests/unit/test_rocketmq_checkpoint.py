@@ -1,0 +1,79 @@
+"""RocketMQ's checkpoint: its own bytes, any length, and what the times promise (format 8)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore._native import checkpoint as native
+from rocketstore.log.checkpoint import RocketmqCheckpoint, RocketmqTimes
+
+pytestmark = pytest.mark.quick
+
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "vectors.json").read_text()
+)["checkpoints"]
+
+
+@pytest.mark.parametrize("row", VECTORS, ids=lambda row: row["written_by"])
+def test_rocketmqs_bytes_are_read_and_written(row: dict[str, Any], tmp_path: Path) -> None:
+    """S001-55 S001-58: the times of format 8, and what they say about the log."""
+    path = tmp_path / "checkpoint"
+    data = bytes.fromhex(row["hex"]).ljust(row["size"], b"\0")
+    path.write_bytes(data)
+    file = RocketmqCheckpoint(path)
+    times = file.load()
+    assert times == (*row["values"], 0, 0)[:5]
+    assert times.minimum_ms == row["min_timestamp"]
+    assert times.minimum_index_ms == row["min_timestamp_index"]
+    path.unlink()
+    file.store(*times)
+    file.close()
+    assert path.read_bytes() == data
+
+
+def test_a_missing_file_is_all_zeros_and_is_not_made(tmp_path: Path) -> None:
+    file = RocketmqCheckpoint(tmp_path / "checkpoint")
+    assert file.load() == (0, 0, 0, 0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 12, 39, 40, 41, 4095, 4096, 5000])
+def test_any_length_is_read_and_unknown_bytes_stay(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "checkpoint"
+    data = bytes((n * 7 + 1) % 256 for n in range(size))
+    path.write_bytes(data)
+    file = RocketmqCheckpoint(path)
+    assert file.load() == struct.unpack(">5q", data[:40].ljust(40, b"\0"))
+    file.store(1, 2, 3, 4, -5)
+    assert file.load() == (1, 2, 3, 4, -5)
+    file.store(9, 8, 7, 6, 5)
+    file.close()
+    wanted = struct.pack(">5q", 9, 8, 7, 6, 5) + data[40:]
+    assert path.read_bytes() == wanted.ljust(4096, b"\0")
+
+
+def test_pack_keeps_what_stood_there() -> None:
+    before = bytes(range(256)) * 20
+    page = native.pack_rocketmq((1, 2, 3, 4, 5), before)
+    assert page == struct.pack(">5q", 1, 2, 3, 4, 5) + before[40:4096]
+    with pytest.raises(ValueError, match="five numbers"):
+        native.pack_rocketmq((1, 2, 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("times", "least", "least_index"),
+    [
+        ((0, 0, 0), 0, 0),
+        ((2999, 5000, 9), 0, 0),
+        ((5000, 4000, 999), 1000, 999),
+        ((-1, 9, 9), 0, 0),
+    ],
+)
+def test_what_the_times_promise(times: tuple[int, int, int], least: int, least_index: int) -> None:
+    found = RocketmqTimes(*times, 0, 0)
+    assert (found.minimum_ms, found.minimum_index_ms) == (least, least_index)
