@@ -13,6 +13,8 @@ TOOLS := $(VENV)/.tools
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
 SANITIZED := build/sanitize
+# To a file: pytest would swallow a report on stderr together with the test that caused it.
+SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
@@ -69,10 +71,11 @@ sanitize: build
 	  | tar -xf - -C $(SANITIZED)
 	cd $(SANITIZED) && ROCKETSTORE_SANITIZE=address,undefined ROCKETSTORE_JOBS=$(JOBS) \
 	  ../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
-	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \
-	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	  ../../$(RUN) -m pytest -q tests/unit
+	rm -f $(SANITIZED)/report.*
+	cd $(SANITIZED) && { LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
+	  ASAN_OPTIONS=$(SANITIZER_OPTIONS):detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \
+	  UBSAN_OPTIONS=$(SANITIZER_OPTIONS):print_stacktrace=1:halt_on_error=1 \
+	  ../../$(PYTEST) tests/unit || { cat report.* 2>/dev/null; exit 1; }; }
 
 docs: build
 	$(PYTEST) tests/test_docs.py tests/test_format_doc.py tests/test_features.py

@@ -127,7 +127,15 @@ class Ticket:
 class Completions:
     """Completes tickets that have callbacks. Its thread starts with the first and ends with the store."""
 
-    def __init__(self, log: Log, reached: Callable[[int, str], bool], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        reached: Callable[[int, str], bool],
+        check: Callable[[], None],
+        timeout_ms: int,
+    ) -> None:
+        """`reached(offset, promise)` says what is met, `check()` raises when waiting is in vain."""
+        self._check = check
         self._log = log
         self.reached = reached
         self._timeout_ms = timeout_ms
@@ -201,7 +209,7 @@ class Completions:
 
     def _failure(self) -> BaseException | None:
         try:
-            self._log.check_waitable()
+            self._check()
         except RocketStoreError as error:
             return error
         return None

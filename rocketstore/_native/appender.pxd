@@ -35,6 +35,7 @@ cdef class Log:
     cdef object next_buffer
     cdef object ring
     cdef int state
+    cdef Signal woken
     cdef bint buffered
     cdef bint visible_when_flushed
     cdef int64_t clock_offset_ns

@@ -85,8 +85,6 @@ cdef class Log:
         self.clock_offset_ns = ((wall.tv_sec - steady.tv_sec) * 1_000_000_000
                                 + wall.tv_nsec - steady.tv_nsec)
 
-    # ---- set-up by the owner ----
-
     def start(self, int64_t end_offset, int64_t last_record_start, int64_t last_store_timestamp_ms,
               MappedFile segment=None, MappedFile buffer=None):
         """Opens the log for puts: it ends at `end_offset`, in `segment` (None: at a segment border)."""
@@ -133,6 +131,10 @@ cdef class Log:
             self.mutex.unlock()
         return there
 
+    def wake_on_put(self, Signal signal not None):
+        """Every put notifies `signal` (RocketMQ's wakeFlushWhenPutMessage and its kin)."""
+        self.woken = signal
+
     def notify_at(self, int64_t offset):
         """Asks for owner.half_full() once the log has passed `offset`."""
         with nogil:
@@ -176,8 +178,6 @@ cdef class Log:
     def flush_wanted(self):
         """The largest offset that anybody waits for."""
         return rs_load_int64(&self.flush_wanted_offset)
-
-    # ---- appending ----
 
     cdef int64_t now_ms(self) noexcept nogil:
         """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show."""
@@ -285,6 +285,8 @@ cdef class Log:
     cdef int after(self, rs_appended *appended) except -1:
         if not self.visible_when_flushed and not self.buffered:
             self.dispatch_signal.notify_c()
+        if self.woken is not None:
+            self.woken.notify_c()
         if appended.rolled:
             self.owner.rolled()
         if appended.notify:
@@ -333,15 +335,9 @@ cdef class Log:
                 self.dispatch_signal.notify_c()
         self.progress.notify_c()
 
-    def check_waitable(self):
-        """Raises what the owner says when waiting is in vain."""
-        self.owner.check_waitable()
-
     def request_flush(self, int64_t offset):
         """Asks the flusher for everything below `offset`, without waiting."""
         self.want_flush(offset)
-
-    # ---- waiting ----
 
     cdef void want_flush(self, int64_t offset) noexcept nogil:
         rs_store_max(&self.flush_wanted_offset, offset)

@@ -1,10 +1,10 @@
-from typing import final
+from typing import Self, final
 
 @final
 class Ring:
     """A ring of memory mapped twice in a row: any run of up to its size is contiguous."""
 
-    def __init__(self, size: int) -> None: ...
+    def __new__(cls, size: int) -> Self: ...
     @property
     def size(self) -> int: ...
     @property

@@ -106,7 +106,11 @@ class _Opening:
         clean = not abort_exists(layout)
         page = None
         run_id = bytes(16)
+        own_file = CheckpointFile(layout.own_checkpoint)
         if lock is not None:
+            if not ours:
+                # Before the mark: a stop between the two must not leave a checkpoint that is believed.
+                recovery.discard_checkpoint(own_file, own_file.load())
             lock.mark_ours()
             page = PositionsPage.create(layout.positions)
             run_id = page.begin()
@@ -114,9 +118,8 @@ class _Opening:
         log = self._load_log()
         config = self._fit_config(log)
         state = self._load_state()
-        own_file = CheckpointFile(layout.own_checkpoint)
         rocketmq = RocketmqCheckpoint(layout.checkpoint)
-        own = own_file.load()
+        own = self._fit_indexed(own_file.load())
         if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
         positions = Positions()
@@ -236,6 +239,7 @@ class _Opening:
             derived_end=derived_end,
             dispatch_from=dispatch_from,
             foreign=state.foreign if state is not None else (),
+            record_crc=state is None or state.record_crc,
         )
 
     def _load_state(self) -> StoreState | None:
@@ -257,6 +261,22 @@ class _Opening:
         state = load_store_state(self.layout)
         if state is not None:
             save_store_state(self.layout, state.with_foreign(start, end))
+
+    def _fit_indexed(self, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
+        """A store that ran without its index does not say how far that is: the index files do, and
+        without an index now nothing has to catch up."""
+        if own is None:
+            return None
+        if not self.options.config.index_enabled:
+            return dataclasses.replace(own, indexed=own.flushed)
+        if own.indexed >= 0:
+            return own
+        config = self.options.config
+        index = IndexStore(self.layout, "read", config.index_slots, config.index_entries)
+        index.load()
+        indexed = min(index.end_physical_offset, own.flushed)
+        index.close()
+        return dataclasses.replace(own, indexed=indexed)
 
     # ---- files ----
 

@@ -120,7 +120,7 @@ class Engine:
 
     def read_from(self, source: ReadSource) -> None:
         """Set once, before the engine is handed out."""
-        self.reader = Reader(source)
+        self.reader = Reader(source, self._statistics.record_get)
 
     # ---- guards ----
 
@@ -298,6 +298,9 @@ class Engine:
                 close = getattr(self.reader.source, "close", None)
                 if close is not None:
                     close()
+            notify = getattr(self.reader.source.arrival, "notify", None)
+            if notify is not None:
+                notify()  # consumers that wait hear that there is nothing to wait for
             for part in (self._queues, self.index, self._segments):
                 if part is not None:
                     part.close()

@@ -124,6 +124,10 @@ def for_writing(
     committer = start.make_committer()
     if committer is not None:
         flusher.commit_first(committer)
+        if parts.config.wake_commit_on_put:
+            log.wake_on_put(committer.signal)
+    elif parts.config.wake_flush_on_put:
+        log.wake_on_put(flusher.signal)
     checkpointer = start.make_checkpointer(files, template)
     checkpointer.begin()
     write = WriteParts(
@@ -137,7 +141,9 @@ def for_writing(
         committer=committer,
         checkpointer=checkpointer,
         put_queues=start.put_queues,
-        completions=Completions(log, _reached(parts), parts.config.sync_flush_timeout_ms),
+        completions=Completions(
+            log, _reached(parts), commit_log.check_waitable, parts.config.sync_flush_timeout_ms
+        ),
         record_crc=record_crc,
         pool=start.pool,
         live=start.live,
@@ -146,6 +152,7 @@ def for_writing(
     segment = parts.log.find(parts.report.end)
     if segment is not None:
         start.live.add(segment)
+    parts.flags.on_change(commit_log.refuse_or_admit)
     commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     parts.positions.publish_to(page.positions)
     page.go_live()
@@ -161,7 +168,11 @@ class _Start:
         config = parts.config
         self.parts = parts
         self.ring, self.pool = _write_path(parts)
-        self.put_queues = PutQueues(_next_offset(parts), wide_topics=config.auto_wide_topic)
+        self.put_queues = PutQueues(
+            _next_offset(parts),
+            wide_topics=config.auto_wide_topic,
+            max_light_queues=config.max_light_queues,
+        )
         self.statistics = StoreStatistics(self.put_queues.totals)
         self.live = LiveLinks(parts.layout)
         self.preallocator = Preallocator(

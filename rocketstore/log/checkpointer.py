@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 #: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
+#: What our checkpoint says of a store whose index is switched off: the next open with one asks the index.
+NOT_INDEXED = -1
 
 
 class Checkpointer(Worker):
@@ -94,7 +96,9 @@ class Checkpointer(Worker):
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
             if self._sync_queues():
                 dispatched = min(dispatched_now, positions.flushed)
-            if self._index is None or self._index.sync():
+            if self._index is None:
+                indexed = NOT_INDEXED
+            elif self._index.sync():
                 indexed = min(indexed_now, positions.flushed)
         end, last_record_start, store_time = self._durable_mark()
         count, digest = self._queues_digest()

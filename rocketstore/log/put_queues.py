@@ -20,9 +20,16 @@ MAX_LISTED = 256
 class PutQueues:
     """(topic, queue id) → QueueState, made at the first use. Only the appender changes a state."""
 
-    def __init__(self, next_offset: Callable[[str, int], int], *, wide_topics: bool) -> None:
+    def __init__(
+        self,
+        next_offset: Callable[[str, int], int],
+        *,
+        wide_topics: bool,
+        max_light_queues: int = 20_000,
+    ) -> None:
         self._next_offset = next_offset
         self._wide_topics = wide_topics
+        self._max_light_queues = max_light_queues
         self._lock = threading.Lock()
         self._states: dict[tuple[str, int], QueueState] = {}
 
@@ -62,12 +69,21 @@ class PutQueues:
                 raise MessageRejectedError(
                     f"INNER_MULTI_DISPATCH = {names!r}: light queues need light_queue_enabled=True"
                 )
+            if is_light and (name, 0) not in self._states:
+                self._check_light(name)
             states.append(self.state(name, 0 if is_light else queue_id))
         if len(states) > MAX_LISTED:
             raise MessageRejectedError(
                 f"INNER_MULTI_DISPATCH names {len(states)} queues, at most {MAX_LISTED}"
             )
         return states
+
+    def _check_light(self, name: str) -> None:
+        light = sum(topic.startswith(LIGHT_PREFIX) for topic, _ in list(self._states))
+        if light >= self._max_light_queues:
+            raise MessageRejectedError(
+                f"light queue {name!r}: there are {light} already (max_light_queues)"
+            )
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes put to each topic since the store was opened."""

@@ -16,7 +16,7 @@ from rocketstore.log.light_queues import offset_in_queue
 from rocketstore.log.time_search import offset_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
@@ -145,10 +145,12 @@ class _Place(NamedTuple):
 class Reader:
     """Fetches messages of a source by queue offset or physical offset."""
 
-    __slots__ = ("_source",)
+    __slots__ = ("_record", "_source")
 
-    def __init__(self, source: ReadSource) -> None:
+    def __init__(self, source: ReadSource, record_get: Callable[[int], None] | None = None) -> None:
+        """`record_get` counts: it is told how many messages each look at a queue gave."""
         self._source = source
+        self._record = record_get
 
     @property
     def source(self) -> ReadSource:
@@ -169,6 +171,19 @@ class Reader:
         compares the tag itself. A record that does not hold raises `CorruptRecordError`, but only
         once it is the first one.
         """
+        found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
+        if self._record is not None:
+            self._record(len(found.messages))
+        return found
+
+    def _fetch(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None,
+    ) -> Fetch:
         queue = self._queue_at(topic, queue_id, offset)
         if queue is None:
             return Fetch([], 0, NO_MATCHED_LOGIC_QUEUE)

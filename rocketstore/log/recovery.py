@@ -222,7 +222,7 @@ class _Recovery:
             self.index_start = self._clamp(self.start, self.marks.index_from)
             self.start = min(self.start, self.dispatch_start, self.index_start)
         elif self.force or not self.writes:
-            self.start = self._restart()
+            self.start = self.dispatch_start = self.index_start = self._restart()
 
     def _clamp(self, offset: int, wish: int | None) -> int:
         begin = max(self.log.begin_offset, self.own.minimum if self.own is not None else 0)

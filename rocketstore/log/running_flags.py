@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,12 +45,17 @@ class FlagState:
 class RunningFlags:
     """The reasons in force. Any thread may ask, set and clear; asking is one load."""
 
-    __slots__ = ("_bits", "_lock", "_states")
+    __slots__ = ("_bits", "_lock", "_on_change", "_states")
 
     def __init__(self) -> None:
         self._bits = 0  # changed under the lock only
         self._lock = threading.Lock()
         self._states: dict[Reason, FlagState] = {}
+        self._on_change: Callable[[], None] = _nobody
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """`callback` is called after each change: the log follows the flags at once."""
+        self._on_change = callback
 
     @property
     def bits(self) -> int:
@@ -80,14 +86,17 @@ class RunningFlags:
                 return True
             self._states[reason] = FlagState(reason, cause, time.time_ns() // 1_000_000)
             self._bits |= int(reason)
-            return False
+        self._on_change()
+        return False
 
     def clear(self, reason: Reason) -> bool:
         """Take `reason` out of force; whether it was in force."""
         check_single(reason)
         with self._lock:
             self._bits &= ~int(reason)
-            return self._states.pop(reason, None) is not None
+            there = self._states.pop(reason, None) is not None
+        self._on_change()
+        return there
 
     @property
     def states(self) -> tuple[FlagState, ...]:
@@ -109,6 +118,10 @@ def describe(state: FlagState) -> str:
     seconds, milliseconds = divmod(state.since_ms, 1000)
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{state.reason.name} since {moment}.{milliseconds:03d}Z: {state.cause}"
+
+
+def _nobody() -> None:
+    """Before a store runs nobody follows its flags."""
 
 
 def check_single(reason: Reason) -> None:

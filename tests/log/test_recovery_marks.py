@@ -9,6 +9,7 @@ import pytest
 from rocketstore.errors import MissingSegmentsError
 from rocketstore.log.checkpoint import CheckpointFile
 from rocketstore.log.layout import segment_name
+from rocketstore.log.recovery import Marks, recover
 from tests.log.log_store import (
     SEGMENT,
     LogBuilder,
@@ -81,10 +82,22 @@ def test_forced_open_of_a_lost_log_uses_no_offset_twice(
     for path in layout.commit_log.iterdir():
         path.unlink()
     log = load_log(layout)
-    assert log.file_size is None
-    report, log = open_log(layout, force=True)
+    log.file_size = SEGMENT
+    file = CheckpointFile(layout.own_checkpoint)
+    report = recover(
+        log,
+        layout,
+        Marks(own=file.load(), ours=True, clean=False),
+        checkpoint=file,
+        max_unflushed_bytes=1024,
+        max_record_bytes=512,
+        force=True,
+    )
     log.close()
-    assert report.end == 0 or report.end >= builder.end
+    file.close()
+    assert report.end == 4 * SEGMENT
+    assert report.end >= builder.end
+    assert report.begin == report.dispatch_start == report.index_start == report.end
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

@@ -41,6 +41,19 @@ FAULTS = (
         "appender",
     ),
     Fault(
+        "skip_one_dispatch",
+        "rocketstore/_native/dispatcher.pyx",
+        "            reason = self.dispatch()\n",
+        "            reason = self.dispatch() if self.records % 7 != 3 else REASON_DONE\n",
+        "dispatcher",
+    ),
+    Fault(
+        "truncate_in_memory_only",
+        "rocketstore/log/log_repair.py",
+        "            syscalls.pwrite(file.fd, bytes(count), position)\n",
+        "",
+    ),
+    Fault(
         "off_by_one_roll",
         "csrc/rs_log_file.c",
         "bool roll = size + RS_BLANK_SIZE_MIN > left;",
