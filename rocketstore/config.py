@@ -114,10 +114,10 @@ class StoreConfig:
     #: Ring in which records of a "disk" store wait for the next sync, in bytes. Default 8 MiB,
     #: allowed 64 KiB … 1 GiB, at least one record of the largest size. RocketMQ: none.
     write_buffer_bytes: int = _number(8 * MIB, 64 * KIB, GIB)
-    #: How far zeros are written ahead in a "disk" store, in bytes, so that a sync overwrites blocks
-    #: and changes no metadata; 0 never. Default 16 MiB, allowed 0 … 1 GiB. RocketMQ:
-    #: `warmMapedFileEnable`.
-    prewrite_window_bytes: int = _number(16 * MIB, 0, GIB)
+    #: Whether a new commit log file of a "disk" store is filled with zeros before it is used, so that a
+    #: sync overwrites blocks and changes no metadata. Its making takes longer, in a thread of its own.
+    #: Default False. RocketMQ: `warmMapedFileEnable`.
+    prewrite: bool = False
     #: How far pages are populated ahead of the writer in an "os" store, in bytes; 0 never. Default
     #: 32 MiB, allowed 0 … 1 GiB. RocketMQ: `warmMapedFileEnable`.
     populate_window_bytes: int = _number(32 * MIB, 0, GIB)

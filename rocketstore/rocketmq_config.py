@@ -106,7 +106,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         None,
         ("warmMapedFileEnable", "flushLeastPagesWhenWarmMapedFile"),
-        "always, in windows: prewrite_window_bytes and populate_window_bytes (K-48)",
+        "pages are populated ahead: populate_window_bytes; prewrite fills new files (K-48)",
     ),
     Option("consume_queue_flush_interval_ms", ("flushIntervalConsumeQueue",)),
     Option("consume_queue_flush_least_pages", ("flushConsumeQueueLeastPages",)),

@@ -269,7 +269,7 @@ class _Opening:
             return None
         if not self.options.config.index_enabled:
             return dataclasses.replace(own, indexed=own.flushed)
-        if own.indexed >= 0:
+        if own.indexed > 0:
             return own
         config = self.options.config
         index = IndexStore(self.layout, "read", config.index_slots, config.index_entries)

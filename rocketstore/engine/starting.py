@@ -175,8 +175,9 @@ class _Start:
         )
         self.statistics = StoreStatistics(self.put_queues.totals)
         self.live = LiveLinks(parts.layout)
+        zeroed = config.prewrite and self.ring is not None
         self.preallocator = Preallocator(
-            lambda start: parts.log.make(start, sparse=False), self.fail
+            lambda start: parts.log.make(start, sparse=False, zeroed=zeroed), self.fail
         )
         self.commit_log = CommitLog(
             parts.log,

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
 #: What our checkpoint says of a store whose index is switched off: the next open with one asks the index.
-NOT_INDEXED = -1
+NOT_INDEXED = 0
 
 
 class Checkpointer(Worker):

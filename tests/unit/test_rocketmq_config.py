@@ -23,7 +23,7 @@ def test_the_table_knows_every_option_of_ours_and_names_no_other() -> None:
         "max_undispatched_bytes",
         "max_unflushed_bytes",
         "populate_window_bytes",
-        "prewrite_window_bytes",
+        "prewrite",
         "write_buffer_bytes",
     }
     assert len(ours) == len(set(ours))
