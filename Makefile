@@ -78,7 +78,8 @@ sanitize: build
 	  ../../$(PYTEST) tests/unit || { cat report.* 2>/dev/null; exit 1; }; }
 
 docs: build
-	$(PYTEST) tests/test_docs.py tests/test_format_doc.py tests/test_features.py
+	$(PYTEST) tests/test_docs.py tests/test_format_doc.py tests/test_durability_doc.py \
+	  tests/test_compatibility_doc.py tests/test_features.py
 
 clean:
 	rm -rf build dist demo-store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

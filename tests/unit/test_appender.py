@@ -33,6 +33,7 @@ class Owner:
         self.size = size
         self.limit = limit
         self.segments: list[MappedFile] = []
+        self.rolling = threading.Lock()
         self.start = start
         self.rolls = 0
         self.halves = 0
@@ -55,6 +56,11 @@ class Owner:
         pass
 
     def next_segment(self) -> None:
+        with self.rolling:
+            if not self.log.has_next:
+                self.add_segment()
+
+    def add_segment(self) -> None:
         if len(self.segments) == self.limit:
             raise OSError(28, "no space left for a segment")
         start = self.segments[-1].end_offset if self.segments else self.start
@@ -66,8 +72,9 @@ class Owner:
         raise TimeoutError("no room")
 
     def rolled(self) -> None:
-        self.rolls += 1
-        self.log.take_roll()
+        with self.rolling:
+            self.rolls += 1
+            self.log.take_roll()
 
     def half_full(self) -> None:
         self.halves += 1
