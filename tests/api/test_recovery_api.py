@@ -200,8 +200,12 @@ def test_death_of_the_process_loses_nothing_promised(tmp_path: Path, durability:
     path = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(tmp_path / "s"), durability],
-        capture_output=True, text=True, cwd=path, env={**os.environ, "PYTHONPATH": path}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=path,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
     assert done.returncode == 9, done.stderr
     with open_small(tmp_path / "s", "r") as store:  # in memory first, nothing is written
         assert store.end_offset == int(done.stdout)

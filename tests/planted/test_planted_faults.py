@@ -79,7 +79,7 @@ def plant(fault: Fault, tree: Path) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_planted_fault_is_caught(fault: Fault, tmp_path: Path) -> None:
-    """The state machine fails with the fault, and for the right reason: a failed step, not a crash."""
+    """D-29: the state machine fails with the fault, by a failed step: nothing cut comes back, too."""
     tree = tmp_path / "tree"
     tree.mkdir()
     plant(fault, tree)

@@ -149,8 +149,7 @@ def test_one_byte_more_rolls_behind_a_blank() -> None:
 
 
 def test_smallest_blank_has_eight_bytes() -> None:
-    owner = Owner()
-    writer = owner.writer()
+    writer = (owner := Owner()).writer()
     writer.put(body_filling(SEGMENT - 8))
     writer.put(b"")
     assert struct.unpack(">iI", owner.segments[0].read(SEGMENT - 8, 8)) == (8, 0xCBD43194)
