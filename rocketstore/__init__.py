@@ -12,7 +12,7 @@ When `put` returns, the message survives a power cut, unless the store was opene
 
 from rocketstore._native.put_result import PutResult
 from rocketstore.config import Durability, StoreConfig
-from rocketstore.consumer import Consumer
+from rocketstore.consumer import Consumer, ConsumerBusyError
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
@@ -33,6 +33,7 @@ from rocketstore.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
+from rocketstore.log.consumer_offsets import GroupClaimedError
 from rocketstore.message import Message
 from rocketstore.opening import open_store as open  # shadows the builtin on purpose
 from rocketstore.store import Store
@@ -45,10 +46,12 @@ __all__ = [
     "BackpressureError",
     "ConfigError",
     "Consumer",
+    "ConsumerBusyError",
     "CorruptRecordError",
     "DiskFullError",
     "Durability",
     "DurabilityTimeoutError",
+    "GroupClaimedError",
     "InvalidTopicError",
     "Message",
     "MessageNotFoundError",

@@ -85,8 +85,8 @@ class LiveLinks:
             logger.error("%s was removed by another program, linked again", file.path)
             try:
                 syscalls.link(live, file.path)
-            except FileExistsError:
-                syscalls.link(file.path, live)
+            except (FileExistsError, FileNotFoundError):
+                syscalls.link(file.path, live)  # it was the second name that went
             syscalls.sync_directory(str(self._layout.commit_log))
 
     def settle(self, flushed: int) -> None:
