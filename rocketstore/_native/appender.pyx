@@ -324,6 +324,11 @@ cdef class Log:
 
     def moved(self):
         """The owner moved `committed` or `flushed`: visible follows, whoever waits hears of it."""
+        self.move_visible()
+        self.progress.notify_c()
+
+    def move_visible(self):
+        """Visible follows `committed` or `flushed`; who waits is told by moved()."""
         cdef int64_t end
         cdef size_t at = RS_POSITIONS_AT_COMMITTED
         if self.visible_when_flushed:
@@ -333,7 +338,6 @@ cdef class Log:
             if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
                 rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, end)
                 self.dispatch_signal.notify_c()
-        self.progress.notify_c()
 
     def request_flush(self, int64_t offset):
         """Asks the flusher for everything below `offset`, without waiting."""

@@ -320,7 +320,7 @@ class Engine:
         write.preallocator.discard()
         if clean and write.commit_log.failure is None:
             self._mark_clean(write)
-        write.positions.publish_to(write.page.positions)
+        write.page.publish(write.positions)
         write.page.end()
         write.page.close()
         write.live.close()

@@ -119,8 +119,8 @@ def for_writing(
     start = _Start(parts)
     commit_log = start.commit_log
     log = commit_log.log
-    parts.dispatcher.attach(log.dispatch_signal, page.positions, commit_log.fail)
-    flusher = start.make_flusher()
+    parts.dispatcher.attach(log.dispatch_signal, page, commit_log.fail)
+    flusher = start.make_flusher(lambda: page.publish(parts.positions))
     committer = start.make_committer()
     if committer is not None:
         flusher.commit_first(committer)
@@ -154,7 +154,7 @@ def for_writing(
         start.live.add(segment)
     parts.flags.on_change(commit_log.refuse_or_admit)
     commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
-    parts.positions.publish_to(page.positions)
+    page.publish(parts.positions)
     page.go_live()
     for worker in (*write.workers(), parts.dispatcher, checkpointer):
         worker.start()
@@ -203,7 +203,7 @@ class _Start:
         """A worker ended with an error: so does the store."""
         self.commit_log.fail(cause)
 
-    def make_flusher(self) -> Flusher:
+    def make_flusher(self, tell_others: Callable[[], None]) -> Flusher:
         config, record_flush = self.parts.config, self.statistics.record_flush
         return Flusher(
             self.commit_log,
@@ -216,6 +216,7 @@ class _Start:
             thorough_interval_ms=config.flush_thorough_interval_ms,
             before_publish=self.live.check,
             after_flush=self.live.settle,
+            tell_others=tell_others,
             record_latency=lambda seconds: record_flush(int(seconds * 1e9)),
         )
 

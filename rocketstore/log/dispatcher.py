@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rocketstore.log.consume_queue import ConsumeQueue
     from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.index import IndexStore
+    from rocketstore.log.positions import PositionsPage
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Dispatcher(Worker):
         self._arrival = arrival
         self._damage = sorted(damage)
         self._listener = listener
-        self._shared: Positions | None = None
+        self._shared: PositionsPage | None = None
         self._dispatching = threading.RLock()
         self._known: dict[tuple[str, int], bytes] = {}
         self._unsafe: set[bytes] = set()
@@ -86,7 +87,7 @@ class Dispatcher(Worker):
         self.catch_up(self._positions.visible)
 
     def attach(
-        self, signal: Signal, shared: Positions, on_failure: Callable[[BaseException], None]
+        self, signal: Signal, shared: PositionsPage, on_failure: Callable[[BaseException], None]
     ) -> None:
         """What a running store adds, before start(): what wakes the worker, the page that other
         processes read, whom a failure fails."""
@@ -129,7 +130,7 @@ class Dispatcher(Worker):
         if self._index is None or self._index.degraded is None:
             self._positions.indexed = max(self._positions.indexed, offset)
         if self._shared is not None:
-            self._positions.publish_to(self._shared)
+            self._shared.publish(self._positions)
         if moved:
             self._arrival.notify()
         if self._listener is not None:

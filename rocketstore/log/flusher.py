@@ -46,6 +46,7 @@ class Flusher(Worker):
         thorough_interval_ms: int,
         before_publish: Callable[[], None],
         after_flush: Callable[[int], None],
+        tell_others: Callable[[], None],
         record_latency: Callable[[float], None],
     ) -> None:
         super().__init__("rocketstore-flusher", on_failure, signal=commit_log.log.flush_signal)
@@ -60,6 +61,7 @@ class Flusher(Worker):
         self.thorough_interval_ms = thorough_interval_ms
         self._before_publish = before_publish
         self._after_flush = after_flush
+        self._tell_others = tell_others
         self._record_latency = record_latency
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
@@ -172,4 +174,6 @@ class Flusher(Worker):
     def _publish(self, flushed: int) -> None:
         self._before_publish()  # D-05: the files still have their names
         self._positions.flushed = flushed
+        self._log.move_visible()
+        self._tell_others()  # before a put returns: who opens the store now sees the message
         self._log.moved()

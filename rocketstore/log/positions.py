@@ -13,6 +13,7 @@ import functools
 import logging
 import os
 import secrets
+import threading
 import uuid
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class PositionsPage:
 
     def __init__(self, file: MappedFile) -> None:
         self._file = file
+        self._publishing = threading.Lock()
         self.positions = Positions.over(file)
 
     @classmethod
@@ -106,7 +108,8 @@ class PositionsPage:
 
     def publish(self, positions: Positions) -> None:
         """Copies the private positions of the process that writes into the page, and wakes readers."""
-        positions.publish_to(self.positions)
+        with self._publishing:  # the flusher and the dispatcher: an older copy must not come last
+            positions.publish_to(self.positions)
 
     @property
     def state(self) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +53,8 @@ def start() -> Iterator[Start]:
             "env": {**os.environ, "PYTHONUNBUFFERED": "1"},
             **options,
         }
+        # A test run in the background ignores Ctrl-C, and its children would, too.
+        options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         child = subprocess.Popen(command, **options)
         started.append(child)
         return child

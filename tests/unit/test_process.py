@@ -164,6 +164,9 @@ print("told by pid")
 """
 
 
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer wants to be preloaded alone"
+)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_forks_are_noticed_where_the_kernel_wipes_nothing(tmp_path: Path) -> None:
     """D-35: then the process id tells."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -226,31 +227,36 @@ def test_pwrite_to_a_full_disk() -> None:
         os.close(fd)
 
 
-@pytest.fixture
-def small_files() -> Iterator[int]:
-    """No file of this process grows beyond 4096 bytes."""
+LIMIT = 4096
+
+
+@contextlib.contextmanager
+def small_files() -> Iterator[None]:
+    """No file of this process grows beyond LIMIT bytes, the one that pytest prints to included."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield 4096
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
-def test_a_write_that_ends_in_the_middle_is_an_error(file: int, small_files: int) -> None:
+def test_a_write_that_ends_in_the_middle_is_an_error(file: int) -> None:
     """The kernel writes what fits and says so; only the next call says why."""
     for write in (syscalls.pwrite, syscalls.pwrite_durable):
-        with pytest.raises(OSError, match="File too large") as caught:
-            write(file, bytes(100), small_files - 10)
+        with small_files(), pytest.raises(OSError, match="File too large") as caught:
+            write(file, bytes(100), LIMIT - 10)
         assert caught.value.errno == errno.EFBIG
-    assert os.fstat(file).st_size == small_files
+    assert os.fstat(file).st_size == LIMIT
 
 
-def test_growing_beyond_the_limit_is_an_error(file: int, small_files: int) -> None:
-    with pytest.raises(OSError, match="File too large"):
-        syscalls.ftruncate(file, small_files + 1)
-    with pytest.raises(OSError, match="File too large"):
-        syscalls.fallocate(file, 0, small_files + 1)
+def test_growing_beyond_the_limit_is_an_error(file: int) -> None:
+    with small_files(), pytest.raises(OSError, match="File too large"):
+        syscalls.ftruncate(file, LIMIT + 1)
+    with small_files(), pytest.raises(OSError, match="File too large"):
+        syscalls.fallocate(file, 0, LIMIT + 1)
     assert os.fstat(file).st_size == 0
 
 
