@@ -16,6 +16,8 @@ SANITIZED := build/sanitize
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
+# Examples of 50 steps each: 20,000 steps.
+MACHINE_EXAMPLES ?= 400
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
@@ -44,6 +46,7 @@ test: build
 # The planted faults are among the tests marked proof.
 proofs: build sanitize fuzz
 	$(PYTEST) -m proof
+	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) tests/model
 
 demo: build
 	$(RUN) -m rocketstore.cli demo
