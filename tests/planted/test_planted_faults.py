@@ -83,7 +83,12 @@ def test_planted_fault_is_caught(fault: Fault, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     plant(fault, tree)
-    environment = {**os.environ, "PYTHONPATH": str(tree), "ROCKETSTORE_MACHINE_EXAMPLES": "80"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "ROCKETSTORE_MACHINE_EXAMPLES": "80",
+        "ROCKETSTORE_MACHINE_SHRINK": "0",
+    }
     if fault.extensions:
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         subprocess.run(
