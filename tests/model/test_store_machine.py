@@ -264,8 +264,8 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.options["record_crc"])
     @rule(beyond=st.integers(0, 300))
     def crash_with_a_torn_tail(self, beyond: int) -> None:
-        """As a power cut: a byte that was not flushed is wrong. The log is cut there, on disk, so that
-        what stood behind it never comes back."""
+        """As a power cut: bytes that were not flushed never reached the disk. The log is cut there, on
+        disk, so that what stood behind it never comes back."""
         for part in (b"one", b"two", b"three"):
             self.put("a", 0, part)
         copy = self.take_copy()
@@ -276,8 +276,11 @@ class StoreMachine(RuleBasedStateMachine):
         segment = copy / "commitlog" / f"{torn - torn % size:020d}"
         if segment.exists():
             data = bytearray(segment.read_bytes())
-            data[torn % size] ^= 0x55
+            at = torn % size
+            lost_bytes = data[at : at + 16]
+            data[at : at + 16] = bytes(len(lost_bytes))
             segment.write_bytes(data)
+            torn += next((n for n, byte in enumerate(lost_bytes) if byte), 1 << 40)
         before = list(self.model.messages)
         self.die(copy)
         if any(m.physical_offset <= torn < m.end_offset for m in before):
