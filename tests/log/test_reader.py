@@ -85,7 +85,7 @@ def test_statuses_and_next_offsets_are_those_of_rocketmq(
     assert [message.queue_offset for message in found.messages] == row["found"]
 
 
-def test_a_queue_that_begins_with_pre_blanks_has_its_first_message_as_minimum(
+def test_behind_pre_blanks_the_first_message_is_the_minimum(
     tmp_path: Path, reader_of: Opened
 ) -> None:
     """RocketMQ answers minimum 0 where the log begins at 0, and then skips messages (format 6.3)."""
