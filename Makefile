@@ -45,8 +45,8 @@ test: build
 
 # The planted faults are among the tests marked proof.
 proofs: build sanitize fuzz
-	$(PYTEST) -m proof
-	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) tests/model
+	$(PYTEST) --timeout=1500 -m proof
+	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 demo: build
 	$(RUN) -m rocketstore.cli demo

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
 
 SEED = pytest.StashKey[int]()
+#: A proof may build the extensions anew and run for minutes; other tests have the limit of pyproject.toml.
+PROOF_TIMEOUT_S = 1200
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_root)
         if "java" in item.keywords and shutil.which("java") is None:
             item.add_marker(no_java)
+        if "proof" in item.keywords and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PROOF_TIMEOUT_S))
 
 
 @pytest.fixture
