@@ -2,6 +2,8 @@
 
 Rounds alternate: store, raw, store, raw, … Each ends with its bytes on the disk, outside the clock,
 so that neither pays for the other's write-back. What is compared are medians over the rounds.
+Warm: a round of each before those that count, and before every round the kernel is given memory that
+its host has backed; cold: neither.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from bench.measure import Case, RawFile, Round, machine, run_threads
+from bench.measure import Case, RawFile, Round, fetch_memory, machine, run_threads
 
 __all__ = ["main", "measure"]
 
@@ -44,11 +46,19 @@ def measure(case: Case, directory: Path) -> dict[str, Any]:
                     _store_round(store, case, count)
                     file.round(case, count)
                 for _ in range(case.rounds):
+                    _settle(case)
                     stored.append(_store_round(store, case, count))
+                    _settle(case)
                     raw.append(file.round(case, count))
     finally:
         shutil.rmtree(root)
     return _summary(case, len(record), stored, raw)
+
+
+def _settle(case: Case) -> None:
+    """Between two rounds, outside the clock; warm means that the machine has its memory at hand."""
+    if not case.cold:
+        fetch_memory()
 
 
 def _record(store: rocketstore.Store, case: Case) -> bytes:
@@ -132,7 +142,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=None, help="a round; default: short rounds"
     )
     parser.add_argument("--rounds", type=int, default=5, help="of each side, at least five")
-    parser.add_argument("--cold", action="store_true", help="no round before those that count")
+    parser.add_argument(
+        "--cold", action="store_true", help="no round and no memory before those that count"
+    )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"))
     parser.add_argument("--json", type=Path, default=None, help="default: a new file there")
     found = parser.parse_args(words)
