@@ -240,12 +240,13 @@ class Engine:
         assert queues is not None
         with self._close_lock:
             self.check_open()
-            limit = min(self.positions.dispatched, self.positions.flushed)
             wanted = self._trim_target(before)
-            begin = self.begin_offset
-            for file in segments.files[:-1]:
-                if file.end_offset <= min(wanted, limit):
-                    begin = max(begin, file.end_offset)
+            begin = self._trim_begin(wanted)
+            if begin > self.begin_offset:
+                # What a later open recognises the log by stays: the last record known to be durable.
+                self._flush_all()
+                last = write.checkpointer.save(derived=True).last_record_start
+                begin = self._trim_begin(min(wanted, last))
             if begin > self.begin_offset:
                 write.positions.minimum = begin
                 write.checkpointer.save(derived=True, minimum=begin)
@@ -255,6 +256,19 @@ class Engine:
                     write.index.trim(begin)
                 write.page.publish(write.positions)
             return begin
+
+    def _trim_begin(self, wanted: int) -> int:
+        """The end of the last segment that may go: below `wanted`, flushed and dispatched."""
+        segments = self._segments
+        assert segments is not None
+        limit = min(wanted, self.positions.dispatched, self.positions.flushed)
+        ends = [file.end_offset for file in segments.files[:-1] if file.end_offset <= limit]
+        return max(ends, default=self.begin_offset)
+
+    def _flush_all(self) -> None:
+        """Waits until what is in the log now is on disk; no longer than a put would."""
+        log = self.write.commit_log.log
+        log.wait(self.positions.wrote, 2, self.config.sync_flush_timeout_ms)
 
     def _trim_target(self, before: int | datetime.datetime) -> int:
         if isinstance(before, int) and not isinstance(before, bool):

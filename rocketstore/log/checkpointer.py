@@ -62,10 +62,9 @@ class Checkpointer(Worker):
         self._marks: list[tuple[int, int, int]] = []  # (end, start of the last record, store time)
 
     def step(self) -> float | None:
-        """One round, each second: remember where a record ends, store what has become durable."""
+        """One round, each second."""
         self._commit_log.tick()
         self._every_second()
-        self._note_end()
         derived = time.monotonic() >= self._next_queue_flush
         if derived:
             self._next_queue_flush = time.monotonic() + self.queue_flush_interval_ms / 1000
@@ -83,8 +82,10 @@ class Checkpointer(Worker):
     def save(
         self, *, derived: bool, clean: bool = False, minimum: int | None = None
     ) -> OwnCheckpoint:
-        """Stores the newest durable offsets; with `derived` queue and index files are synced first."""
+        """Remembers where a record ends, and stores the newest remembered end that has become durable;
+        with `derived` queue and index files are synced first."""
         with self._save_lock:
+            self._note_end()
             return self._save(derived, clean, minimum)
 
     def _save(self, derived: bool, clean: bool, minimum: int | None) -> OwnCheckpoint:
@@ -159,7 +160,6 @@ class Checkpointer(Worker):
 
     def close_clean(self, *, clean: bool) -> None:
         """The last save of a clean stop: everything is flushed and dispatched by now."""
-        self._note_end()
         self.save(derived=True, clean=clean)
 
     def close(self) -> None:

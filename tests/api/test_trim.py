@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,23 @@ def test_it_stays_trimmed_after_an_open(tmp_path: Path) -> None:
             assert store.begin_offset == begin
             assert [m.body for m in everything(store)] == bodies
             assert store.recovery.mode == "clean"
+
+
+def test_a_crash_after_it_finds_its_own_checkpoint(tmp_path: Path) -> None:
+    """D-02 D-27: the durable record that the checkpoint is recognised by is not trimmed away."""
+    with open_still(tmp_path / "store", "os") as store:
+        writer = store.writer("orders")
+        store.wait_flushed(writer.put(b"early").end_offset)
+        assert parts(store).checkpointer.save(derived=True).flushed == store.end_offset
+        results = [writer.put(b"x" * 600) for _ in range(20)]
+        store.wait_flushed(store.end_offset)
+        results.append(writer.put(b"not flushed yet"))
+        dispatched(store)
+        assert store.trim(1 << 40) > 0
+        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+    with open_small(tmp_path / "crashed") as store:
+        assert store.recovery.mode == "unclean"
+        assert store.end_offset == results[-1].end_offset
 
 
 def test_by_time(tmp_path: Path) -> None:
