@@ -29,7 +29,7 @@ class FollowedPositions:
 
     def _visible(self) -> int:
         self._follower.catch_up()
-        return self._follower.visible()
+        return self._follower.end()
 
     @property
     def wrote(self) -> int:
@@ -66,7 +66,7 @@ def open_followed(path: str, layout: StoreLayout, options: Options) -> Engine:
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
-    visible = follower.visible()
+    visible = follower.end()
     report = RecoveryReport(mode="following", begin=follower.minimum(), start=visible, end=visible)
     engine = Engine(
         path,

@@ -250,6 +250,27 @@ def test_beside_rocketmq_the_files_are_followed(live: LiveWriter, source: Follow
         timer.join()
 
 
+def test_beside_rocketmq_the_end_is_that_of_the_last_record(
+    live: LiveWriter, source: Follower
+) -> None:
+    """Nobody says where the log ends: not where the segments do, which are made ahead."""
+    live.die()
+    with java_writer(live.layout):
+        source.catch_up()
+        assert source.end() == 0
+        for _ in range(20):
+            live.made.fill(7)
+            source.catch_up()
+            assert source.end() == live.made.end
+        assert live.made.end > 2 * source.segment_size
+        damaged = live.made.records[-3].physical_offset
+        live.made.write_log(damaged, b"\xff" * 8)
+        live.made.fill(1)
+        again = Follower(live.layout, verify=3)
+        assert again.end() == live.made.end
+        again.close()
+
+
 def test_units_that_rocketmq_left_behind_are_not_taken(live: LiveWriter, source: Follower) -> None:
     """A cut leaves old units behind the end that look good (format 15.4)."""
     live.made.fill(5)
