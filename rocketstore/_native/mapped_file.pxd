@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from rocketstore._native.mapping cimport Mapping
+from rocketstore._native.syscalls cimport file_stat
 
 # `base` stays valid while the object lives, closed or not: who uses it keeps a reference.
 cdef class MappedFile:
@@ -14,7 +15,10 @@ cdef class MappedFile:
     cdef Mapping mapping
     cdef bint shared
     cdef uint64_t token
+    cdef uint64_t device
+    cdef readonly uint64_t inode
 
+    cdef MappedFile identify(self, const file_stat *found)
     cdef int check_range(self, int64_t position, int64_t size) except -1
     cdef int check_writable(self) except -1
     cdef int check_shared(self) except -1

@@ -3,7 +3,7 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, EINVAL, ENXIO, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ENXIO, ESTALE, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
@@ -69,10 +69,9 @@ cdef int check_place(int64_t start_offset, int64_t size) except -1:
     return 0
 
 
-cdef int check_file(int fd, object path, int64_t size) except -1:
+cdef int check_file(int fd, object path, int64_t size, file_stat *found) except -1:
     """A mapping beyond the end of its file would be a signal later; say so now."""
-    cdef file_stat found
-    done(outcome(sys.fstat(fd, &found)), path)
+    done(outcome(sys.fstat(fd, found)), path)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(EINVAL, "not a plain file", path)
     if found.st_size < size:
@@ -120,14 +119,16 @@ cdef class MappedFile:
         cdef bint shared = access != "private"
         cdef int protection = PROT_READ if access == "read" else PROT_READ | PROT_WRITE
         cdef int flags = MAP_SHARED if shared else MAP_PRIVATE | MAP_NORESERVE
+        cdef file_stat found
         if access not in ("write", "read", "private"):
             raise ValueError(f"access = {access!r}: one of 'write', 'read', 'private'")
         check_place(start_offset, size)
         cdef int fd = system.open(name, O_RDWR if access == "write" else O_RDONLY)
         try:
-            check_file(fd, name, size)
+            check_file(fd, name, size, &found)
             mapping = map_memory(fd, name, size, protection, flags)
-            return describe(mapping, fd, name, start_offset, access != "read", shared)
+            file = describe(mapping, fd, name, start_offset, access != "read", shared)
+            return file.identify(&found)
         except BaseException:
             sys.close(fd)
             raise
@@ -136,10 +137,11 @@ cdef class MappedFile:
     def adopt(int fd, path, int64_t start_offset, int64_t size):
         """Maps a file that is open for reading and writing; owns `fd` from here on unless it raises."""
         cdef str name = os.fspath(path)
+        cdef file_stat found
         check_place(start_offset, size)
-        check_file(fd, name, size)
+        check_file(fd, name, size, &found)
         mapping = map_memory(fd, name, size, PROT_READ | PROT_WRITE, MAP_SHARED)
-        return describe(mapping, fd, name, start_offset, True, True)
+        return describe(mapping, fd, name, start_offset, True, True).identify(&found)
 
     @staticmethod
     def anonymous(int64_t start_offset, int64_t size):
@@ -232,8 +234,10 @@ cdef class MappedFile:
         cdef int fd = -1
         cdef int64_t found
         if self.shared:  # a private mapping may hold what its file does not
-            with cython.critical_section(self):  # else `close` could give the number to another file
-                fd = sys.duplicate(self.fd)
+            try:
+                fd = self.open_descriptor()
+            except OSError:
+                pass  # its holes are read like everything else
         with nogil:
             found = self.find(fd, position, end)
             if fd >= 0:
@@ -339,10 +343,44 @@ cdef class MappedFile:
                 done(result)
         done(result, self.path)
 
+    # ---- descriptor ----
+
+    cdef MappedFile identify(self, const file_stat *found):
+        self.device = <uint64_t>found.st_dev
+        self.inode = <uint64_t>found.st_ino
+        return self
+
+    def open_descriptor(self):
+        """A new descriptor of the file, which the caller closes.
+
+        OSError: it cannot be opened again, or another file has its name by now (ESTALE).
+        """
+        cdef int fd
+        cdef file_stat found
+        with cython.critical_section(self):  # else `close` could give the number to another file
+            fd = sys.duplicate(self.fd)
+        if fd >= 0:
+            return fd
+        fd = system.open(self.path, O_RDWR if self.writable and self.shared else O_RDONLY)
+        if sys.fstat(fd, &found) == 0:
+            if found.st_ino == self.inode and found.st_dev == self.device:
+                return fd
+        system.close(fd)
+        raise OSError(ESTALE, "another file has the name by now", self.path)
+
+    def keep_descriptor(self):
+        """From here on the file has a descriptor of its own again."""
+        cdef int fd
+        if self.fd < 0:
+            fd = self.open_descriptor()
+            with cython.critical_section(self):
+                self.fd = fd
+
     # ---- end ----
 
     def close_descriptor(self):
-        """Gives the descriptor back and keeps the mapping: enough for a file that is only read or synced."""
+        """Gives the descriptor back and keeps the mapping: enough for a file that is only read or synced.
+        A store may have more files than a process may have descriptors."""
         cdef int fd
         with cython.critical_section(self):
             fd = self.fd

@@ -215,10 +215,14 @@ class _Start:
             least_pages=config.flush_least_pages,
             thorough_interval_ms=config.flush_thorough_interval_ms,
             before_publish=self.live.check,
-            after_flush=self.live.settle,
+            after_flush=self._after_flush,
             tell_others=tell_others,
             record_latency=lambda seconds: record_flush(int(seconds * 1e9)),
         )
+
+    def _after_flush(self, flushed: int) -> None:
+        self.live.settle(flushed)
+        self.parts.log.release_descriptors(flushed)
 
     def make_committer(self) -> Committer | None:
         if self.pool is None:

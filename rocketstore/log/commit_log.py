@@ -116,6 +116,7 @@ class CommitLog:
         segment = self.queue.find(end_offset)
         if segment is None and self.queue.files and end_offset != self.queue.end_offset:
             raise MissingSegmentsError(f"no segment holds the end of the log, {end_offset}")
+        self.queue.keep_descriptors(end_offset)
         buffer = None
         if segment is not None:
             buffer = self._borrow(segment)

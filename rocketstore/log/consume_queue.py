@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
 logger = logging.getLogger(__name__)
@@ -180,6 +181,7 @@ class ConsumeQueue:
         if self._access == "write":
             self._make_directory(self.directory)
         file = files.make(start, sparse=True)
+        file.close_descriptor()
         file.advise("random")
         first = not files.files
         files.publish(file)
@@ -196,21 +198,22 @@ class ConsumeQueue:
         reserved = self._reserved.get(file.start_offset, 0)
         if reserved < wanted:
             reserved = min(file.size, -(-wanted // RESERVE_BYTES) * RESERVE_BYTES)
-            try:
-                syscalls.fallocate(file.fd, 0, reserved)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-                    raise
-                self._touch(file, reserved)
+            with descriptor_of(file) as fd:
+                try:
+                    syscalls.fallocate(fd, 0, reserved)
+                except OSError as error:
+                    if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                        raise
+                    self._touch(file, fd, reserved)
             self._reserved[file.start_offset] = reserved
         return reserved
 
     @staticmethod
-    def _touch(file: MappedFile, size: int) -> None:
+    def _touch(file: MappedFile, fd: int, size: int) -> None:
         """Gives blocks to a file where nothing can allocate them: its own bytes are written again."""
         for offset in range(0, size, RESERVE_BYTES):
             count = min(RESERVE_BYTES, size - offset)
-            syscalls.pwrite(file.fd, file.read(offset, count), offset)
+            syscalls.pwrite(fd, file.read(offset, count), offset)
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""

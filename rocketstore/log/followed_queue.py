@@ -149,6 +149,7 @@ class FollowedQueue:
             path = self._directory / f"{start:020d}"
             try:
                 file = MappedFile.open(str(path), start, self._file_size, "read")
+                file.close_descriptor()
             except (FileNotFoundError, ValueError):
                 # It was taken away, or cut, between the listing and now.
                 self._starts.remove(start)
@@ -239,7 +240,7 @@ class FollowedQueue:
             self._rechecked = now
             path = self._directory / f"{file.start_offset:020d}"
             try:
-                replaced = os.stat(path).st_ino != os.fstat(file.fd).st_ino
+                replaced = os.stat(path).st_ino != file.inode
             except FileNotFoundError:
                 replaced = True
             if replaced:

@@ -282,9 +282,11 @@ class Follower:
 
     def _open_segment(self, start: int, size: int) -> MappedFile | None:
         try:
-            return MappedFile.open(
+            file = MappedFile.open(
                 str(self._layout.commit_log / f"{start:020d}"), start, size, "read"
             )
+            file.close_descriptor()
+            return file
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return None

@@ -100,6 +100,7 @@ class IndexStore:
         try:
             size = path.lstat().st_size
             file = MappedFile.open(str(path), 0, size, self._access)
+            file.close_descriptor()
         except (OSError, ValueError) as error:
             logger.warning("%s: ignored, it cannot be opened: %s", path, error)
             return None

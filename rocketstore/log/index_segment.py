@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.state_files import file_model, inherit_owner
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class IndexSegment:
         wanted = index_file.entry_position(self.shape.slots, number + 1)
         end = min(-(-wanted // CHUNK_BYTES) * CHUNK_BYTES, self.file.size)
         if end > self._allocated:
-            syscalls.fallocate(self.file.fd, self._allocated, end - self._allocated)
+            with descriptor_of(self.file) as fd:
+                syscalls.fallocate(fd, self._allocated, end - self._allocated)
             self._allocated = end
         self.limit = self._entries_in(self._allocated)
 
@@ -104,7 +106,8 @@ class IndexSegment:
         if on_disk:
             # Slots are written all over, and a file that RocketMQ made is sparse.
             end = index_file.entry_position(self.shape.slots, self.header().index_count)
-            syscalls.fallocate(self.file.fd, 0, end)
+            with descriptor_of(self.file) as fd:
+                syscalls.fallocate(fd, 0, end)
         index_file.cut(self.file, *self.shape, physical_offset)
         self._synced_count = 0
 
@@ -160,6 +163,7 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
             _unlink_if_there(named)
         raise
     file = MappedFile.adopt(fd, os.fspath(path), 0, shape.file_size)
+    file.close_descriptor()
     file.advise("random")
     return IndexSegment(file, shape, allocated=allocated)
 

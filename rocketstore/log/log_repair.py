@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import syscalls
+from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.quarantine import keep_copy, keep_end_of_file, pieces_of
@@ -125,7 +126,8 @@ class LogRepair:
         else:
             for file in self._log.files:
                 if file.end_offset > begin and file.start_offset < walk.end:
-                    syscalls.fdatasync(file.fd)
+                    with descriptor_of(file) as fd:
+                        syscalls.fdatasync(fd)
 
     def _write_again(self, walk: LogWalk, start: int, end: int) -> None:
         """Stores each good byte in its place again and syncs. Damaged ranges are not touched."""
@@ -133,12 +135,13 @@ class LogRepair:
             first, last = max(start, file.start_offset), min(end, file.end_offset)
             if first >= last:
                 continue
-            for begin, stop in _without(first, last, [(d.start, d.end) for d in walk.damage]):
-                for offset in range(begin, stop, STEP_BYTES):
-                    position = offset - file.start_offset
-                    data = file.read(position, min(STEP_BYTES, stop - offset))
-                    syscalls.pwrite(file.fd, data, position)
-            syscalls.fdatasync(file.fd)
+            with descriptor_of(file) as fd:
+                for begin, stop in _without(first, last, [(d.start, d.end) for d in walk.damage]):
+                    for offset in range(begin, stop, STEP_BYTES):
+                        position = offset - file.start_offset
+                        data = file.read(position, min(STEP_BYTES, stop - offset))
+                        syscalls.pwrite(fd, data, position)
+                syscalls.fdatasync(fd)
         self._durable = max(self._durable, end)
 
     # ---- the end ----
@@ -203,15 +206,16 @@ class LogRepair:
         """Zeros from `end` to the end of the file, written and synced. Holes are zeros already, on the
         disk too; whatever was ever written is written again."""
         position = end - file.start_offset
-        while position < file.size:
-            data = syscalls.seek_data(file.fd, position)
-            if data is None or data >= file.size:
-                break
-            position = max(position, data)
-            count = min(STEP_BYTES, file.size - position)
-            syscalls.pwrite(file.fd, bytes(count), position)
-            position += count
-        syscalls.fdatasync(file.fd)
+        with descriptor_of(file) as fd:
+            while position < file.size:
+                data = syscalls.seek_data(fd, position)
+                if data is None or data >= file.size:
+                    break
+                position = max(position, data)
+                count = min(STEP_BYTES, file.size - position)
+                syscalls.pwrite(fd, bytes(count), position)
+                position += count
+            syscalls.fdatasync(fd)
 
     def _store(self, end: int, walk: LogWalk, starts: tuple[int, int], *, cut: int) -> None:
         """Stores our checkpoint, if it says anything new."""

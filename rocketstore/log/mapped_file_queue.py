@@ -72,11 +72,13 @@ class MappedFileQueue:
         self.gaps: list[tuple[int, int]] = []
         self.shapes: list[Shape] = []
         self.aliens: list[str] = []
+        self._released = 0  # files that end here or below have no descriptor
 
     # ---- load ----
 
     def load(self) -> None:
-        """Maps every file of the directory, in order. Names that are not 20 digits are left alone.
+        """Maps every file of the directory, in order; none keeps a descriptor. Names that are not 20
+        digits are left alone.
 
         Bytes never make it fail. A file of a wrong length (`shapes`) is mapped as far as it goes and
         not beyond the file size; an empty one, or one that begins inside the file before it, is not.
@@ -107,7 +109,9 @@ class MappedFileQueue:
             logger.warning("%s: wrong length%s", shape, "" if placed else ", or in another's place")
         if usable == 0 or not placed:
             return None
-        return MappedFile.open(path, start, usable, self.access)
+        file = MappedFile.open(path, start, usable, self.access)
+        file.close_descriptor()
+        return file
 
     def repair_last(self, *, sparse: bool = False) -> None:
         """Gives each file in `shapes`, as a rule the last one, its length on disk. For recovery, which
@@ -150,6 +154,7 @@ class MappedFileQueue:
             syscalls.close(fd)
         start = shape.start_offset
         whole = MappedFile.open(shape.path, start, shape.wanted_bytes, self.access)
+        whole.close_descriptor()
         old = [file for file in self.files if file.start_offset == start]
         kept = [file for file in self.files if file.start_offset != start]
         self._set(sorted([*kept, whole], key=_start))
@@ -250,13 +255,22 @@ class MappedFileQueue:
                 f"{self.name}: a file at {start_offset} does not follow {self.files[-1].end_offset}"
             )
 
-    # ---- shrink ----
+    # ---- descriptors ----
+
+    def keep_descriptors(self, offset: int) -> None:
+        """Files that end beyond `offset` have a descriptor of their own from here on."""
+        self._released = offset
+        for file in self.files:
+            if file.end_offset > offset:
+                file.keep_descriptor()
 
     def release_descriptors(self, offset: int) -> None:
-        """Gives back the descriptors of files wholly below `offset`, which nobody will sync again."""
-        for file in self.files[:-1]:
-            if file.end_offset <= offset:
-                file.close_descriptor()
+        """Files wholly below `offset` give theirs back; nobody will sync them again."""
+        while (file := self.find(self._released)) is not None and file.end_offset <= offset:
+            file.close_descriptor()
+            self._released = file.end_offset
+
+    # ---- shrink ----
 
     def remove_before(self, offset: int) -> list[str]:
         """Removes whole files below `offset`, oldest first, never the last. Views stay readable."""

@@ -15,6 +15,7 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.layout import segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
@@ -90,7 +91,8 @@ def names(directory: Path) -> list[str]:
 
 
 def blocks(file: MappedFile) -> int:
-    return syscalls.allocated_bytes(file.fd)
+    with descriptor_of(file) as descriptor:
+        return syscalls.allocated_bytes(descriptor)
 
 
 def open_queue(

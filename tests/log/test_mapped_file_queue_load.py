@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore.errors import DiskFullError
+from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.layout import segment_name
 from rocketstore.log.mapped_file_queue import Access
 from tests.log.file_tools import SIZE, Calls, blocks, loaded, names, put, starts
@@ -254,16 +255,40 @@ def test_a_file_inside_the_one_before_is_told_and_neither_used_nor_changed(
     queue.close()
 
 
-def test_descriptors_of_files_that_nobody_syncs_again_are_given_back(directory: Path) -> None:
-    """Many systems give a process 1,024; the newest file keeps its own."""
+def test_only_files_that_are_still_synced_have_descriptors(directory: Path) -> None:
+    """D-12: many systems give a process 1,024."""
     for number in range(5):
         put(directory, number * SIZE, fill=b"x")
     queue = loaded(directory)
+
+    def owners() -> list[bool]:
+        return [file.fd >= 0 for file in queue.files]
+
     before = len(os.listdir("/proc/self/fd"))
+    assert owners() == [False] * 5
+    queue.keep_descriptors(2 * SIZE)
+    assert owners() == [False] * 2 + [True] * 3
+    assert len(os.listdir("/proc/self/fd")) == before + 3
     queue.release_descriptors(4 * SIZE - 1)
-    assert [file.fd >= 0 for file in queue.files] == [False] * 3 + [True] * 2
-    assert len(os.listdir("/proc/self/fd")) == before - 3
-    assert queue.files[0].read(0, 1) == b"x"
+    assert owners() == [False] * 3 + [True] * 2
     queue.release_descriptors(2**62)
-    assert [file.fd >= 0 for file in queue.files] == [False] * 4 + [True]
+    assert owners() == [False] * 5
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert queue.files[0].read(0, 1) == b"x"
+    with descriptor_of(queue.files[0]) as descriptor:
+        assert os.pread(descriptor, 1, 0) == b"x"
+    assert len(os.listdir("/proc/self/fd")) == before
+    queue.close()
+
+
+def test_another_file_under_the_name_is_not_taken_for_the_mapped_one(directory: Path) -> None:
+    path = put(directory, 0, fill=b"x")
+    queue = loaded(directory)
+    [file] = queue.files
+    path.rename(path.with_name("away"))
+    put(directory, 0, fill=b"y")
+    with pytest.raises(OSError, match="another file") as caught, descriptor_of(file):
+        pass
+    assert caught.value.errno == errno.ESTALE
+    assert file.find_data(0, SIZE) == 0, "what is mapped can be looked at all the same"
     queue.close()
