@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 
 __all__ = ["GENERATIONS", "Oracle", "OracleError", "build", "missing_tools"]
 
@@ -74,7 +74,7 @@ class Oracle:
         self.version = version
         output = build(version)
         self._home = tempfile.TemporaryDirectory(prefix="oracle-")
-        self._stderr: IO[bytes] = open(Path(self._home.name) / "stderr", "w+b")
+        self._stderr = os.open(Path(self._home.name) / "stderr", os.O_RDWR | os.O_CREAT)
         classes = f"{output / 'classes'}:{output / 'lib'}/*"
         self._process = subprocess.Popen(
             [
@@ -110,9 +110,8 @@ class Oracle:
 
     def stderr(self) -> str:
         """The end of what it printed beside its answers."""
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - 4000))
-        return self._stderr.read().decode(errors="replace")
+        size = os.fstat(self._stderr).st_size
+        return os.pread(self._stderr, 4000, max(0, size - 4000)).decode(errors="replace")
 
     def halt(self) -> None:
         """Ends the process as a crash does: no shutdown hook, no flush."""
@@ -126,7 +125,7 @@ class Oracle:
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        self._stderr.close()
+        os.close(self._stderr)
         self._home.cleanup()
 
     def __enter__(self) -> Self:
