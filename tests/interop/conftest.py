@@ -6,18 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.oracle import GENERATIONS, Oracle, missing_tools
+from tests.interop.oracle import GENERATIONS, Oracle
 from tests.interop.views import Tally
 
 TALLIES = {version: Tally() for version in GENERATIONS}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = missing_tools()
-    if reason:
-        for item in items:
-            if "java" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session", params=list(GENERATIONS))

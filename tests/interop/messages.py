@@ -135,7 +135,8 @@ def messages(bodies: st.SearchStrategy[bytes] | None = None) -> st.SearchStrateg
     """Messages that both stores accept as they are."""
     sizes = st.one_of(
         st.binary(max_size=40),
-        st.integers(0, 8000).map(lambda size: bytes(range(256)) * (size // 256 + 1))
+        st.integers(0, 8000)
+        .map(lambda size: bytes(range(256)) * (size // 256 + 1))
         # The slice comes second: a draw of one number shrinks better than one of 8000 bytes.
         .flatmap(lambda data: st.integers(0, len(data)).map(lambda n: data[:n][:8000])),
     )
