@@ -128,6 +128,7 @@ final class Generation {
                 if (selected == null) {
                     break;
                 }
+                long before = next;
                 try {
                     ByteBuffer units = selected.getByteBuffer();
                     while (units.remaining() >= ConsumeQueue.CQ_STORE_UNIT_SIZE) {
@@ -136,6 +137,9 @@ final class Generation {
                     }
                 } finally {
                     selected.release();
+                }
+                if (next == before) {
+                    break;
                 }
             }
             return found;
