@@ -11,12 +11,14 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
+from rocketstore.compression import decompress
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer, ConsumerBusyError
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
     CorruptRecordError,
+    DecompressionError,
     DiskFullError,
     DurabilityTimeoutError,
     InvalidTopicError,
@@ -48,6 +50,7 @@ __all__ = [
     "Consumer",
     "ConsumerBusyError",
     "CorruptRecordError",
+    "DecompressionError",
     "DiskFullError",
     "Durability",
     "DurabilityTimeoutError",
@@ -71,5 +74,6 @@ __all__ = [
     "StoreReadOnlyError",
     "Ticket",
     "Writer",
+    "decompress",
     "open",
 ]

@@ -15,6 +15,7 @@ __all__ = [
     "BackpressureError",
     "ConfigError",
     "CorruptRecordError",
+    "DecompressionError",
     "DiskFullError",
     "DurabilityTimeoutError",
     "InvalidTopicError",
@@ -143,6 +144,18 @@ class CorruptRecordError(RocketStoreError):
 
     def __str__(self) -> str:
         return f"record at physical offset {self.physical_offset}: {self.reason}"
+
+
+class DecompressionError(RocketStoreError, ValueError):
+    """The record is whole, but its body is not the compressed stream that its `sys_flag` promises."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(physical_offset, reason)
+        self.physical_offset = physical_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"body of the record at physical offset {self.physical_offset}: {self.reason}"
 
 
 class OffsetOutOfRangeError(RocketStoreError, LookupError):

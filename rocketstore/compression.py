@@ -1,0 +1,109 @@
+"""Bodies that the producer compressed: RocketMQ's clients do so above 4 KiB and say it in `sys_flag`.
+
+The store keeps and checks the compressed bytes. Who wants the plain ones asks for them here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from rocketstore.errors import DecompressionError
+from rocketstore.message import Message
+
+__all__ = ["DEFAULT_MAX_BYTES", "decompress"]
+
+#: Sixteen times what a store takes as one message by default.
+DEFAULT_MAX_BYTES: Final = 64 << 20
+#: format.md 3.4, bits of sys_flag.
+COMPRESSED: Final = 0x1
+TYPE_SHIFT: Final = 8
+TYPE_MASK: Final = 0x7
+LZ4: Final = 1
+ZSTD: Final = 2
+#: A byte of a Zstandard stream can stand for 32 KiB.
+ZSTD_STEP_BYTES: Final = 256
+
+
+def decompress(message: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
+    """The body as the producer gave it; a body that is not compressed as it is.
+
+    Args:
+        max_bytes: no more than this is unpacked: a few bytes can claim to be gigabytes. Default 64 MiB.
+
+    Raises:
+        DecompressionError: the body is no stream of the kind that `sys_flag` names, or longer than
+            `max_bytes`, or the kind is one that RocketMQ has not defined.
+        ModuleNotFoundError: LZ4 and Zstandard need the extra `compression`.
+    """
+    body = message.body
+    if not message.sys_flag & COMPRESSED:
+        return body
+    kind = message.sys_flag >> TYPE_SHIFT & TYPE_MASK
+    if kind not in _KINDS:
+        raise DecompressionError(message.physical_offset, f"compression type {kind} is undefined")
+    name, unpack = _KINDS[kind]
+    try:
+        plain = unpack(body, max_bytes + 1)
+    except _failures(kind) as error:
+        raise DecompressionError(message.physical_offset, f"no {name} stream: {error}") from error
+    if plain is None:
+        raise DecompressionError(message.physical_offset, f"the {name} stream is cut off")
+    if len(plain) > max_bytes:
+        raise DecompressionError(
+            message.physical_offset,
+            f"longer than max_bytes = {max_bytes}; raise it to read this one",
+        )
+    return plain
+
+
+def _zlib(body: bytes, most: int) -> bytes | None:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(body, most)
+    return plain if stream.eof or len(plain) == most else None
+
+
+def _lz4(body: bytes, most: int) -> bytes | None:
+    stream = _module("LZ4", "lz4.frame").LZ4FrameDecompressor()
+    plain: bytes = stream.decompress(body, max_length=most)
+    return plain if stream.eof or len(plain) == most else None
+
+
+def _zstd(body: bytes, most: int) -> bytes | None:
+    # The only reader that tells a cut stream has no limit of its own: it is fed in small pieces.
+    stream = _module("Zstandard", "zstandard").ZstdDecompressor().decompressobj()
+    plain = bytearray()
+    for at in range(0, len(body), ZSTD_STEP_BYTES):
+        plain += stream.decompress(body[at : at + ZSTD_STEP_BYTES])
+        if stream.eof or len(plain) >= most:
+            return bytes(plain)
+    return None
+
+
+def _module(name: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{name} bodies need {module}: pip install 'rocketstore[compression]'", name=module
+        ) from error
+
+
+def _failures(kind: int) -> type[Exception] | tuple[type[Exception], ...]:
+    """What a library says of bytes that are no stream of its kind."""
+    if kind == LZ4:
+        return RuntimeError
+    if kind == ZSTD:
+        error: type[Exception] = _module("Zstandard", "zstandard").ZstdError
+        return error
+    return zlib.error
+
+
+_KINDS: Final[dict[int, tuple[str, Callable[[bytes, int], bytes | None]]]] = {
+    0: ("zlib", _zlib),  # by clients that knew one kind only
+    LZ4: ("LZ4", _lz4),
+    ZSTD: ("Zstandard", _zstd),
+    3: ("zlib", _zlib),
+}
