@@ -100,7 +100,8 @@ def test_killed_rocketmq(runner: Runner, tally: Tally, rng: random.Random, tmp_p
             theirs, view = recovered_by_them(runner, image, ledger, tally, rng)
         except OracleError as error:
             # A death between the making of a file and its length; RocketMQ 5 removes such a file.
-            assert empty and runner.version < "5" and "load() said no" in str(error)
+            if not (empty and runner.version < "5" and "load() said no" in str(error)):
+                raise
             tally.know("RocketMQ refuses to load a file without bytes that its death left")
             view = None
         served = view or View(0, 0, {}, {})
@@ -165,7 +166,7 @@ def test_killed_rocketstore(
         image = copy(path, f"image-{number}")
         if number % RECOVERIES_A_JVM == 0:
             runner.bury()
-        theirs, view = recovered_by_them(runner, image, ledger, tally, rng)
+        _, view = recovered_by_them(runner, image, ledger, tally, rng)
         ours = recovered_by_us(path, ledger, tally, rng)
         same(view, ours, tally)
         found = len(ours.messages())
