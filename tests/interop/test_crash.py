@@ -11,18 +11,21 @@ from pathlib import Path
 
 import pytest
 
+import rocketstore
 from tests.interop.crashes import (
     Ledger,
     copy,
     killed,
     numbered,
+    put_theirs,
     put_until_killed,
     recovered_by_us,
     run_ours_and_kill,
     same,
     subset,
 )
-from tests.interop.messages import SMALL
+from tests.interop.damages import DAMAGES, Damage, Image, readable_by_them, readable_by_us, sound
+from tests.interop.messages import SMALL, config_of
 from tests.interop.oracle import Oracle, OracleError, OracleStore
 from tests.interop.views import Tally, View, of_oracle
 
@@ -185,3 +188,73 @@ def test_killed_rocketstore(
             shutil.rmtree(path)
             path, ledger = tmp_path / str(number), Ledger()
     print(f"{ROUNDS} rounds: {dict(counts)}")
+
+
+#: The last file has some of them.
+DAMAGED_MESSAGES = 430
+
+
+@pytest.fixture(scope="module")
+def crashed(version: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """A directory whose RocketMQ died right after its last answer."""
+    path, ledger = tmp_path_factory.mktemp("crashed") / "store", Ledger()
+    with Oracle(version) as writer:
+        theirs = writer.start(path, SMALL)
+        while ledger.next < DAMAGED_MESSAGES:
+            put_theirs(theirs, ledger, DAMAGED_MESSAGES - ledger.next)
+        theirs.settle()
+        view = of_oracle(theirs.dump())
+        writer.halt()
+    assert ledger.check(view, Tally()) == list(range(DAMAGED_MESSAGES))
+    return Image.of(path, view)
+
+
+@pytest.fixture(scope="module")
+def recoverer(version: str) -> Iterator[Oracle]:
+    """Opens copies and closes none: with its death they go."""
+    with Oracle(version) as started:
+        yield started
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.id)
+@pytest.mark.parametrize("again", range(1 + ROUNDS // 20))
+def test_damage_by_hand(
+    crashed: Image,
+    recoverer: Oracle,
+    damage: Damage,
+    again: int,
+    tally: Tally,
+    rng: random.Random,
+    tmp_path: Path,
+) -> None:
+    """D-20 D-26: we lose what is hurt and nothing else; RocketMQ never keeps more than we do."""
+    tally.scenarios += 1
+    image = crashed.copy(tmp_path / "ours")
+    hurt = {record.start for record in damage.make(image, rng)}
+    copied = image.copy(tmp_path / "theirs")
+    theirs, wrong = readable_by_them(recoverer.start(copied.path, SMALL).dump())
+    with rocketstore.open(image.path, config=config_of(SMALL)) as store:
+        ours = readable_by_us(store)
+        print(store.recovery)
+    assert all(map(sound, ours.values()))
+    everything = {record.start for record in crashed.records}
+    assert set(ours) == everything - hurt
+    for physical_offset, message in theirs.items():
+        tally.same_message(message, ours[physical_offset], f"at {physical_offset}")
+    later, wrong_later = readable_by_them(recoverer.start(image.path, SMALL).dump())
+    for physical_offset, message in later.items():
+        tally.same_message(message, ours[physical_offset], f"at {physical_offset}")
+    print(
+        f"{damage.id}: of {len(everything)} {len(hurt)} hurt; kept by us {len(ours)}, by RocketMQ "
+        f"{len(theirs)} and {wrong} not as sent, after our close {len(later)} and {wrong_later}"
+    )
+    if damage.harmless:
+        assert set(theirs) == set(later) == set(ours)
+        assert wrong == wrong_later == 0
+    for what, count in (
+        ("lost by RocketMQ alone", len(ours) - len(theirs)),
+        ("lost by RocketMQ after our close", len(ours) - len(later)),
+        ("in RocketMQ's queues not as sent", wrong),
+    ):
+        if count:
+            tally.known[f"{damage.id}: {what}"] += count
