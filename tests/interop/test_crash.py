@@ -157,7 +157,7 @@ RECOVERIES_A_JVM = 8
 def test_killed_rocketstore(
     runner: Runner, tally: Tally, rng: random.Random, tmp_path: Path
 ) -> None:
-    """D-37: while it opens, puts and rolls with `durability="os"`: RocketMQ recovers what we recover, a
+    """While it opens, puts and rolls with `durability="os"`: RocketMQ recovers what we recover, a
     batch whole or not at all."""
     counts: Counter[str] = Counter()
     path, ledger = tmp_path / "0", Ledger()
@@ -227,7 +227,7 @@ def test_damage_by_hand(
     rng: random.Random,
     tmp_path: Path,
 ) -> None:
-    """D-20 D-26: we lose what is hurt and nothing else; RocketMQ never keeps more than we do."""
+    """We lose what is hurt and nothing else; RocketMQ never keeps more than we do."""
     tally.scenarios += 1
     image = crashed.copy(tmp_path / "ours")
     hurt = {record.start for record in damage.make(image, rng)}
