@@ -104,8 +104,14 @@ def flip_in_the_last(image: Image, rng: random.Random) -> list[Record]:
 
 def size_of_the_last(image: Image, rng: random.Random) -> list[Record]:
     last = image.records[-1]
-    wrong = [0, 1, 90, last.size - 1, last.size + 1, 2**31 - 1, 2**32 - 1, rng.getrandbits(32)]
-    image.write(last.start, struct.pack(">I", rng.choice(wrong)))
+    wrong = rng.choice([0, 1, 90, last.size - 1, last.size + 1, 2**31, 2**32 - 1])
+    image.write(last.start, struct.pack(">I", wrong))
+    return [last]
+
+
+def largest_size_of_the_last(image: Image, rng: random.Random) -> list[Record]:
+    last = image.records[-1]
+    image.write(last.start, struct.pack(">I", 2**31 - 1))
     return [last]
 
 
@@ -164,6 +170,8 @@ class Damage:
     make: Callable[[Image, random.Random], list[Record]]
     #: Whether RocketMQ serves all that is not hurt.
     harmless: bool = False
+    #: Whether its recovery dies: it makes an array of as many bytes as a record says.
+    stops_java: bool = False
 
 
 DAMAGES: Final = (
@@ -171,6 +179,7 @@ DAMAGES: Final = (
     Damage("garbage behind the last record", garbage_behind, harmless=True),
     Damage("a body byte of the last record", flip_in_the_last, harmless=True),
     Damage("the size of the last record", size_of_the_last, harmless=True),
+    Damage("2 GiB as the size of the last record", largest_size_of_the_last, stops_java=True),
     Damage("the last blank lost", last_blank),
     Damage("an old blank lost", old_blank),
     Damage("a body byte in the last file but one", flip_in_the_last_file_but_one),

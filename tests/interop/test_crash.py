@@ -220,18 +220,11 @@ def crashed(version: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
     return Image.of(path, view)
 
 
-@pytest.fixture(scope="module")
-def recoverer(version: str) -> Iterator[Oracle]:
-    """Opens copies and closes none: with its death they go."""
-    with Oracle(version) as started:
-        yield started
-
-
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.id)
 @pytest.mark.parametrize("again", range(1 + ROUNDS // 20))
 def test_damage_by_hand(
     crashed: Image,
-    recoverer: Oracle,
+    runner: Runner,
     damage: Damage,
     again: int,
     tally: Tally,
@@ -243,7 +236,15 @@ def test_damage_by_hand(
     image = crashed.copy(tmp_path / "ours")
     hurt = {record.start for record in damage.make(image, rng)}
     copied = image.copy(tmp_path / "theirs")
-    theirs, wrong = readable_by_them(recoverer.start(copied.path, SMALL).dump())
+    try:
+        theirs, wrong = readable_by_them(runner.start(copied.path).dump())
+    except OracleError as error:
+        if not (
+            damage.stops_java and ("OutOfMemory" in str(error) or "NegativeArray" in str(error))
+        ):
+            raise
+        tally.know(f"{damage.id}: RocketMQ does not start")
+        theirs, wrong = {}, 0
     with rocketstore.open(image.path, config=config_of(SMALL)) as store:
         ours = readable_by_us(store)
         print(store.recovery)
@@ -252,7 +253,7 @@ def test_damage_by_hand(
     assert set(ours) == everything - hurt
     for physical_offset, message in theirs.items():
         tally.same_message(message, ours[physical_offset], f"at {physical_offset}")
-    later, wrong_later = readable_by_them(recoverer.start(image.path, SMALL).dump())
+    later, wrong_later = readable_by_them(runner.start(image.path).dump())
     for physical_offset, message in later.items():
         tally.same_message(message, ours[physical_offset], f"at {physical_offset}")
     print(
