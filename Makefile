@@ -18,10 +18,12 @@ SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
 # Examples of 50 steps each: 20,000 steps.
 MACHINE_EXAMPLES ?= 400
+# Of the long interop runs, for each version of RocketMQ.
+ROUNDS ?= 1000
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs demo bench lint types fuzz sanitize docs clean
+.PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -44,7 +46,7 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults are among the tests marked proof.
-proofs: build sanitize fuzz
+proofs: build sanitize fuzz interop
 	$(PYTEST) --timeout=1500 -m proof
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
@@ -64,6 +66,13 @@ types: build
 
 fuzz:
 	$(MAKE) -C tests/fuzz run SECONDS_EACH=$(FUZZ_SECONDS)
+
+# RocketMQ's own store beside ours. Needs a JDK (11 or newer) and Maven; skipped without them.
+interop: build
+	$(PYTEST) -m "java and not proof" tests/interop
+
+interop-long: build
+	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.

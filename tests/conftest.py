@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.interop.oracle import missing_tools
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -45,12 +46,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_root = pytest.mark.skip(reason="needs root")
-    no_java = pytest.mark.skip(reason="needs a JVM on PATH")
+    no_java = missing_tools()
     for item in items:
         if "root" in item.keywords and os.geteuid() != 0:
             item.add_marker(no_root)
-        if "java" in item.keywords and shutil.which("java") is None:
-            item.add_marker(no_java)
+        if "java" in item.keywords and no_java:
+            item.add_marker(pytest.mark.skip(reason=no_java))
         if "proof" in item.keywords and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(PROOF_TIMEOUT_S))
 

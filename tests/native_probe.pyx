@@ -5,6 +5,7 @@ Built by tests/native_probe.py; no part of the package.
 """
 
 from libc.stdint cimport int64_t, uint32_t
+from posix.time cimport timespec
 from posix.types cimport off_t
 
 from rocketstore._native.syscalls cimport forked, io_part, rs_syscalls, sys
@@ -14,8 +15,15 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <signal.h>
+    #include <time.h>
     static void set_errno(int number) { errno = number; }
+    /* Nanoseconds of both clocks in this thread; negative: the clocks run. */
+    static _Thread_local long long frozen_ns = -1;
+    static long long frozen(void) { return frozen_ns; }
+    static void set_frozen(long long ns) { frozen_ns = ns; }
     """
+    long long frozen() noexcept nogil
+    void set_frozen(long long ns) noexcept nogil
     void set_errno(int number) noexcept nogil
     int c_raise "raise"(int number) noexcept nogil
 
@@ -128,6 +136,20 @@ def fail(str name, int error, int times=1, int with_signal=0, size_t at_most=0):
         raise KeyError(name)
 
 
+cdef int frozen_clock_gettime(int clock, timespec *now) noexcept nogil:
+    if frozen() < 0:
+        return real.clock_gettime(clock, now)
+    now.tv_sec = frozen() // 1_000_000_000
+    now.tv_nsec = frozen() % 1_000_000_000
+    return 0
+
+
+def freeze_clock(int64_t ms):
+    """This thread's clocks stand at `ms`, so that a store opened and used by it has chosen store times."""
+    sys.clock_gettime = frozen_clock_gettime
+    set_frozen(ms * 1_000_000)
+
+
 def restore():
     """Every call is the system's again."""
     sys.open, sys.fdatasync, sys.fsync = real.open, real.fdatasync, real.fsync
@@ -135,6 +157,8 @@ def restore():
     sys.msync, sys.madvise, sys.mlock, sys.mmap = real.msync, real.madvise, real.mlock, real.mmap
     sys.renameat2, sys.pwritev2 = real.renameat2, real.pwritev2
     sys.pwrite, sys.pread = real.pwrite, real.pread
+    set_frozen(-1)
+    sys.clock_gettime = real.clock_gettime
 
 
 def calls_made():

@@ -1,0 +1,52 @@
+package rocketstore.interop;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonPrimitive;
+import java.io.File;
+import java.lang.reflect.Method;
+import java.util.Map;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/** Makes a store from RocketMQ's option names. */
+final class Stores {
+    private Stores() {
+    }
+
+    static DefaultMessageStore make(String path, JsonObject options) throws Exception {
+        MessageStoreConfig config = new MessageStoreConfig();
+        config.setStorePathRootDir(path);
+        config.setStorePathCommitLog(path + File.separator + "commitlog");
+        config.setHaListenPort(0); // a free one
+        config.setDiskMaxUsedSpaceRatio(95);
+        Generation.prepare(config);
+        for (Map.Entry<String, JsonElement> option : options.entrySet()) {
+            set(config, option.getKey(), option.getValue().getAsJsonPrimitive());
+        }
+        return Generation.newStore(config);
+    }
+
+    private static void set(MessageStoreConfig config, String name, JsonPrimitive value) throws Exception {
+        String setter = "set" + Character.toUpperCase(name.charAt(0)) + name.substring(1);
+        for (Method method : MessageStoreConfig.class.getMethods()) {
+            if (!method.getName().equals(setter) || method.getParameterCount() != 1) {
+                continue;
+            }
+            Class<?> type = method.getParameterTypes()[0];
+            if (type == int.class) {
+                method.invoke(config, value.getAsInt());
+            } else if (type == long.class) {
+                method.invoke(config, value.getAsLong());
+            } else if (type == boolean.class) {
+                method.invoke(config, value.getAsBoolean());
+            } else if (type == String.class) {
+                method.invoke(config, value.getAsString());
+            } else {
+                continue;
+            }
+            return;
+        }
+        throw new IllegalArgumentException("no option " + name);
+    }
+}

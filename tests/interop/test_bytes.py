@@ -1,0 +1,113 @@
+"""The same messages at the same times give the same bytes, whoever writes them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from tests import native_probe
+from tests.interop.messages import Sent, config_of
+from tests.interop.oracle import Oracle
+
+pytestmark = pytest.mark.java
+
+MESSAGES = 100_000
+CHUNK = 5_000
+SETTINGS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 4 << 20,
+    "mappedFileSizeConsumeQueue": 1000 * 20,
+    "maxHashSlotNum": 5_000,
+    "maxIndexNum": 40_000,
+    "maxMessageSize": 64 << 10,
+}
+
+
+def made(rng: random.Random) -> Iterator[Sent]:
+    """Messages of all sizes with and without tags, one key, several keys and unique ids."""
+    for number in range(MESSAGES):
+        properties = []
+        if number % 2:
+            properties.append(("TAGS", rng.choice(["a", "paid", "täg", "Aa", "BB"])))
+        if number % 3:
+            properties.append(("KEYS", " ".join(f"k{rng.randrange(5000)}" for _ in range(3))))
+        if number % 5 == 0:
+            properties.append(("UNIQ_KEY", f"{rng.getrandbits(128):032X}"))
+        rng.shuffle(properties)
+        yield Sent(
+            topic=f"Topic{rng.randrange(20)}",
+            queue_id=rng.randrange(4),
+            body=rng.randbytes(rng.choice([0, 1, 16, 100, 300, 3000])),
+            properties=tuple(properties),
+            flag=rng.getrandbits(31),
+            born_host=rng.choice(["10.0.0.1:1234", "[fd00::1]:10911"]),
+            sys_flag=rng.choice([0, 0, 0, 0, 4, 8, 12]),
+            reconsume_times=rng.randrange(3),
+        )
+
+
+def files(root: Path) -> dict[str, list[Path]]:
+    """Log, queues and index by folder, in order. Index files bear the time they were made at."""
+    found: dict[str, list[Path]] = {}
+    for part in ("commitlog", "consumequeue", "index"):
+        for path in sorted((root / part).rglob("*")):
+            if path.is_file():
+                found.setdefault(str(path.parent.relative_to(root)), []).append(path)
+    return found
+
+
+@pytest.fixture
+def clock() -> Iterator[Any]:
+    probe = native_probe.load()
+    yield probe
+    probe.restore()
+
+
+def test_byte_for_byte(
+    oracle: Oracle, version: str, clock: Any, tmp_path: Path, random_seed: int
+) -> None:
+    """Commit log, consume queues and index; RocketMQ's files made ahead hold zeros only."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    store_times: list[int] = []
+    with oracle.open(theirs, SETTINGS) as store:
+        chunk: list[dict[str, Any]] = []
+        for number, sent in enumerate(made(random.Random(random_seed)), 1):
+            chunk.append(sent.for_oracle())
+            if number % CHUNK == 0:
+                for result in store.put(chunk):
+                    assert result["status"] == "PUT_OK"
+                    store_times.append(result["store_timestamp_ms"])
+                chunk.clear()
+        store.settle()
+    assert len(store_times) == MESSAGES
+
+    clock.freeze_clock(store_times[0])
+    with rocketstore.open(ours, config=config_of(SETTINGS)) as store:
+        for sent, when in zip(made(random.Random(random_seed)), store_times, strict=True):
+            clock.freeze_clock(when)
+            assert sent.put(store).store_timestamp_ms == when
+        clock.restore()
+
+    compared = 0
+    wanted, found = files(theirs), files(ours)
+    assert set(found) == set(wanted)
+    for folder, paths in wanted.items():
+        assert len(found[folder]) <= len(paths), folder
+        for mine, other in zip(found[folder], paths, strict=False):
+            if folder != "index":
+                assert mine.name == other.name
+            assert mine.read_bytes() == other.read_bytes(), f"{folder}: {mine.name} {other.name}"
+            compared += mine.stat().st_size
+        for ahead in paths[len(found[folder]) :]:
+            assert not any(ahead.read_bytes()), ahead
+    segments, indexes = len(found["commitlog"]), len(found["index"])
+    assert segments > 5
+    assert indexes > 3
+    print(
+        f"RocketMQ {version}: {MESSAGES} messages, {compared} bytes equal in {segments} log files, "
+        f"{len(found) - 2} queues, {indexes} index files"
+    )

@@ -1,0 +1,100 @@
+"""Stores that RocketMQ wrote, opened and closed by us: RocketMQ still serves every acknowledged record."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
+from tests.interop.oracle import GENERATIONS, Oracle
+from tests.interop.views import RECORD_CRC, Tally, View, of_oracle, oracle_message
+
+pytestmark = pytest.mark.java
+
+STORES = find_stores(Path(__file__).parents[1] / "vectors" / "stores")
+#: The name of an archive ends in the version that wrote it.
+WRITERS = {version.replace(".", ""): version for version in GENERATIONS}
+CASES = [(WRITERS[expected.name.rpartition("-")[2]], expected) for expected in STORES]
+#: A record's own fields in the expectation, and their names in a view.
+FIELDS = {
+    "born_ts": "born_timestamp_ms",
+    "store_ts": "store_timestamp_ms",
+    "reconsume": "reconsume_times",
+    "prepared_offset": "prepared_transaction_offset",
+    "msg_id": "message_id",
+}
+SAME_NAMES = ("topic", "queue_id", "queue_offset", "physical_offset", "size", "flag", "sys_flag")
+HOSTS = ("born_host", "store_host")
+#: The delay levels of the archives are none then: RocketMQ 4 would deliver what is long due.
+MORE_SETTINGS = {"messageDelayLevel": "5h 6h", "maxMsgsNumBatch": 10_000}
+
+
+@pytest.fixture(scope="module")
+def reader(version: str) -> Iterator[Oracle]:
+    """Its stores are not shut down, which takes seconds each: they go with the JVM."""
+    with Oracle(version) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), CASES, indirect=["version"], ids=[e.name for _, e in CASES]
+)
+def test_rocketmq_after_us(
+    version: str, expected: Expectation, reader: Oracle, tally: Tally, tmp_path: Path
+) -> None:
+    """Slots with their tags codes, keys and fields; nothing new. Of a damaged store, what has to be there."""
+    tally.scenarios += 1
+    root = expected.unpack(tmp_path)
+    with open_reference(expected, root, "rw") as store:
+        assert compare(expected, store, "rw").mismatches == []
+    theirs = reader.start(root, {**expected.config, **MORE_SETTINGS})
+    view = of_oracle(theirs.dump())
+    compare_slots(expected, view)
+    # A damaged record is served as it is: RocketMQ looks at no checksum when it reads.
+    sound = [m for at, m in view.messages().items() if at not in expected.must_not]
+    for message in sound:
+        compare_record(expected.acked[message["physical_offset"]], message, tally)
+    for topic, key, physical_offsets in expected.index:
+        answers = map(oracle_message, theirs.query(topic, key, 0, 2**62))
+        found = {m["physical_offset"]: m for m in answers}
+        wanted = set(physical_offsets)
+        assert wanted <= set(found) <= wanted | expected.may | expected.must_not, (topic, key)
+        for physical_offset in wanted:
+            compare_record(expected.acked[physical_offset], found[physical_offset], tally)
+
+
+def compare_slots(expected: Expectation, view: View) -> None:
+    served = {
+        name: {at: (m["physical_offset"], m["tags_code"]) for at, m in queue.items()}
+        for name, queue in view.queues.items()
+    }
+    if not expected.may | expected.must_not:
+        assert served == expected.slots
+        return
+    for name, slots in expected.slots.items():
+        assert slots.items() <= served[name].items(), name
+    allowed = expected.may | expected.must_not
+    for name, found in served.items():
+        for queue_offset, (physical_offset, _) in found.items():
+            in_the_slot = expected.slots.get(name, {}).get(queue_offset, (None,))[0]
+            assert in_the_slot == physical_offset or physical_offset in allowed
+
+
+def compare_record(record: dict[str, Any], message: dict[str, Any], tally: Tally) -> None:
+    """As `rocketstore.cli.reference_stores.compare` does it with our messages."""
+    wanted = {name: record[name] for name in SAME_NAMES}
+    wanted |= {ours: record[name] for name, ours in FIELDS.items()}
+    for name in HOSTS:
+        address, _, port = record[name].rpartition(":")
+        wanted[name] = (ipaddress.ip_address(address.strip("[]")), int(port))
+    wanted["body_crc"] = record["body_crc"] & 0x7FFFFFFF
+    properties = record["properties"].items()
+    wanted["properties"] = {name: value for name, value in properties if name != RECORD_CRC}
+    tally.same_message(wanted, message, str(record["physical_offset"]))
+    assert len(message["body"]) == record["body_len"]
+    assert hashlib.sha1(message["body"]).hexdigest() == record["body_sha1"]

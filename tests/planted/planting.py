@@ -1,0 +1,70 @@
+"""Plants a fault into a copy of the sources and runs tests there.
+
+A test suite that passes with a fault in the code proves nothing. The faults live in the tests, as edits of
+the sources, never in the product: release builds have no fault switch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ROOT", "Fault", "caught", "plant"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("csrc", "rocketstore", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """In `path` each first text of `edits` is replaced by the second; `extensions` are built again."""
+
+    id: str
+    path: str
+    edits: tuple[tuple[str, str], ...]
+    extensions: str = ""
+
+
+def plant(fault: Fault, tree: Path) -> None:
+    """Copies the sources to `tree`, with the fault, and builds what it touches."""
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            ignore = shutil.ignore_patterns("__pycache__", "stores", ".hypothesis")
+            shutil.copytree(source, tree / part, ignore=ignore)
+        elif source.exists():
+            shutil.copy2(source, tree / part)
+    target = tree / fault.path
+    text = target.read_text()
+    for old, new in fault.edits:
+        assert text.count(old) == 1, f"{fault.id}: {fault.path} no longer has the line to change"
+        text = text.replace(old, new)
+    target.write_text(text)
+    if fault.extensions:
+        subprocess.run(
+            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree), "ROCKETSTORE_ONLY": fault.extensions},
+            check=True,
+            capture_output=True,
+        )
+
+
+def caught(tree: Path, tests: list[str], **environment: str) -> str:
+    """Runs `tests` in a planted tree; asserts that a test failed, by itself, and gives what was said."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = run.stdout[-3000:] + run.stderr[-2000:]
+    assert run.returncode == 1, f"not caught:\n{said}"
+    assert "1 failed" in run.stdout, said
+    return run.stdout
