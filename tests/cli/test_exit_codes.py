@@ -74,11 +74,11 @@ def test_a_store_open_for_writing_elsewhere_is_code_4(
 
 
 def test_a_reader_that_goes_away_is_no_traceback(start, store_path: Path) -> None:
-    child = start("tail", store_path, "orders", "-f", "-n", 9, "--format", "%s")
-    assert child.stdout is not None
-    assert child.stdout.readline() == "first 14\n"
-    child.stdout.close()
     with rocketstore.open(store_path, "r+") as store:
+        child = start("tail", store_path, "orders", "-f", "-n", 9, "--format", "%s")
+        assert child.stdout is not None
+        assert child.stdout.readline() == "first 14\n"
+        child.stdout.close()
         writer = store.writer("orders")
         while child.poll() is None:
             writer.put(b"more")

@@ -67,7 +67,7 @@ def test_rocketmq_trusts_our_clean_stop(oracle: Oracle, tally: Tally, tmp_path: 
 
 
 def test_we_trust_rocketmqs_clean_stop(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
-    """D-08: the log is not read from its beginning, only what RocketMQ itself would read."""
+    """The log is not read from its beginning, only what RocketMQ itself would read."""
     path = tmp_path / "store"
     with oracle.open(path, SMALL) as theirs:
         theirs.put([sent.for_oracle() for sent in some()])
@@ -102,7 +102,7 @@ def test_a_running_rocketmq_keeps_us_out(oracle: Oracle, tmp_path: Path) -> None
 def test_a_rocketmq_that_starts_beside_us_costs_nothing(
     version: str, tally: Tally, tmp_path: Path
 ) -> None:
-    """D-04 D-05: it recovers, truncates and deletes before it finds the lock taken; what we hold stays."""
+    """It recovers, truncates and deletes before it finds the lock taken; what we hold stays."""
     path = tmp_path / "store"
     with rocketstore.open(path, config=config_of(SMALL)) as ours:
         for sent in some(0, 60):
