@@ -56,6 +56,7 @@ class MadeStore:
         self._dispatched = 0
         (root / "commitlog").mkdir(parents=True)
         (root / "consumequeue").mkdir()
+        (root / "index").mkdir()  # not made: RocketMQ has one without a file, too
 
     def put(
         self,

@@ -55,14 +55,15 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     """The engine behind one open store."""
     layout = StoreLayout(Path(path).absolute())
     _check_place(layout, mode)
+    index_is_there = layout.index.is_dir()
     if mode == "r":
         if StoreLock.probe(layout) is not None:
             return open_followed(path, layout, options)
-        return _Opening(path, layout, options, "private").run()
+        return _Opening(path, layout, options, "private", None, index_is_there).run()
     make_directories(layout)
     lock = StoreLock.acquire(layout)
     try:
-        return _Opening(path, layout, options, "write", lock).run()
+        return _Opening(path, layout, options, "write", lock, index_is_there).run()
     except BaseException:
         lock.release()
         raise
@@ -98,6 +99,8 @@ class _Opening:
     options: Options
     access: Access
     lock: StoreLock | None = None
+    #: Whether there was a directory for it, before one was made.
+    index_is_there: bool = True
 
     def run(self) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
@@ -238,9 +241,27 @@ class _Opening:
             rocketmq_times=times[:3],
             derived_end=derived_end,
             dispatch_from=dispatch_from,
+            index_from=self._index_from(trusted),
             foreign=state.foreign if state is not None else (),
             record_crc=state is None or state.record_crc,
         )
+
+    def _index_from(self, trusted: bool) -> int | None:
+        """Where the index ends if no checkpoint that counts says so, and the begin of the log if somebody
+        deleted it: RocketMQ's recovery drops index files, operators drop all. A directory without a
+        file is that of a store without keys."""
+        if not self.options.config.index_enabled or (trusted and self.index_is_there):
+            return None
+        end = self._index_end()
+        return None if end == 0 and self.index_is_there else end
+
+    def _index_end(self) -> int:
+        config = self.options.config
+        index = IndexStore(self.layout, "read", config.index_slots, config.index_entries)
+        index.load()
+        end = index.end_physical_offset
+        index.close()
+        return end
 
     def _load_state(self) -> StoreState | None:
         state = load_store_state(self.layout)
@@ -271,12 +292,7 @@ class _Opening:
             return dataclasses.replace(own, indexed=own.flushed)
         if own.indexed > 0:
             return own
-        config = self.options.config
-        index = IndexStore(self.layout, "read", config.index_slots, config.index_entries)
-        index.load()
-        indexed = min(index.end_physical_offset, own.flushed)
-        index.close()
-        return dataclasses.replace(own, indexed=indexed)
+        return dataclasses.replace(own, indexed=min(self._index_end(), own.flushed))
 
     # ---- files ----
 

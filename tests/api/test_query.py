@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,29 @@ def test_newest_first_over_many_index_files(tmp_path: Path) -> None:
     with open_small(tmp_path, "r") as store:
         assert [m.body for m in store.query("orders", "k149")] == [b"149"]
         assert len(store.query("orders", "all", limit=64)) == 64
+
+
+def test_an_index_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    """Though the store was stopped cleanly and every position says that all is indexed."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        for n in range(150):
+            writer.put(b"%d" % n, keys=f"k{n}")
+    shutil.rmtree(tmp_path / "index")
+    for mode in ("r", "rw", "rw"):
+        with open_small(tmp_path, mode) as store:
+            assert [m.body for m in store.query("orders", "k0")] == [b"0"]
+            assert [m.body for m in store.query("orders", "k149")] == [b"149"]
+            last = store.recovery
+    assert (last.mode, last.scanned_records) == ("clean", 0)
+
+
+def test_a_store_without_keys_opens_without_a_scan(tmp_path: Path) -> None:
+    for _ in range(2):
+        with open_small(tmp_path) as store:
+            store.writer("orders").put(b"x")
+    with open_small(tmp_path) as store:
+        assert (store.recovery.mode, store.recovery.scanned_records) == ("clean", 0)
 
 
 def test_unique_id_is_a_key(tmp_path: Path) -> None:

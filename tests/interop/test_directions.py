@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import rocketstore
-from tests.interop.messages import SMALL, Sent, batches, config_of, messages, oracle_batch
-from tests.interop.oracle import Oracle, OracleStore
-from tests.interop.views import Tally, View, expected, of_oracle, of_ours
+from tests.interop.exchange import Steps, put_ours, put_theirs, served
+from tests.interop.messages import SMALL, batches, config_of, messages
+from tests.interop.oracle import Oracle
+from tests.interop.views import Tally, of_oracle, of_ours
 
 pytestmark = pytest.mark.java
 
@@ -28,8 +27,6 @@ EXAMPLES = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-#: A message, or the parts of a batch.
-Steps = list[Sent | list[Sent]]
 STEPS = st.lists(st.one_of(messages(), messages(), messages(), batches()), min_size=1, max_size=60)
 
 
@@ -37,50 +34,6 @@ STEPS = st.lists(st.one_of(messages(), messages(), messages(), batches()), min_s
 def directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="interop-") as path:
         yield Path(path) / "store"
-
-
-def put_theirs(store: OracleStore, steps: Steps) -> list[tuple[Sent, dict[str, Any]]]:
-    """Every message with the fields that the put decided."""
-    acked = []
-    for batch, group in itertools.groupby(steps, lambda step: isinstance(step, list)):
-        if not batch:
-            singles = [step for step in group if isinstance(step, Sent)]
-            results = store.put([sent.for_oracle() for sent in singles])
-            for sent, result in zip(singles, results, strict=True):
-                assert result["status"] == "PUT_OK", result
-                acked.append((sent, result))
-            continue
-        for parts in group:
-            assert isinstance(parts, list)
-            result = store.put_batch(oracle_batch(parts))
-            assert (result["status"], result["count"]) == ("PUT_OK", len(parts))
-            for number, sent in enumerate(parts):
-                acked.append((sent, {"queue_offset": result["queue_offset"] + number}))
-    return acked
-
-
-def put_ours(store: rocketstore.Store, steps: Steps) -> list[tuple[Sent, dict[str, Any]]]:
-    """The same with us; the parts of a batch one by one, since their properties differ."""
-    acked = []
-    for step in steps:
-        for sent in step if isinstance(step, list) else [step]:
-            result = sent.put(store)
-            names = ("physical_offset", "queue_offset", "size", "store_timestamp_ms", "message_id")
-            acked.append((sent, {name: getattr(result, name) for name in names}))
-    return acked
-
-
-def served(tally: Tally, acked: Sequence[tuple[Sent, dict[str, Any]]], view: View) -> None:
-    """All that was acknowledged is there as it was sent, and nothing else."""
-    queued = 0
-    for sent, result in acked:
-        if sent.sys_flag & 0xC in (0x4, 0xC):  # prepared and rolled back: in no queue
-            continue
-        queued += 1
-        found = view.queues[sent.topic, sent.queue_id][result["queue_offset"]]
-        wanted = {name: value for name, value in result.items() if name in found}
-        tally.same_message({**expected(sent), **wanted}, found, str(result))
-    assert queued == sum(map(len, view.queues.values()))
 
 
 @EXAMPLES
