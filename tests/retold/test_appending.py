@@ -99,6 +99,17 @@ def test_one_changed_property_in_a_batch_spoils_that_message_alone(tmp_path: Pat
             store.get(last)
 
 
+def test_a_checksum_that_comes_along_is_replaced_by_that_of_the_record(tmp_path: Path) -> None:
+    """A message that was read from one store and is put into another brings the old one."""
+    with open_small(tmp_path) as store:
+        result = plain(store, b"x", properties={"__CRC32#": "1234567890", "a": "b"})
+        message = store.get(result.physical_offset)
+        assert message.properties == {"a": "b"}
+        record = bytes(message)
+        assert record.count(b"__CRC32#") == 1
+        assert b"1234567890" not in record
+
+
 # ---- addresses and the end of a file ----
 
 

@@ -132,6 +132,9 @@ def test_a_restart_finds_both_ends_where_they_were(tmp_path: Path) -> None:
             assert ends(store) == before
     with open_small(tmp_path) as store:
         assert [r.queue_offset for r in put(store, 100)] == list(range(100, 200))
+    with open_small(tmp_path) as store:
+        bodies = [m.body for m in everything(store)]
+    assert bodies == [b"%d" % (n % 100) * 40 for n in range(200)]
 
 
 @pytest.mark.parametrize("abort", [False, True])
