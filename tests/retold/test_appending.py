@@ -188,6 +188,18 @@ def test_the_limit_of_a_message_can_be_raised_and_lowered_while_running(tmp_path
         assert plain(store, b"x" * 10).queue_offset == 1
 
 
+def test_the_limit_counts_each_message_of_a_batch_by_itself(tmp_path: Path) -> None:
+    with open_small(tmp_path, max_message_size_bytes=100) as store:
+        writer = store.writer("orders")
+        assert writer.put_batch([b"x" * 100] * 5).count == 5
+        end = store.end_offset
+        with pytest.raises(MessageTooLargeError):
+            writer.put_batch([b"x" * 100, b"x" * 101])
+        with pytest.raises(MessageTooLargeError):
+            writer.put_batch([b"x" * 100] * (SEGMENT // 100))
+        assert store.end_offset == end
+
+
 # ---- light queues ----
 
 
