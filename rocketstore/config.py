@@ -158,12 +158,6 @@ class StoreConfig:
     #: Time between flushes of consume queues, in ms. Default 1000, allowed 1 … one day. May change
     #: while running. RocketMQ: `flushIntervalConsumeQueue`.
     consume_queue_flush_interval_ms: int = _number(1000, 1, DAY_MS)
-    #: Pages of 4096 bytes that must be dirty before a consume queue is flushed. Default 2, allowed
-    #: 0 … 2,147,483,647. May change while running. RocketMQ: `flushConsumeQueueLeastPages`.
-    consume_queue_flush_least_pages: int = _number(2, 0, INT32_MAX)
-    #: Time after which every dirty consume queue is flushed, in ms. Default 60,000, allowed 0 … one
-    #: day. May change while running. RocketMQ: `flushConsumeQueueThoroughInterval`.
-    consume_queue_flush_thorough_interval_ms: int = _number(60_000, 0, DAY_MS)
 
     #: Whether keys are indexed. Default True. RocketMQ: `messageIndexEnable`.
     index_enabled: bool = True
@@ -205,8 +199,6 @@ class StoreConfig:
             "commit_least_pages",
             "commit_thorough_interval_ms",
             "consume_queue_flush_interval_ms",
-            "consume_queue_flush_least_pages",
-            "consume_queue_flush_thorough_interval_ms",
             "flush_interval_ms",
             "flush_least_pages",
             "flush_thorough_interval_ms",

@@ -109,8 +109,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "pages are populated ahead: populate_window_bytes; prewrite fills new files (K-48)",
     ),
     Option("consume_queue_flush_interval_ms", ("flushIntervalConsumeQueue",)),
-    Option("consume_queue_flush_least_pages", ("flushConsumeQueueLeastPages",)),
-    Option("consume_queue_flush_thorough_interval_ms", ("flushConsumeQueueThoroughInterval",)),
+    Option(
+        None,
+        ("flushConsumeQueueLeastPages", "flushConsumeQueueThoroughInterval"),
+        "each interval syncs every queue that has new units",
+    ),
     Option(None, ("putConsumeQueueDataByFileChannel",), "queue units always go through a mapping"),
     Option(None, ("dataReadAheadEnable",), "the log is read ahead; queue and index files are not"),
     Option(

@@ -307,9 +307,9 @@ class Store:
         return self._writable("configure").configure(changes)
 
     def trim(self, before: int | Timestamp) -> int:
-        """Removes whole segments from the front: those that lie below physical offset `before`, or
-        whose newest message is older than an aware datetime. Never what is not dispatched, never the
-        segment being written. Returns the new begin offset.
+        """Removes whole segments from the front: those that lie below physical offset `before`, or that
+        end before an aware datetime, as far as the first message of the next segment tells. Never what
+        is not dispatched, never the segment being written. Returns the new begin offset.
         """
         return self._writable("trim").trim(before)
 

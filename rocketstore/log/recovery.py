@@ -347,6 +347,7 @@ class _Recovery:
             scanned_bytes=walk.bytes,
             scanned_records=walk.records,
             seconds=time.monotonic() - began,
+            was_durable=self.marks.own.flushed if self.marks.own is not None else 0,
             cut=repair.cut_range,
             quarantine=tuple(dict.fromkeys(repair.quarantine)),
             islands=tuple(walk.islands),

@@ -56,6 +56,8 @@ class RecoveryReport:
     scanned_bytes: int = 0
     scanned_records: int = 0
     seconds: float = 0.0
+    #: What our checkpoint called durable, whether recovery could go by it or not.
+    was_durable: int = 0
     #: First and last byte + 1 of what was cut off the end, if anything was.
     cut: tuple[int, int] | None = None
     quarantine: tuple[str, ...] = ()
@@ -76,7 +78,7 @@ class RecoveryReport:
     @property
     def lost(self) -> bool:
         """Whether anything that may have been acknowledged cannot be read."""
-        return bool(self.damage or self.islands)
+        return bool(self.damage or self.islands) or self.end < self.was_durable
 
     def __str__(self) -> str:
         lines = [
@@ -86,6 +88,8 @@ class RecoveryReport:
         if self.last_record_start >= 0:
             stored = _time(self.last_store_timestamp_ms)
             lines.append(f"last record at {self.last_record_start}, stored {stored}")
+        if self.end < self.was_durable:
+            lines.append(f"gone: [{self.end}, {self.was_durable}), which was durable")
         if self.cut is not None:
             lines.append(f"cut off: [{self.cut[0]}, {self.cut[1]})")
         lines += [f"valid records behind the cut, perhaps acknowledged: {i}" for i in self.islands]

@@ -151,6 +151,8 @@ def test_a_last_record_that_is_bad_is_cut_off_and_kept_aside(tmp_path: Path, abo
         assert [m.queue_offset for m in everything(store)] == list(range(29))
         assert store.recovery.cut == (last.physical_offset, last.end_offset)
         assert store.recovery.quarantine
+        assert store.recovery.lost, "it was durable"
+        assert f"gone: [{last.physical_offset}, {last.end_offset})" in str(store.recovery)
         assert [r.queue_offset for r in put(store, 100)] == list(range(29, 129))
         assert len(everything(dispatched(store))) == 129
 

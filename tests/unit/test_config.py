@@ -41,7 +41,7 @@ def test_defaults_are_rocketmqs() -> None:
     assert (config.flush_interval_ms, config.flush_least_pages) == (500, 4)
     assert (config.flush_thorough_interval_ms, config.flush_timed) == (10_000, True)
     assert (config.commit_interval_ms, config.commit_thorough_interval_ms) == (200, 200)
-    assert config.consume_queue_flush_thorough_interval_ms == 60_000
+    assert config.consume_queue_flush_interval_ms == 1000
     assert (config.transient_pool_buffers, config.transient_pool_fast_fail) == (5, False)
     assert (config.index_enabled, config.index_slots) == (True, 5_000_000)
     assert (config.index_entries, config.max_query_results) == (20_000_000, 64)
