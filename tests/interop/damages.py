@@ -80,7 +80,8 @@ class Image:
 
 def zeros_at_the_end(image: Image, rng: random.Random) -> list[Record]:
     last = image.records[-1]
-    cut = rng.randrange(1, last.size)
+    # Behind the length of its properties a record without a record CRC has nothing that tells.
+    cut = rng.randrange(1, image.read(last).index(b"TAGS\x01"))
     image.write(last.start + cut, bytes(last.size - cut))
     return [last]
 
