@@ -20,6 +20,7 @@ FUZZ_SECONDS ?= 20
 MACHINE_EXAMPLES ?= 400
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
+CRASH_ROUNDS ?= 200
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
@@ -73,6 +74,7 @@ interop: build
 
 interop-long: build
 	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
+	ROCKETSTORE_CRASH_ROUNDS=$(CRASH_ROUNDS) $(PYTEST) -s --timeout=3600 tests/interop/test_crash.py -k killed
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.
