@@ -163,7 +163,7 @@ class Flusher(Worker):
             segment = self._segment(low)
             high = min(target, segment.end_offset)
             with ring.run(low, high - low) as run:
-                syscalls.pwrite(segment.fd, run, low - segment.start_offset)
+                syscalls.pwrite_head_last(segment.fd, run, low - segment.start_offset)
             low = high
         low = self._positions.flushed
         while low < target:
