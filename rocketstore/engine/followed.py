@@ -59,15 +59,24 @@ class FollowedIndex:
         self._index.close()
 
 
-def open_followed(path: str, layout: StoreLayout, options: Options) -> Engine:
-    """The engine of a reader beside a live writer."""
+def open_followed(
+    path: str, layout: StoreLayout, options: Options, stopped: RecoveryReport | None = None
+) -> Engine:
+    """The engine of a reader beside a live writer, or of a store that stopped cleanly, as `stopped` has
+    found, and that somebody may write again."""
     config = options.config
-    follower = Follower(layout, verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT)
+    follower = Follower(
+        layout,
+        verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT,
+        stopped=None if stopped is None else (stopped.begin, stopped.end),
+    )
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
     visible = follower.end()
-    report = RecoveryReport(mode="following", begin=follower.minimum(), start=visible, end=visible)
+    report = stopped or RecoveryReport(
+        mode="following", begin=follower.minimum(), start=visible, end=visible
+    )
     engine = Engine(
         path,
         layout,

@@ -59,7 +59,14 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     if mode == "r":
         if StoreLock.probe(layout) is not None:
             return open_followed(path, layout, options)
-        return _Opening(path, layout, options, "private", None, index_is_there).run()
+        engine = _Opening(path, layout, options, "private", None, index_is_there).run()
+        if not _stopped_cleanly(engine.recovery, indexed=options.config.index_enabled):
+            return engine
+        # Nothing had to be recovered in memory, so the files themselves are read: a writer that comes
+        # is followed.
+        engine.close()
+        fitted = dataclasses.replace(options, config=engine.config)
+        return open_followed(path, layout, fitted, engine.recovery)
     make_directories(layout)
     lock = StoreLock.acquire(layout)
     try:
@@ -67,6 +74,14 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     except BaseException:
         lock.release()
         raise
+
+
+def _stopped_cleanly(report: recovery.RecoveryReport, *, indexed: bool) -> bool:
+    """Whether log, queues and index are whole as they lie on disk."""
+    if report.mode != "clean" or report.cut is not None or report.damage:
+        return False
+    derived = min(report.dispatch_start, report.index_start if indexed else report.end)
+    return derived >= report.end
 
 
 def _check_place(layout: StoreLayout, mode: str) -> None:

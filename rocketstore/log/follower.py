@@ -48,8 +48,13 @@ class Follower:
     One lock guards what is known of the writer and the list of segments; queues have their own.
     """
 
-    def __init__(self, layout: StoreLayout, *, verify: int) -> None:
+    def __init__(
+        self, layout: StoreLayout, *, verify: int, stopped: tuple[int, int] | None = None
+    ) -> None:
+        """`stopped`: begin and end of a log whose writer stopped cleanly, with all of it in its queues.
+        Until somebody writes again nothing has to be looked for."""
         self._layout = layout
+        self._stopped = stopped
         self._verify = verify
         self._lock = threading.RLock()
         self._closed = False
@@ -62,7 +67,7 @@ class Follower:
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
-        self._walked = -1
+        self._walked = -1 if stopped is None else stopped[1]
         self._horizon = Horizon(0, 0, 0, 0)
         self._arrival = _Arrival(self)
         with self._lock:
@@ -132,7 +137,7 @@ class Follower:
         """Where the last record ends. Where the writer does not say it, the newest segments are walked,
         from where the last walk ended."""
         with self._lock:
-            if self._writer.state in ("java", "none") and self._segments:
+            if self._stopped is None and self._writer.state in ("java", "none") and self._segments:
                 self._walk()
                 return self._walked
             return self._horizon.visible
@@ -173,6 +178,7 @@ class Follower:
                 or self._writer.state == "recovering"
             )
             self._writer = writer
+            self._stopped = None
             if begins_anew:
                 # Another run may have cut the log: what was known of the files is forgotten, and
                 # readers validate their cursors against the new bounds.
@@ -188,8 +194,23 @@ class Follower:
         page = self._watch.page
         if state == "live" and page is not None:
             self._move_by_page(page)
-        else:
+            return
+        if self._stopped is not None and (state != "none" or self._was_appended(self._stopped[1])):
+            self._stopped = None  # also when a writer came and went between two looks
+        if self._stopped is None:
             self._move_by_files()
+        elif self._horizon.dispatched != self._stopped[1]:
+            begin, end = self._stopped
+            self._set(begin, end, end)
+
+    def _was_appended(self, end: int) -> bool:
+        """Whether something stands where the log ended."""
+        for file in self._segments:
+            if file.start_offset <= end < file.end_offset:
+                return any(
+                    file.read(end - file.start_offset, min(SIZE_BYTES, file.end_offset - end))
+                )
+        return self._next_segment_exists()
 
     def _move_by_page(self, page: PositionsPage) -> None:
         positions = page.positions
