@@ -310,25 +310,11 @@ def pwrite(int fd, data, int64_t offset):
     write_all(fd, data, offset, 0)
 
 
-def pwrite_head_last(int fd, data, int64_t offset):
-    """As `pwrite`, but what lies in the first page is written last. A kill ends a write between two pages:
-    so it leaves nothing that begins where `data` does (D-37)."""
-    cdef Py_ssize_t head = page_size - offset % page_size
-    with memoryview(data) as whole:
-        if len(whole) > head:
-            with whole[head:] as tail:
-                write_all(fd, tail, offset + head, 0)
-        with whole[:head] as first:
-            write_all(fd, first, offset, 0)
-
-
 def pwrite_durable(int fd, data, int64_t offset):
-    """All of `data`, on disk when this returns, the first page last; says nothing of earlier writes to the
-    file (D-10)."""
-    if offset % page_size + len(data) <= page_size and not write_all(fd, data, offset, RWF_DSYNC):
-        return
-    pwrite_head_last(fd, data, offset)
-    change(DATA_SYNC, fd)
+    """All of `data`, on disk when this returns; says nothing of earlier writes to the file (D-10)."""
+    if write_all(fd, data, offset, RWF_DSYNC):
+        write_all(fd, data, offset, 0)
+        change(DATA_SYNC, fd)
 
 
 def seek_data(int fd, int64_t offset):

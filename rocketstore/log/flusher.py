@@ -7,6 +7,7 @@ error: Linux drops the dirty pages of a failed write-back, the next sync would s
 from __future__ import annotations
 
 import logging
+import mmap
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -149,7 +150,7 @@ class Flusher(Worker):
         start = segment.start_offset
         if positions.flushed == low and target <= segment.end_offset:
             with ring.run(low, target - low) as run:
-                syscalls.pwrite_durable(segment.fd, run, low - start)
+                write_durable_head_last(segment.fd, run, low - start)
         else:
             self._write_then_sync(ring, target)
         positions.committed = target
@@ -163,7 +164,7 @@ class Flusher(Worker):
             segment = self._segment(low)
             high = min(target, segment.end_offset)
             with ring.run(low, high - low) as run:
-                syscalls.pwrite_head_last(segment.fd, run, low - segment.start_offset)
+                write_head_last(segment.fd, run, low - segment.start_offset)
             low = high
         low = self._positions.flushed
         while low < target:
@@ -177,3 +178,23 @@ class Flusher(Worker):
         self._log.move_visible()
         self._tell_others()  # before a put returns: who opens the store now sees the message
         self._log.moved()
+
+
+def write_head_last(descriptor: int, data: memoryview, offset: int) -> None:
+    """All of `data`, its first page last. A kill ends a write between two pages: so it leaves nothing that
+    begins where the data does (D-37)."""
+    head = mmap.PAGESIZE - offset % mmap.PAGESIZE
+    if len(data) > head:
+        with data[head:] as tail:
+            syscalls.pwrite(descriptor, tail, offset + head)
+    with data[:head] as first:
+        syscalls.pwrite(descriptor, first, offset)
+
+
+def write_durable_head_last(descriptor: int, data: memoryview, offset: int) -> None:
+    """The same, on disk when this returns: one call where the data lies in one page."""
+    if offset % mmap.PAGESIZE + len(data) <= mmap.PAGESIZE:
+        syscalls.pwrite_durable(descriptor, data, offset)
+    else:
+        write_head_last(descriptor, data, offset)
+        syscalls.fdatasync(descriptor)

@@ -16,10 +16,11 @@ import time
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_units, resynchronise, scan_segment
+from rocketstore._native.scanner import read_units
 from rocketstore.errors import CorruptRecordError, StoreClosedError
 from rocketstore.log.followed_queue import FollowedQueue, Horizon, list_files
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.log_end import SIZE_BYTES, LogEnd
 from rocketstore.log.writer_watch import WriterWatch
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ SHORTEST_LOOK_MS = 1
 LONGEST_LOOK_MS = 50
 # Listings of the log are renewed this often in any case: retention takes files away.
 LISTING_S = 1.0
-#: A record begins with its size: zeros where none is.
-SIZE_BYTES = 4
 
 
 class Follower:
@@ -67,7 +66,7 @@ class Follower:
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
-        self._walked = -1 if stopped is None else stopped[1]
+        self._log_walk = LogEnd(verify, None if stopped is None else stopped[1])
         self._horizon = Horizon(0, 0, 0, 0)
         self._arrival = _Arrival(self)
         with self._lock:
@@ -138,8 +137,7 @@ class Follower:
         from where the last walk ended."""
         with self._lock:
             if self._stopped is None and self._writer.state in ("java", "none") and self._segments:
-                self._walk()
-                return self._walked
+                return self._log_walk.end(self._segments)
             return self._horizon.visible
 
     # ---- beyond ----
@@ -255,28 +253,8 @@ class Follower:
         for segment in self._segments:
             segment.close()
         self._segments = ()
-        self._walked = -1
+        self._log_walk = LogEnd(self._verify, None)
         self._list_segments()
-
-    def _walk(self) -> None:
-        """Moves `_walked` over the records that have come since, past what is none."""
-        if self._walked < self._segments[0].start_offset:
-            used = [file for file in self._segments if any(file.read(0, SIZE_BYTES))]
-            self._walked = used[-1].start_offset if used else self._segments[0].start_offset
-        for file in self._segments:
-            while file.start_offset <= self._walked < file.end_offset:
-                position = self._walked - file.start_offset
-                found = scan_segment(file, position, file.size, verify=self._verify)
-                position = file.size if found.status == "blank" else found.end_position
-                self._walked = file.start_offset + position
-                if position == file.size:
-                    break
-                if not any(file.read(position, min(SIZE_BYTES, file.size - position))):
-                    return
-                after = resynchronise(file, position + 1, file.size, verify=self._verify)
-                if after is None:
-                    return
-                self._walked = file.start_offset + after
 
     # ---- segments ----
 

@@ -117,9 +117,9 @@ def test_disk_flush_over_several_files_writes_all_then_syncs_all(
         gate.set()
         store.wait_flushed(store.end_offset)
         made = [name for name in calls.made if name != "pwrite_durable"]
-        writes = made.count("pwrite_head_last")
+        writes = made.count("pwrite")
         assert writes >= 3
-        assert made[:writes] == ["pwrite_head_last"] * writes
+        assert made[:writes] == ["pwrite"] * writes
         assert made[writes:] == ["fdatasync"] * writes
 
 

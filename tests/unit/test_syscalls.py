@@ -20,7 +20,6 @@ from rocketstore._native import syscalls
 pytestmark = pytest.mark.quick
 
 Child = Callable[[Callable[[], object]], None]
-PAGE = resource.getpagesize()
 
 
 @pytest.fixture
@@ -345,30 +344,3 @@ def test_clocks() -> None:
     assert before * 1000 - 1 <= now <= time.time() * 1000
     before_ns = time.monotonic_ns()
     assert before_ns <= syscalls.monotonic_ns() <= time.monotonic_ns()
-
-
-@pytest.mark.parametrize("write", [syscalls.pwrite_durable, syscalls.pwrite_head_last])
-@pytest.mark.parametrize("offset", [0, 100, PAGE - 1])
-def test_the_first_page_is_written_last(
-    tmp_path: Path, write: Callable[[int, bytes, int], None], offset: int
-) -> None:
-    """D-37: a write that ends early, as a kill ends it, leaves no beginning of a record."""
-    path = tmp_path / "file"
-    path.write_bytes(bytes(8 * PAGE))
-    data = b"x" * (3 * PAGE)
-    fd = os.open(path, os.O_RDWR)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * PAGE, before[1]))
-        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)) as caught:
-            write(fd, data, offset)
-        assert caught.value.errno == errno.EFBIG
-        first = PAGE - offset
-        assert os.pread(fd, first, offset) == bytes(first)
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        write(fd, data, offset)
-        assert os.pread(fd, len(data), offset) == data
-        assert os.pread(fd, offset, 0) == bytes(offset)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        os.close(fd)
