@@ -290,6 +290,7 @@ def import_config(
     """See `StoreConfig.from_rocketmq`."""
     if not isinstance(properties, Mapping):
         properties = read_properties(properties)
+    _check_one_directory(properties)
     found: dict[str, Any] = {"record_crc": False, **_promises(properties)}
     ignored = []
     by_name = {java: option for option in OPTIONS for java in option.rocketmq}
@@ -305,6 +306,15 @@ def import_config(
     config = StoreConfig(**{**found, **options})
     object.__setattr__(config, "ignored", tuple(sorted(ignored)))
     return config
+
+
+def _check_one_directory(properties: Mapping[str, str]) -> None:
+    """A log that lies in several directories would be opened in part."""
+    several = "," in properties.get("storePathCommitLog", "")
+    for name, wrong in (("storePathCommitLog", several), ("readOnlyCommitLogStorePaths", True)):
+        value = properties.get(name, "").strip()
+        if value and wrong:
+            raise ConfigError(name, value, "a log in several directories cannot be opened")
 
 
 def _promises(properties: Mapping[str, str]) -> dict[str, Any]:

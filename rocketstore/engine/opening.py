@@ -34,6 +34,7 @@ from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.positions import PositionsPage, boot_id
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
@@ -94,6 +95,14 @@ def _check_place(layout: StoreLayout, mode: str) -> None:
         if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
             what = "readable" if mode == "r" else "readable and writable"
             raise PermissionError(errno.EACCES, f"the store is not {what} for this user", str(root))
+        batches = batch_topics(layout) if mode != "r" else []
+        if batches:
+            raise ConfigError(
+                "path",
+                str(root),
+                f"has batch queues ({', '.join(batches[:3])}), which are not written here: "
+                "open it with mode='r'",
+            )
         return
     if mode != "rw":
         raise FileNotFoundError(
@@ -196,6 +205,7 @@ class _Opening:
             delay_level_ms=config.delay_level_ms,
             multi_dispatch=True,
             damage=[(damage.start, damage.end) for damage in report.damage],
+            ignored_topics=batch_topics(self.layout),
             listener=ArrivalCaller(listener) if listener is not None else None,
         )
         if report.mode != "clean":

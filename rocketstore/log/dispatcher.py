@@ -17,6 +17,7 @@ from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.other_queues import is_address
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Dispatcher(Worker):
         delay_level_ms: Sequence[int],
         multi_dispatch: bool,
         damage: Sequence[tuple[int, int]] = (),
+        ignored_topics: Sequence[str] = (),
         listener: ArrivalCaller | None = None,
     ) -> None:
         super().__init__("rocketstore-dispatcher", _not_running)
@@ -67,6 +69,7 @@ class Dispatcher(Worker):
         self._dispatching = threading.RLock()
         self._known: dict[tuple[str, int], bytes] = {}
         self._unsafe: set[bytes] = set()
+        self._ignored = frozenset(map(os.fsencode, ignored_topics))
         self._stuck: tuple[int, str] | None = None
         self._loop = native.DispatchLoop(
             tuple(delay_level_ms),
@@ -233,6 +236,9 @@ class Dispatcher(Worker):
                 logger.warning("topic %r of a stored record cannot be a directory: no queue", raw)
             self._loop.ignore_queue(raw, queue_id)
             return
+        if raw in self._ignored:
+            self._loop.ignore_queue(raw, queue_id)
+            return
         queue = self._queue(raw, queue_id)
         self._loop.add_queue(raw, queue_id, queue.max_offset)
         self._known[queue.topic, queue_id] = raw
@@ -252,12 +258,15 @@ class Dispatcher(Worker):
     def _overwrite(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
     ) -> None:
-        """The log is the truth: a unit that says otherwise is a leftover."""
+        """The log is the truth: a unit that says otherwise is a leftover. The address of an extension unit
+        gives way to the tags code itself, without a word: a queue may be full of them."""
         there = queue.unit(queue_offset)
-        logger.warning(
-            "%s/%d: unit %d pointed to %s, the log says %d: rewritten",
-            queue.topic, queue.queue_id, queue_offset, there and there[0], physical_offset,
-        )  # fmt: skip
+        expected = (physical_offset, size)
+        if there is None or there[:2] != expected or not is_address(there[2]):
+            logger.warning(
+                "%s/%d: unit %d pointed to %s, the log says %d: rewritten",
+                queue.topic, queue.queue_id, queue_offset, there and there[0], physical_offset,
+            )  # fmt: skip
         queue.put(queue_offset, physical_offset, size, tags)
 
     def _point(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from rocketstore._native.scanner import read_message, read_units
 from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
 from rocketstore.log.light_queues import offset_in_queue
+from rocketstore.log.other_queues import with_addresses
 from rocketstore.log.time_search import offset_at
 
 if TYPE_CHECKING:
@@ -350,6 +351,8 @@ class Reader:
         self, place: _Place, count: int, tags_codes: frozenset[int] | None, verify: int
     ) -> list[Message]:
         source = self._source
+        if tags_codes is not None:
+            tags_codes = with_addresses(tags_codes, place.file, place.position, count)
         # In this order: the files then reach as far as the visible end at least.
         minimum, visible = source.minimum(), source.visible()
         return read_units(

@@ -14,6 +14,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.followed_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
+from rocketstore.log.other_queues import LAST_ADDRESS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["QueueSeen", "compare_queues", "walk_queues"]
 
 STEP_UNITS = 8192
-# Units of delayed messages hold a time (format 6.2), those of queues with an extension file an
-# address.
+# Units of delayed messages hold a time (format 6.2).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-LAST_ADDRESS = -(1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,16 @@ def test_what_has_no_effect_is_listed_with_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
+    [("storePathCommitLog", "/a,/b"), ("readOnlyCommitLogStorePaths", "/old")],
+)
+def test_a_log_in_several_directories_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match="several directories") as caught:
+        StoreConfig.from_rocketmq({"storePathCommitLog": "/a", name: value})
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
     [
         ("maxMessageSize", "4M"),
         ("flushDiskType", "sync"),

@@ -1,0 +1,96 @@
+"""What a broker keeps beside plain consume queues: extension units are looked through, batch queues refused."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore import ConfigError
+from tests.made_store import MadeStore
+from tests.small_store import dispatched, everything, open_small
+
+#: The address of an extension unit at byte 28 n of its queue's extension files (format 6.5).
+FIRST_ADDRESS = -(2**63)
+
+
+def address_units(root: Path) -> None:
+    """Makes of every unit's tags code an address, as a broker with enableConsumeQueueExt does."""
+    for file in sorted((root / "consumequeue/orders/0").iterdir()):
+        units = bytearray(file.read_bytes())
+        for at in range(0, len(units), 20):
+            if units[at + 8 : at + 12] != bytes(4):
+                struct.pack_into(">q", units, at + 12, FIRST_ADDRESS + 28 * (at // 20))
+        file.write_bytes(units)
+
+
+def test_tags_are_found_behind_addresses(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        for n in range(25):
+            store.writer("orders").put(b"%d" % n, tags=("a", "Aa", "BB")[n % 3])
+        dispatched(store)
+    address_units(tmp_path)
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "clean", "nothing is dispatched again"
+        for number, tags in enumerate(("a", "Aa", "BB")):
+            found = [message.body for message in store.consumer("orders", tags=tags)]
+            assert found == [b"%d" % n for n in range(number, 25, 3)]
+        assert list(store.consumer("orders", tags="c")) == []
+        store.writer("orders").put(b"25", tags="Aa")
+        assert [m.body for m in store.consumer("orders", tags="Aa")][-1] == b"25"
+
+
+def test_addresses_give_way_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is dispatched again has its own tags code then; a queue full of addresses is no damage."""
+    with open_small(tmp_path) as store:
+        for n in range(25):
+            store.writer("orders").put(b"%d" % n, tags="a")
+        dispatched(store)
+    before = {f: f.read_bytes() for f in (tmp_path / "consumequeue/orders/0").iterdir()}
+    address_units(tmp_path)
+    (tmp_path / "rocketstore/checkpoint").unlink()
+    with open_small(tmp_path) as store:
+        assert len(everything(store)) == 25
+    assert {f: f.read_bytes() for f in (tmp_path / "consumequeue/orders/0").iterdir()} == before
+    assert "rewritten" not in caplog.text
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Path:
+    """A plain topic, and one with a batch queue: three records of two messages each."""
+    made = MadeStore(tmp_path)
+    made.fill(3)
+    for n in range(3):
+        counts = {"INNER_NUM": "2", "INNER_BASE": str(2 * n)}
+        made.put("packed", properties=counts, keys=["k"], sys_flag=0xC0, queue_offset=2 * n)
+    made.put(body=b"behind")
+    queue = tmp_path / "batchconsumequeue/packed/0"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020d}").write_bytes(bytes(460))
+    return tmp_path
+
+
+def test_batch_queues_are_not_written(batches: Path) -> None:
+    """A plain queue beside one would keep RocketMQ from loading the store."""
+    before = sorted(batches.rglob("*"))
+    for mode in ("rw", "r+"):
+        with pytest.raises(ConfigError, match=r"batch queues \(packed\)"):
+            rocketstore.open(batches, mode)
+    assert sorted(batches.rglob("*")) == before
+
+
+def test_the_rest_of_a_store_with_batch_queues_is_read(batches: Path) -> None:
+    with rocketstore.open(batches, "r") as store:
+        assert store.topics() == ["orders"]
+        assert [m.body for m in everything(store)][-1] == b"behind"
+        assert len(everything(store)) == 4
+        assert [m.queue_offset for m in store.query("packed", "k")] == [4, 2, 0]
+        assert store.max_queue_offset("packed", 0) == 0
+
+
+def test_a_directory_without_batch_queues(batches: Path) -> None:
+    (batches / "batchconsumequeue/packed").rename(batches / "away")
+    with rocketstore.open(batches, "rw") as store:
+        assert "packed" in store.topics()
