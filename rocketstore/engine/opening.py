@@ -7,7 +7,6 @@ A dead store opened with mode "r" takes the same way over private mappings, so n
 from __future__ import annotations
 
 import dataclasses
-import errno
 import logging
 import os
 import time
@@ -21,6 +20,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.engine import starting
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
+from rocketstore.engine.place import check_place
 from rocketstore.engine.running import Engine
 from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
@@ -55,7 +55,7 @@ VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 def open_engine(path: str, mode: str, options: Options) -> Engine:
     """The engine behind one open store."""
     layout = StoreLayout(Path(path).absolute())
-    _check_place(layout, mode)
+    check_place(layout, mode)
     index_is_there = layout.index.is_dir()
     if mode == "r":
         if StoreLock.probe(layout) is not None:
@@ -83,35 +83,6 @@ def _stopped_cleanly(report: recovery.RecoveryReport, *, indexed: bool) -> bool:
         return False
     derived = min(report.dispatch_start, report.index_start if indexed else report.end)
     return derived >= report.end
-
-
-def _check_place(layout: StoreLayout, mode: str) -> None:
-    """A store is a directory with a commit log, or nothing yet (mode "rw")."""
-    root = layout.root
-    if root.exists() and not root.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
-    store = root.is_dir() and (layout.commit_log.is_dir() or layout.own.is_dir())
-    if store:
-        if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
-            what = "readable" if mode == "r" else "readable and writable"
-            raise PermissionError(errno.EACCES, f"the store is not {what} for this user", str(root))
-        batches = batch_topics(layout) if mode != "r" else []
-        if batches:
-            raise ConfigError(
-                "path",
-                str(root),
-                f"has batch queues ({', '.join(batches[:3])}), which are not written here: "
-                "open it with mode='r'",
-            )
-        return
-    if mode != "rw":
-        raise FileNotFoundError(
-            errno.ENOENT, "there is no store here; mode='rw' would create one", str(root)
-        )
-    if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
-        raise ConfigError(
-            "path", str(root), "holds other files and no store; name a new or an empty directory"
-        )
 
 
 @dataclass(slots=True)

@@ -1,0 +1,44 @@
+"""Whether a directory can be opened as a store at all, before anything in it is touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from rocketstore.errors import ConfigError
+from rocketstore.log.other_queues import batch_topics
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["check_place"]
+
+
+def check_place(layout: StoreLayout, mode: str) -> None:
+    """A store is a directory with a commit log, or nothing yet (mode "rw")."""
+    root = layout.root
+    if root.exists() and not root.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
+    store = root.is_dir() and (layout.commit_log.is_dir() or layout.own.is_dir())
+    if store:
+        if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
+            what = "readable" if mode == "r" else "readable and writable"
+            raise PermissionError(errno.EACCES, f"the store is not {what} for this user", str(root))
+        batches = batch_topics(layout) if mode != "r" else []
+        if batches:
+            raise ConfigError(
+                "path",
+                str(root),
+                f"has batch queues ({', '.join(batches[:3])}), which are not written here: "
+                "open it with mode='r'",
+            )
+        return
+    if mode != "rw":
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no store here; mode='rw' would create one", str(root)
+        )
+    if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
+        raise ConfigError(
+            "path", str(root), "holds other files and no store; name a new or an empty directory"
+        )
