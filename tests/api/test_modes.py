@@ -12,6 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, StoreClosedError, StoreConfig, StoreLockedError
+from tests.forking import fork
 from tests.small_store import SMALL, dispatched, everything, open_small, parts
 
 
@@ -151,14 +152,10 @@ def test_close_is_idempotent_and_stops_all_threads(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
-    import warnings
-
     with open_small(tmp_path) as store:
         writer = store.writer("orders")
         writer.put(b"x")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+        pid = fork()
         if pid == 0:
             code = 1
             try:

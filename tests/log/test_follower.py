@@ -16,6 +16,7 @@ from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, StoreC
 from rocketstore.log.follower import Follower
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.reader import Reader
+from tests.forking import fork
 from tests.live_writer import LiveWriter, java_writer
 from tests.made_store import UNIT_SIZE, rocketmq_store, write_at
 
@@ -343,7 +344,7 @@ def test_many_threads_may_read_through_one_follower(live: LiveWriter, source: Fo
 
 def test_a_forked_child_does_not_share_the_store(live: LiveWriter, source: Follower) -> None:
     live.fill(1)
-    child = os.fork()
+    child = fork()
     if child == 0:
         try:
             source.check()

@@ -10,6 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import StoreClosedError, StoreLockedError
+from tests.forking import unasked_gil
 from tests.process.other_process import SMALL, arriving, number_of, numbers, open_small
 
 InChild = Callable[[Callable[[], object]], None]
@@ -138,7 +139,8 @@ def test_a_raw_fork_without_pythons_hooks_is_noticed(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         writer = store.writer("Orders")
         writer.put(b"0:")
-        child = fork()
+        with unasked_gil():
+            child = fork()
         if child == 0:
             code = 1
             try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from tests.forking import fork
 
 
 @pytest.fixture
@@ -27,9 +28,7 @@ def in_child() -> Callable[[Callable[[], object]], None]:
 
     def run(function: Callable[[], object]) -> None:
         reader, writer = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads beside a fork are meant
-            pid = os.fork()
+        pid = fork()
         if pid == 0:
             code = 1
             try:
