@@ -31,7 +31,7 @@ FAULTS = (
     Fault(
         "truncate_in_memory_only",
         "rocketstore/log/log_repair.py",
-        (("            syscalls.pwrite(file.fd, bytes(count), position)\n", ""),),
+        (("                syscalls.pwrite(fd, bytes(count), position)\n", ""),),
     ),
     Fault(
         "off_by_one_roll",
