@@ -51,6 +51,7 @@ def test_rocketmq_trusts_our_clean_stop(oracle: Oracle, tally: Tally, tmp_path: 
     with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
         view = of_ours(ours)
     before = image(path)
+    oracle.warnings()  # those of other tests
     with oracle.open(path, SMALL) as theirs:
         said = plain(oracle.warnings(), path)
         tally.same(of_oracle(theirs.dump()), view)
