@@ -149,10 +149,8 @@ def test_wide_topics(oracle: Oracle, version: str, tally: Tally, tmp_path: Path)
     both(oracle, tally, tmp_path, steps, settings={**SMALL, "autoMessageVersionOnTopicLen": True})
 
 
-def test_light_queues(oracle: Oracle, version: str, tally: Tally, tmp_path: Path) -> None:
+def test_light_queues(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
     """One message in several queues, each with numbers of its own."""
-    if version == "4.9.8":
-        pytest.skip("4.9.8 counts the offsets of light queues per start (K-23)")
     names = "%LMQ%a,%LMQ%b"
     steps = [
         Sent(body=b"%d" % n, properties=(("INNER_MULTI_DISPATCH", names),) if n % 3 else ())
