@@ -199,7 +199,8 @@ class _Opening:
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         dispatcher.catch_up(report.end)
-        lenient = VERIFY_LENIENT if state is None or state.foreign else 0
+        # The range that this open found is not in `state` yet, and with mode "r" never will be.
+        lenient = VERIFY_LENIENT if state is None or state.foreign or report.foreign else 0
         return starting.Parts(
             path=self.path,
             layout=self.layout,

@@ -266,3 +266,20 @@ def test_group_offsets_never_run_ahead(tmp_path: Path) -> None:
         store.writer("orders").put(b"new")
         with dispatched(store).consumer("orders", group="g") as consumer:
             assert [m.body for m in consumer.poll()] == [b"new"]
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_stale_checksums_of_another_writer_are_read_at_once(tmp_path: Path, mode: str) -> None:
+    """A RocketMQ that puts our message again keeps its checksum, which then is none of the new record."""
+    with open_small(tmp_path, record_crc=True) as store:
+        for n in range(9):
+            result = store.writer("orders").put(b"%d" % n)
+    segment = tmp_path / "commitlog" / f"{0:020d}"
+    start, end = result.physical_offset, result.physical_offset + result.size
+    again = bytearray(segment.read_bytes()[start:end])
+    again[20:36] = (9).to_bytes(8, "big") + end.to_bytes(8, "big")  # queue and physical offset
+    write_at(segment, end, bytes(again))
+    write_at(tmp_path / "lock", 0, b"lock")
+    for _ in range(2):
+        with open_small(tmp_path, mode) as store:
+            assert [m.queue_offset for m in everything(store)] == list(range(10))
