@@ -22,7 +22,7 @@ from rocketstore.engine import starting
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
 from rocketstore.engine.running import Engine
-from rocketstore.errors import ConfigError
+from rocketstore.errors import ConfigError, MissingSegmentsError
 from rocketstore.log import recovery
 from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
@@ -32,7 +32,7 @@ from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort
+from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.positions import PositionsPage, boot_id
@@ -63,9 +63,14 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
         return _Opening(path, layout, options, "private", None, index_is_there).run()
     make_directories(layout)
     lock = StoreLock.acquire(layout)
+    clean = not abort_exists(layout)
     try:
         return _Opening(path, layout, options, "write", lock, index_is_there).run()
-    except BaseException:
+    except BaseException as error:
+        if clean and isinstance(error, MissingSegmentsError):
+            # Nothing was changed. With the mark left behind the next open would see a crash, after which
+            # a log may be shorter than its queues, and cut them.
+            remove_abort(layout)
         lock.release()
         raise
 

@@ -283,3 +283,20 @@ def test_stale_checksums_of_another_writer_are_read_at_once(tmp_path: Path, mode
     for _ in range(2):
         with open_small(tmp_path, mode) as store:
             assert [m.queue_offset for m in everything(store)] == list(range(10))
+
+
+@pytest.mark.parametrize("gone", [slice(None), slice(-1, None), slice(2, 3)])
+def test_missing_segments_are_refused_until_they_are_back(made: MadeStore, gone: slice) -> None:
+    """A disk that is not mounted: a second try is no way in."""
+    away = made.root.parent / "away"
+    away.mkdir()
+    log = made.root / "commitlog"
+    for file in segments(made.root)[gone]:
+        file.rename(away / file.name)
+    for _ in range(3):
+        with pytest.raises(MissingSegmentsError):
+            open_small(made.root)
+        assert not (made.root / "abort").exists()
+    for file in away.iterdir():
+        file.rename(log / file.name)
+    assert served(made.root)[1] == offsets(made)
