@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore._native.codec import encode_record
 from tests.interop.exchange import put_ours, put_theirs, served
-from tests.interop.messages import HOSTS, SMALL, Sent, config_of
+from tests.interop.messages import BORN_MS, HOSTS, SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, OracleStore
 from tests.interop.views import RECORD_CRC, Tally, View, of_oracle, of_ours
 
@@ -187,3 +188,46 @@ def test_light_queues_that_go_on(oracle: Oracle, tally: Tally, tmp_path: Path) -
         ("%LMQ%a", 0): (0, 80),
         ("%LMQ%b", 0): (0, 80),
     }
+
+
+#: What put_message refuses, and where RocketMQ's recovery cuts the log.
+UNREADABLE: dict[str, tuple[Sent, tuple[str, ...]]] = {
+    "delay": (
+        Sent(topic="SCHEDULE_TOPIC_XXXX", properties=(("DELAY", "abc"),)),
+        ("4.9.8", "5.3.3"),
+    ),
+    "long delay": (
+        Sent(topic="SCHEDULE_TOPIC_XXXX", properties=(("DELAY", "2147483648"),)),
+        ("4.9.8", "5.3.3"),
+    ),
+    "count": (Sent(properties=(("INNER_NUM", "x"), ("INNER_BASE", "0"))), ("5.3.3",)),
+    "base": (Sent(properties=(("INNER_NUM", "1"), ("INNER_BASE", "x"))), ("5.3.3",)),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_numbers_that_end_a_log(version: str, name: str, tally: Tally, tmp_path: Path) -> None:
+    """What we refuse because RocketMQ's recovery would cut its log there, and lose what is behind."""
+    sent, cutters = UNREADABLE[name]
+    path = tmp_path / "store"
+    with rocketstore.open(path, config=config_of(SMALL)) as ours:
+        end = Sent(body=b"before").put(ours).end_offset
+        with pytest.raises(rocketstore.MessageRejectedError):
+            sent.put(ours)
+    record = encode_record(
+        topic=sent.topic,
+        body=b"",
+        properties=sent.property_text.encode(),
+        queue_offset=1,
+        physical_offset=end,
+        store_timestamp_ms=BORN_MS,
+    )
+    with open(path / "commitlog" / f"{0:020d}", "r+b") as log:
+        log.seek(end)
+        log.write(record)
+    (path / "abort").touch()
+    tally.scenarios += 1
+    with Oracle(version) as alone:
+        store = alone.start(path, SMALL)
+        kept = end if version in cutters else end + len(record)
+        assert store.dump()["max_offset"] == kept
