@@ -19,7 +19,7 @@ from rocketstore.errors import (
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary, offset_at
 from rocketstore.timestamps import Timestamp, timestamp_ms
-from rocketstore.writer import RESERVED_PROPERTIES, Writer
+from rocketstore.writer import RESERVED_PROPERTIES, Writer, check_numbers
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -113,11 +113,13 @@ class Store:
         lights = engine.light_queues(topic, queue_id, fields)
         if lights:
             fields.pop("INNER_MULTI_QUEUE_OFFSET", None)
+        text = encode_properties(fields)
+        check_numbers(topic, fields)
         host = engine.config.store_host
         return native_writer.put_message(
             engine.plain_writer(topic, queue_id),
             body,
-            encode_properties(fields),
+            text,
             flag=flag,
             sys_flag=sys_flag,
             born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),

@@ -22,7 +22,7 @@ from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
 from rocketstore.engine.place import check_place
 from rocketstore.engine.running import Engine
-from rocketstore.errors import ConfigError
+from rocketstore.errors import ConfigError, MissingSegmentsError
 from rocketstore.log import recovery
 from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
@@ -32,7 +32,7 @@ from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort
+from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.positions import PositionsPage, boot_id
@@ -70,9 +70,14 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
         return open_followed(path, layout, fitted, engine.recovery)
     make_directories(layout)
     lock = StoreLock.acquire(layout)
+    clean = not abort_exists(layout)
     try:
         return _Opening(path, layout, options, "write", lock, index_is_there).run()
-    except BaseException:
+    except BaseException as error:
+        if clean and isinstance(error, MissingSegmentsError):
+            # Nothing was changed. With the mark left behind the next open would see a crash, after which
+            # a log may be shorter than its queues, and cut them.
+            remove_abort(layout)
         lock.release()
         raise
 
@@ -185,7 +190,8 @@ class _Opening:
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         dispatcher.catch_up(report.end)
-        lenient = VERIFY_LENIENT if state is None or state.foreign else 0
+        # The range that this open found is not in `state` yet, and with mode "r" never will be.
+        lenient = VERIFY_LENIENT if state is None or state.foreign or report.foreign else 0
         return starting.Parts(
             path=self.path,
             layout=self.layout,

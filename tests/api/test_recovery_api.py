@@ -266,3 +266,37 @@ def test_group_offsets_never_run_ahead(tmp_path: Path) -> None:
         store.writer("orders").put(b"new")
         with dispatched(store).consumer("orders", group="g") as consumer:
             assert [m.body for m in consumer.poll()] == [b"new"]
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_stale_checksums_of_another_writer_are_read_at_once(tmp_path: Path, mode: str) -> None:
+    """A RocketMQ that puts our message again keeps its checksum, which then is none of the new record."""
+    with open_small(tmp_path, record_crc=True) as store:
+        for n in range(9):
+            result = store.writer("orders").put(b"%d" % n)
+    segment = tmp_path / "commitlog" / f"{0:020d}"
+    start, end = result.physical_offset, result.physical_offset + result.size
+    again = bytearray(segment.read_bytes()[start:end])
+    again[20:36] = (9).to_bytes(8, "big") + end.to_bytes(8, "big")  # queue and physical offset
+    write_at(segment, end, bytes(again))
+    write_at(tmp_path / "lock", 0, b"lock")
+    for _ in range(2):
+        with open_small(tmp_path, mode) as store:
+            assert [m.queue_offset for m in everything(store)] == list(range(10))
+
+
+@pytest.mark.parametrize("gone", [slice(None), slice(-1, None), slice(2, 3)])
+def test_missing_segments_are_refused_until_they_are_back(made: MadeStore, gone: slice) -> None:
+    """A disk that is not mounted: a second try is no way in."""
+    away = made.root.parent / "away"
+    away.mkdir()
+    log = made.root / "commitlog"
+    for file in segments(made.root)[gone]:
+        file.rename(away / file.name)
+    for _ in range(3):
+        with pytest.raises(MissingSegmentsError):
+            open_small(made.root)
+        assert not (made.root / "abort").exists()
+    for file in away.iterdir():
+        file.rename(log / file.name)
+    assert served(made.root)[1] == offsets(made)

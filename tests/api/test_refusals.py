@@ -21,7 +21,15 @@ from rocketstore import (
     StoreReadOnlyError,
 )
 from rocketstore.log.running_flags import Reason
-from tests.small_store import log_bytes, open_small, open_still, parts, put_many, segments
+from tests.small_store import (
+    everything,
+    log_bytes,
+    open_small,
+    open_still,
+    parts,
+    put_many,
+    segments,
+)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +227,32 @@ def test_nothing_of_a_refused_put_is_in_the_log(tmp_path: Path) -> None:
             store.writer("orders").put(b"SECRET" * 10)
         store.writer("orders").put(b"x")
         assert b"SECRET" not in log_bytes(tmp_path)
+
+
+@pytest.mark.parametrize("level", ["abc", "2147483648", "+2", " 2", "٣", "1.0", "--1", "-"])
+def test_a_delay_that_no_recovery_could_read(tmp_path: Path, level: str) -> None:
+    """RocketMQ cuts its log at such a record, and no dispatch can pass it."""
+    with open_small(tmp_path) as store:
+        with pytest.raises(MessageRejectedError, match="DELAY"):
+            store.put_message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": level})
+        assert store.end_offset == 0
+        for name in ("2147483647", "-2147483648", "0", "007"):
+            store.put_message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": name})
+        store.put_message("orders", b"x", properties={"DELAY": level})
+        assert len(everything(store, "SCHEDULE_TOPIC_XXXX")) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "base"), [("x", "0"), ("1", "x"), ("32768", "0"), ("1", "9223372036854775808")]
+)
+def test_counts_of_a_batch_that_no_recovery_could_read(
+    tmp_path: Path, number: str, base: str
+) -> None:
+    """Where both are there: alone RocketMQ does not look at them."""
+    both = {"INNER_NUM": number, "INNER_BASE": base}
+    with open_small(tmp_path) as store:
+        with pytest.raises(MessageRejectedError, match="INNER_"):
+            store.put_message("orders", b"x", properties=both)
+        assert store.end_offset == 0
+        store.put_message("orders", b"x", properties={"INNER_NUM": number})
+        store.put_message("orders", b"x", properties={"INNER_NUM": "32767", "INNER_BASE": "-1"})

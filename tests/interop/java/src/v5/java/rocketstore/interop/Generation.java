@@ -3,11 +3,15 @@ package rocketstore.interop;
 import com.google.gson.JsonObject;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.function.Consumer;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicAttributes;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.attribute.CQType;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.logging.ch.qos.logback.classic.Level;
 import org.apache.rocketmq.logging.ch.qos.logback.classic.Logger;
@@ -26,6 +30,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 /** What RocketMQ 5 names in its own way. */
 final class Generation {
     static final String NAME = "v5";
+    private static final String INNER_BATCHES = "InnerBatches";
 
     private Generation() {
     }
@@ -38,7 +43,16 @@ final class Generation {
     static DefaultMessageStore newStore(MessageStoreConfig config) throws Exception {
         return new DefaultMessageStore(config, new BrokerStatsManager("interop", false),
             (topic, queueId, logicOffset, tagsCode, storeTime, filter, properties) -> { },
-            new BrokerConfig(), new ConcurrentHashMap<>());
+            new BrokerConfig(), topics());
+    }
+
+    /** Which topics have batch queues stands in the broker's table, not in the store. */
+    private static ConcurrentMap<String, TopicConfig> topics() {
+        TopicConfig batches = new TopicConfig(INNER_BATCHES);
+        batches.setAttributes(Map.of(TopicAttributes.QUEUE_TYPE_ATTRIBUTE.getName(), CQType.BatchCQ.toString()));
+        ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+        topics.put(INNER_BATCHES, batches);
+        return topics;
     }
 
     static PutMessageResult put(DefaultMessageStore store, JsonObject fields) throws Exception {
@@ -113,7 +127,7 @@ final class Generation {
                         CqUnit unit = units.next();
                         found.add(new Unit(unit.getQueueOffset(), unit.getPos(), unit.getSize(),
                             unit.getTagsCode()));
-                        next = unit.getQueueOffset() + 1;
+                        next = unit.getQueueOffset() + unit.getBatchNum();
                     }
                 } finally {
                     units.release();

@@ -1,0 +1,154 @@
+"""Stores of kinds that are not written here: extension units, batch queues, several log directories."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from tests.interop.messages import SMALL, Sent, config_of
+from tests.interop.oracle import Oracle
+from tests.interop.views import Tally, View, of_oracle, of_ours
+
+pytestmark = pytest.mark.java
+
+TAGS = ("a", "Aa", "BB")
+
+
+def tagged(count: int) -> list[Sent]:
+    """Large enough that most of them lie in front of what a recovery dispatches again."""
+    return [
+        Sent(body=b"%03d" % n + bytes(1000), properties=(("TAGS", TAGS[n % 3]), ("KEYS", f"k{n}")))
+        for n in range(count)
+    ]
+
+
+def numbers(store: rocketstore.Store, tags: str) -> list[int]:
+    return [int(message.body[:3]) for message in store.consumer("Orders", tags=tags)]
+
+
+def plain_codes(view: View, told: View) -> View:
+    """The view with the tags codes of another one: RocketMQ 4.9 tells addresses as they stand."""
+    for name, queue in view.queues.items():
+        for queue_offset, message in queue.items():
+            message["tags_code"] = told.queues[name][queue_offset]["tags_code"]
+    return view
+
+
+def test_extension_units(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
+    """Units hold addresses of others, which hold the tags codes. Tags are found all the same, beside a
+    live RocketMQ and after it; both go on, and RocketMQ reads what it has then."""
+    path = tmp_path / "store"
+    settings = {**SMALL, "enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 1000}
+    wanted = {tags: list(range(number, 180, 3)) for number, tags in enumerate(TAGS)}
+    with oracle.open(path, settings) as theirs:
+        for result in theirs.put([sent.for_oracle() for sent in tagged(180)]):
+            assert result["status"] == "PUT_OK"
+        theirs.settle()
+        view = of_oracle(theirs.dump())
+        with rocketstore.open(path, "r", config=config_of(settings)) as ours:
+            assert {tags: numbers(ours, tags) for tags in TAGS} == wanted
+            live = of_ours(ours)
+    unit = (path / "consumequeue/Orders/0" / f"{0:020d}").read_bytes()[:20]
+    assert struct.unpack(">q", unit[12:])[0] < -(1 << 31), "an address"
+    tally.same(plain_codes(view, live), live)
+    for mode in ("r", "rw"):
+        with rocketstore.open(path, mode, config=config_of(settings)) as ours:
+            assert {tags: numbers(ours, tags) for tags in TAGS} == wanted
+            tally.same(view, of_ours(ours))
+            if mode == "rw":
+                for sent in tagged(30):
+                    sent.put(ours)
+    with rocketstore.open(path, "r", config=config_of(settings)) as ours:
+        view = of_ours(ours)
+    with oracle.open(path, settings) as theirs:
+        tally.same(plain_codes(of_oracle(theirs.dump()), view), view)
+        theirs.put([sent.for_oracle() for sent in tagged(30)])
+        theirs.settle()
+        view = of_oracle(theirs.dump())
+    assert view.bounds == {("Orders", 0): (0, 240)}
+    with rocketstore.open(path, "r", config=config_of(settings)) as ours:
+        found = of_ours(ours)
+        tally.same(plain_codes(view, found), found)
+        assert len(numbers(ours, "Aa")) == 80
+
+
+def element(body: bytes) -> bytes:
+    """One message of a batch as its producer packs it."""
+    return struct.pack(">5i", 22 + len(body), 0, 0, 0, len(body)) + body + struct.pack(">h", 0)
+
+
+def test_batch_queues(oracle: Oracle, version: str, tally: Tally, tmp_path: Path) -> None:
+    """Refused for writing, when RocketMQ would not load the store any more; the other topics are read,
+    records of batches by key and physical offset as they lie there."""
+    if version == "4.9.8":
+        pytest.skip("4.9.8 has no batch queues")
+    path = tmp_path / "store"
+    packed = [
+        Sent(
+            topic="InnerBatches",
+            sys_flag=0xC0,
+            body=b"".join(element(b"%d-%d" % (n, part)) for part in range(n + 1)),
+            properties=(("INNER_NUM", str(n + 1)), ("KEYS", f"k{n}")),
+        )
+        for n in range(6)
+    ]
+    with oracle.open(path, SMALL) as theirs:
+        results = theirs.put([sent.for_oracle() for sent in packed])
+        assert [r["queue_offset"] for r in results] == [0, 1, 3, 6, 10, 15]
+        theirs.put([sent.for_oracle() for sent in tagged(5)])
+        theirs.settle()
+        view = of_oracle(theirs.dump())
+        with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
+            live = of_ours(ours)
+    batches = view.queues.pop(("InnerBatches", 0))
+    assert view.bounds.pop(("InnerBatches", 0)) == (0, 21)
+    tally.same(view, live)
+    with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
+        tally.same(view, of_ours(ours))
+        for n, message in enumerate(batches.values()):
+            (found,) = ours.query("InnerBatches", f"k{n}")
+            assert found.body == ours.get(message["physical_offset"]).body == packed[n].body
+    with pytest.raises(rocketstore.ConfigError, match="batch queues"):
+        rocketstore.open(path, config=config_of(SMALL))
+    with oracle.open(path, SMALL) as theirs:
+        again = of_oracle(theirs.dump())
+    assert again.queues.pop(("InnerBatches", 0)) == batches
+    del again.bounds["InnerBatches", 0]
+    tally.same(again, view)
+
+
+def test_several_directories(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
+    """Their settings are refused. Without them one directory is a log with holes: not written, and what
+    is there is read. With all files in one directory it is an ordinary store."""
+    path = tmp_path / "store"
+    paths = ",".join(str(path / name) for name in ("commitlog", "more"))
+    settings: dict[str, Any] = {**SMALL, "storePathCommitLog": paths}
+    with oracle.open(path, settings) as theirs:
+        theirs.put([sent.for_oracle() for sent in tagged(100)])
+        theirs.settle()
+        view = of_oracle(theirs.dump())
+    files = {name: len(list((path / name).iterdir())) for name in ("commitlog", "more")}
+    assert min(files.values()) >= 3
+    with pytest.raises(rocketstore.ConfigError, match="several directories"):
+        config_of(settings)
+    with pytest.raises(rocketstore.MissingSegmentsError):
+        rocketstore.open(path, config=config_of(SMALL))
+    with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
+        for n, (at, message) in enumerate(sorted(view.messages().items())):
+            segment = path / "commitlog" / f"{at - at % SMALL['mappedFileSizeCommitLog']:020d}"
+            found = ours.query("Orders", f"k{n}")
+            assert [m.body for m in found] == [message["body"]] * segment.exists()
+    with oracle.open(path, settings) as theirs:
+        tally.same(of_oracle(theirs.dump()), view)
+    whole = tmp_path / "whole"
+    shutil.copytree(path, whole)
+    for file in (whole / "more").iterdir():
+        file.rename(whole / "commitlog" / file.name)
+    for mode in ("r", "rw"):
+        with rocketstore.open(whole, mode, config=config_of(SMALL)) as ours:
+            tally.same(view, of_ours(ours))
