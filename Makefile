@@ -21,10 +21,12 @@ MACHINE_EXAMPLES ?= 400
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
+# Changed bytes of the reference store: each 23rd, or all with EVERY=1.
+EVERY ?= 23
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs flips demo bench lint types fuzz sanitize interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -47,9 +49,12 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults are among the tests marked proof.
-proofs: build sanitize fuzz interop
+proofs: build sanitize fuzz flips interop
 	$(PYTEST) --timeout=1500 -m proof
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
+
+flips: build
+	ROCKETSTORE_FLIP_STRIDE=$(EVERY) $(PYTEST) -s --timeout=7200 tests/damage/test_byte_flips.py
 
 demo: build
 	$(RUN) -m rocketstore.cli demo

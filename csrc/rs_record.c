@@ -251,6 +251,19 @@ rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record)
     return rs_decode_fields(&reader, record);
 }
 
+/* Ten digits as rs_put_record_crc writes them, the last one first; UINT32_MAX when they are no number. */
+static uint32_t rs_read_digits(const uint8_t *digits)
+{
+    uint64_t number = 0;
+    for (int i = RS_RECORD_CRC_DIGITS - 1; i >= 0; i--) {
+        unsigned digit = digits[i] - (unsigned)'0';
+        if (digit > 9)
+            return UINT32_MAX;
+        number = 10 * number + digit;
+    }
+    return number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+}
+
 bool rs_record_crc_find(const rs_record *record, uint32_t *crc)
 {
     rs_span properties = record->properties;
@@ -261,13 +274,19 @@ bool rs_record_crc_find(const rs_record *record, uint32_t *crc)
     if (memcmp(at, RS_RECORD_CRC_NAME "\x01", RS_RECORD_CRC_AT_DIGITS) != 0 ||
         digits[RS_RECORD_CRC_DIGITS] != RS_PROPERTY_SEPARATOR)
         return false;
-    uint64_t number = 0;
-    for (int i = RS_RECORD_CRC_DIGITS - 1; i >= 0; i--) {
-        unsigned digit = digits[i] - (unsigned)'0';
-        number = digit > 9 ? UINT32_MAX : 10 * number + digit;
-    }
-    *crc = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+    *crc = rs_read_digits(digits);
     return true;
+}
+
+/* Whether the properties end in the right record CRC whose name or separator does not hold. Without
+ * this a change of one of these bytes would make the protection a property of the sender's. */
+static bool rs_record_crc_defaced(const rs_record *record, rs_crc32_kernel kernel)
+{
+    if (record->properties.size < RS_RECORD_CRC_SIZE)
+        return false;
+    const size_t checked = record->size - RS_RECORD_CRC_SIZE;
+    uint32_t stored = rs_read_digits(record->start + checked + RS_RECORD_CRC_AT_DIGITS);
+    return stored <= INT32_MAX && rs_crc31(kernel, record->start, checked) == stored;
 }
 
 rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
@@ -279,8 +298,11 @@ rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, uns
     if ((what & RS_VERIFY_BODY_CRC) && record->body.size &&
         rs_crc31(kernel, record->body.bytes, record->body.size) != record->body_crc)
         return RS_BAD_BODY_CRC;
-    if ((what & RS_VERIFY_RECORD_CRC) && rs_record_crc_find(record, &stored) &&
-        rs_crc31(kernel, record->start, record->size - RS_RECORD_CRC_SIZE) != stored)
+    if (!(what & RS_VERIFY_RECORD_CRC))
+        return RS_OK;
+    if (!rs_record_crc_find(record, &stored))
+        return rs_record_crc_defaced(record, kernel) ? RS_BAD_RECORD_CRC : RS_OK;
+    if (rs_crc31(kernel, record->start, record->size - RS_RECORD_CRC_SIZE) != stored)
         return RS_BAD_RECORD_CRC;
     return RS_OK;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore.engine.running import Engine
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.follower import Follower
@@ -67,7 +67,7 @@ def open_followed(
     config = options.config
     follower = Follower(
         layout,
-        verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT,
+        verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
         stopped=None if stopped is None else (stopped.begin, stopped.end),
     )
     offsets = ConsumerOffsets(layout, read_only=True)

@@ -32,7 +32,14 @@ from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
+from rocketstore.log.lock import (
+    OUR_MARK,
+    StoreLock,
+    abort_exists,
+    create_abort,
+    remove_abort,
+    rocketstore_wrote_last,
+)
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.positions import PositionsPage, boot_id
@@ -60,8 +67,11 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     if mode == "r":
         if StoreLock.probe(layout) is not None:
             return open_followed(path, layout, options)
-        engine = _Opening(path, layout, options, "private", None, index_is_there).run()
-        if not _stopped_cleanly(engine.recovery, indexed=options.config.index_enabled):
+        opening = _Opening(path, layout, options, "private", None, index_is_there)
+        engine = opening.run()
+        if opening.odd_sizes or not _stopped_cleanly(
+            engine.recovery, indexed=options.config.index_enabled
+        ):
             return engine
         # Nothing had to be recovered in memory, so the files themselves are read: a writer that comes
         # is followed.
@@ -101,6 +111,8 @@ class _Opening:
     lock: StoreLock | None = None
     #: Whether there was a directory for it, before one was made.
     index_is_there: bool = True
+    #: Files of the log are not as long as the others: a follower would leave them out.
+    odd_sizes: bool = False
 
     def run(self) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
@@ -190,8 +202,10 @@ class _Opening:
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         dispatcher.catch_up(report.end)
-        # The range that this open found is not in `state` yet, and with mode "r" never will be.
-        lenient = VERIFY_LENIENT if state is None or state.foreign or report.foreign else 0
+        # The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
+        # wrote last by the mark, and only the bytes differ, that is damage to who reads.
+        found = report.foreign and (self.lock is not None or not self._last_writer_was_ours())
+        lenient = VERIFY_LENIENT if state is None or state.foreign or found else 0
         return starting.Parts(
             path=self.path,
             layout=self.layout,
@@ -214,10 +228,7 @@ class _Opening:
     def _last_writer_was_ours(self) -> bool:
         if self.lock is not None:
             return self.lock.previous == OUR_MARK
-        try:
-            return self.layout.lock.read_bytes()[: len(OUR_MARK)] == OUR_MARK
-        except OSError:
-            return False
+        return rocketstore_wrote_last(self.layout)
 
     def _marks(
         self,
@@ -310,6 +321,7 @@ class _Opening:
             tmp_directory=layout.tmp,
         )
         log.load()
+        self.odd_sizes = bool(log.shapes)
         if log.file_size is None or not log.files:
             log.file_size = self.options.config.commit_log_file_size_bytes
         return log

@@ -16,11 +16,13 @@ import time
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_units
+from rocketstore._native.scanner import VERIFY_LENIENT, read_units
 from rocketstore.errors import CorruptRecordError, StoreClosedError
 from rocketstore.log.followed_queue import FollowedQueue, Horizon, list_files
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.log_end import SIZE_BYTES, LogEnd
+from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.store_state import has_stale_checksums
 from rocketstore.log.writer_watch import WriterWatch
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Follower:
         self._layout = layout
         self._stopped = stopped
         self._verify = verify
+        self._lenient = 0  # RocketMQ's stale record checksums pass while it may have left some
         self._lock = threading.RLock()
         self._closed = False
         self._process = os.getpid()
@@ -66,11 +69,11 @@ class Follower:
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
-        self._log_walk = LogEnd(verify, None if stopped is None else stopped[1])
         self._horizon = Horizon(0, 0, 0, 0)
         self._arrival = _Arrival(self)
         with self._lock:
             self._list_segments()
+            self._log_walk = LogEnd(self.verify, None if stopped is None else stopped[1])
             self._move()
 
     # ---- ReadSource ----
@@ -81,7 +84,7 @@ class Follower:
 
     @property
     def verify(self) -> int:
-        return self._verify
+        return self._verify | self._lenient
 
     @property
     def arrival(self) -> _Arrival:
@@ -253,8 +256,8 @@ class Follower:
         for segment in self._segments:
             segment.close()
         self._segments = ()
-        self._log_walk = LogEnd(self._verify, None)
         self._list_segments()
+        self._log_walk = LogEnd(self.verify, None)
 
     # ---- segments ----
 
@@ -265,8 +268,9 @@ class Follower:
         """Maps new segments, lets removed ones go. Files of another length than the first are
         left out."""
         self._listed_at = time.monotonic()
+        self._lenient = VERIFY_LENIENT if has_stale_checksums(self._layout) else 0
         found = list_files(self._layout.commit_log)
-        size = self._segment_size or next((size for _, size in found if size), 0)
+        size = self._segment_size or usual_size(found) or 0
         starts = [start for start, length in found if length == size and size and start % size == 0]
         known = {segment.start_offset: segment for segment in self._segments}
         segments: list[MappedFile] = []

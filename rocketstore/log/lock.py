@@ -17,7 +17,14 @@ from rocketstore.errors import StoreClosedError, StoreLockedError
 from rocketstore.log.layout import StoreLayout, inherit_owner
 from rocketstore.log.positions import writer_pid
 
-__all__ = ["OUR_MARK", "StoreLock", "abort_exists", "create_abort", "remove_abort"]
+__all__ = [
+    "OUR_MARK",
+    "StoreLock",
+    "abort_exists",
+    "create_abort",
+    "remove_abort",
+    "rocketstore_wrote_last",
+]
 
 #: D-01: bytes 0 to 3 of `lock` while rocketstore was the last writer. RocketMQ writes "lock".
 OUR_MARK = b"rock"
@@ -175,6 +182,15 @@ class _Descriptor:
 
     def close(self) -> None:
         syscalls.close(self.fd)
+
+
+def rocketstore_wrote_last(layout: StoreLayout) -> bool:
+    """Whether `lock` says so (D-01), for who does not hold it. False when it cannot be read."""
+    try:
+        with contextlib.closing(_Descriptor(os.fspath(layout.lock))) as lock:
+            return syscalls.pread(lock.fd, len(OUR_MARK), 0) == OUR_MARK
+    except OSError:
+        return False
 
 
 # ---- abort (format.md 9) ----

@@ -86,7 +86,7 @@ class MappedFileQueue:
         with self._lock:
             found, self.aliens = list_segments(self.directory, self.name)
             if self.file_size is None and found:
-                self.file_size = usual_size([size for _, size in found])
+                self.file_size = usual_size(found)
             files: list[MappedFile] = []
             self.shapes = []
             for number, (start, size) in enumerate(found):

@@ -63,10 +63,17 @@ def list_segments(directory: Path, name: str) -> tuple[list[tuple[int, int]], li
     return found, aliens
 
 
-def usual_size(sizes: list[int]) -> int | None:
-    """File size of a queue whose configuration is not known: the most common length, else the first."""
-    counts = Counter(size for size in sizes if size > 0)
-    return counts.most_common(1)[0][0] if counts else None
+def usual_size(found: list[tuple[int, int]]) -> int | None:
+    """File size of a queue whose configuration is not known: the most common length. Among several the
+    one at whose multiples most files start, and the greater one: a file may have lost its end."""
+    counts = Counter(size for _, size in found if size > 0)
+    most = max(counts.values(), default=0)
+    common = [size for size in counts if counts[size] == most]
+    return max(
+        common,
+        key=lambda size: (sum(start % size == 0 for start, _ in found), size),
+        default=None,
+    )
 
 
 def make_directory(directory: Path) -> None:

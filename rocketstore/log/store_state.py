@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout import read_json, write_state_file
+from rocketstore.log.lock import rocketstore_wrote_last
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["VERSION", "StoreState", "load_store_state", "new_store_state", "save_store_state"]
+__all__ = [
+    "VERSION",
+    "StoreState",
+    "has_stale_checksums",
+    "load_store_state",
+    "new_store_state",
+    "save_store_state",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +87,13 @@ def load_store_state(layout: StoreLayout) -> StoreState | None:
     except (TypeError, ValueError, KeyError) as error:
         logger.warning("%s is no state of a store: %r", layout.store_json, error)
         return None
+
+
+def has_stale_checksums(layout: StoreLayout) -> bool:
+    """Whether a record checksum that does not hold may be a RocketMQ's doing, and no damage: it wrote
+    some of the log, or was the last to write (DESIGN 8.2)."""
+    state = load_store_state(layout)
+    return state is None or bool(state.foreign) or not rocketstore_wrote_last(layout)
 
 
 def save_store_state(layout: StoreLayout, state: StoreState) -> None:

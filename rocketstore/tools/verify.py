@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.followed_queue import list_files
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.segment_listing import usual_size
 from rocketstore.log.store_state import load_store_state
 from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
@@ -124,7 +125,7 @@ def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
 def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
     """The log's files in order; those of another length, and gaps, are faults."""
     found = list_files(layout.commit_log)
-    size = next((length for _, length in found if length), 0)
+    size = usual_size(found) or 0
     segments: list[MappedFile] = []
     for start, length in found:
         path = str(layout.commit_log / f"{start:020d}")

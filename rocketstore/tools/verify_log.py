@@ -236,12 +236,14 @@ class _Walk:
             message = read_message(segment, position, segment.size, verify=0)
         except CorruptRecordError:
             return 0
+        damaged = False
         try:
             read_message(segment, position, segment.size, verify=BOTH_CHECKSUMS)
         except CorruptRecordError as error:
             if error.reason != "record crc" or not self._scope.foreign(message.physical_offset):
                 # Lengths and place are right: only its content is damaged, it still counts in its
                 # queue.
+                damaged = True
                 self._fault(position, error.reason)
                 counts.lost_bytes += message.size
                 counts.records -= 1
@@ -252,13 +254,14 @@ class _Walk:
         counts.record_bytes += message.size
         self._facts.records += 1
         prepared = message.prepared_transaction_offset
-        if prepared >= message.physical_offset and prepared > 0:
+        if not damaged and prepared >= message.physical_offset and prepared > 0:
             self._fault(position, "its prepared message lies behind it")
-        self._queues(position, message)
+        self._queues(position, message, damaged=damaged)
         return message.size
 
-    def _queues(self, position: int, message: Message) -> None:
-        """Queue offsets of one queue follow each other (format 15.2, equation 6)."""
+    def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
+        """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
+        says of its queue counts only where it fits: else it would put those behind it in the wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
             return
         if message.sys_flag & INNER_BATCH:
@@ -268,6 +271,8 @@ class _Walk:
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
                 continue  # Such a name gets no queue; its record is read by offset (DESIGN 8).
             known = self._facts.queues.get((topic, queue_id))
+            if damaged and (known is None or queue_offset != known.next):
+                continue
             if known is None:
                 self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
                 continue

@@ -11,7 +11,7 @@ from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.index import IndexStore, hash_of
 
 if TYPE_CHECKING:
-    from rocketstore.log.index_segment import IndexSegment
+    from rocketstore.log.index_segment import Header, IndexSegment
     from rocketstore.log.layout import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
     from rocketstore.tools.verify_log import LogFacts
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["check_checkpoint", "check_offsets", "walk_index"]
 
 ROCKETMQ_CHECKPOINT_SIZE = 4096
+# The greatest number of seconds that an entry can hold.
+LATE_MOST_S = 0x7FFFFFFF
 
 
 def walk_index(
@@ -69,15 +71,18 @@ def _walk_file(
     header = segment.header()
     if not header.sane or not index_file.validate(file, *shape):
         findings.add(file.path, 0, "header or chains do not hold")
-    for number in range(1, min(max(1, header.index_count), shape.entries)):
+    last = min(max(1, header.index_count), shape.entries) - 1
+    for number in range(1, last + 1):
         findings.counts.index_entries += 1
-        key_hash, physical_offset, _, previous = index_file.entry(file, *shape, number)
+        key_hash, physical_offset, late_s, previous = index_file.entry(file, *shape, number)
         position = index_file.entry_position(shape.slots, number)
         if not 0 <= previous < number:
             findings.add(file.path, position, f"entry {number} leads on to {previous}")
         if physical_offset < facts.begin or (growing and physical_offset >= facts.end):
             continue
-        reason = _entry(facts, key_hash, physical_offset)
+        reason = _entry(facts, key_hash, physical_offset) or _against_header(
+            facts, header, number, physical_offset, late_s
+        )
         if reason:
             findings.add(file.path, position, f"entry {number} {reason}")
 
@@ -92,6 +97,26 @@ def _entry(facts: LogFacts, key_hash: int, physical_offset: int) -> str:
     if any(key and hash_of(message.topic, key) == key_hash for key in keys):
         return ""
     return f"points to {physical_offset}, a record without such a key"
+
+
+def _against_header(
+    facts: LogFacts, header: Header, number: int, physical_offset: int, late_s: int
+) -> str:
+    """How an entry, or its time, contradicts the header, or "" (format.md 7.2, 7.3, 7.5)."""
+    if number == 1 and header.begin_offset != physical_offset:
+        return f"points to {physical_offset}, its file begins at {header.begin_offset}"
+    if number == header.index_count - 1 and header.end_offset != physical_offset:
+        return f"points to {physical_offset}, its file ends at {header.end_offset}"
+    stored_ms = facts.message_at(physical_offset).store_timestamp_ms
+    begin_ms = header.begin_timestamp_ms
+    if number == 1 and begin_ms != stored_ms:
+        return f"was stored at {stored_ms}, its file begins at {begin_ms}"
+    if number == header.index_count - 1 and not 0 <= header.end_timestamp_ms - stored_ms < 1000:
+        return f"was stored at {stored_ms}, its file ends at {header.end_timestamp_ms}"
+    expected_s = max(0, stored_ms - begin_ms) // 1000 if begin_ms > 0 else 0
+    if late_s != min(expected_s, LATE_MOST_S):
+        return f"says {late_s} s after {begin_ms}, its record was stored at {stored_ms}"
+    return ""
 
 
 def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:

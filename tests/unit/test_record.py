@@ -127,6 +127,22 @@ def test_a_changed_digit_of_a_record_crc_is_noticed() -> None:
         assert codec.judge_record(bytes(changed)) == ("record crc", -1), bit
 
 
+def test_a_changed_name_or_separator_of_a_record_crc_is_noticed() -> None:
+    """Else the checksum would turn into a property that nobody sent, and nothing be protected."""
+    record = codec.encode_record(**PLAIN, properties=b"TAGS\x01t\x02", record_crc=True)
+    for position in (*range(-20, -11), -1):
+        for mask in (1, 2, 0x80, 0xFF):
+            changed = bytearray(record)
+            changed[position] ^= mask
+            assert codec.judge_record(bytes(changed)) == ("record crc", -1), (position, mask)
+
+
+def test_a_property_that_ends_in_ten_digits_is_no_record_crc() -> None:
+    text = b"number\x010123456789\x02"
+    record = codec.encode_record(**PLAIN, properties=text)
+    assert codec.judge_record(record) == ("ok", len(record))
+
+
 def test_without_a_record_crc_the_body_is_protected(rng: random.Random) -> None:
     """S000-22 S001-06: the body CRC is stored and verified."""
     record = bytearray(codec.encode_record(**PLAIN))

@@ -176,15 +176,15 @@ def test_record_that_lost_its_crc_is_not_whole(cut: int) -> None:
     """Without the CRC nothing else tells that the end of the properties is missing."""
     file, positions = make(3)
     file.zero(positions[-1] - cut, cut)
-    assert scan(file).records == 3
+    assert scan(file).records == (2 if cut == 1 else 3)  # ten right digits tell of a lost separator
     found = scan(file, BOTH | VERIFY_UNTORN | VERIFY_UNTORN_CRC)
-    assert (found.records, found.status) == (2, "properties")
+    assert (found.records, found.status) == (2, "record crc" if cut == 1 else "properties")
     assert scan(file, BOTH | VERIFY_UNTORN).records == 2
 
 
 def test_hole_in_the_crc_is_seen_where_there_must_be_one() -> None:
     file, positions = make(3)
-    file.zero(positions[-1] - 20, 8)
+    file.zero(positions[-1] - 20, 12)  # three digits, too: without them the rest tells nothing
     assert scan(file, BOTH | VERIFY_UNTORN).records == 3
     assert scan(file, BOTH | VERIFY_UNTORN | VERIFY_UNTORN_CRC).records == 2
 
