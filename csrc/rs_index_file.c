@@ -321,11 +321,14 @@ static void zero_entries(uint8_t *base, uint32_t slots, uint32_t from, uint32_t 
     }
 }
 
-/* Makes the header speak of entries 1 … next - 1, the last of which is `last`. */
-static void cut_header(uint8_t *base, uint32_t next, const rs_index_entry *last)
+/* Makes the header speak of entries 1 … next - 1, from `first` to `last`. */
+static void cut_header(uint8_t *base, uint32_t next, const rs_index_entry *first,
+                       const rs_index_entry *last)
 {
     int64_t begin_ms = rs_load64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
     int64_t end_ms = begin_ms;
+    /* What a damaged header says of its first entry would make the shape of the file implausible. */
+    rs_store64s(base + RS_INDEX_AT_BEGIN_OFFSET, first->physical_offset);
     if (rs_load64s(base + RS_INDEX_AT_END_OFFSET) == last->physical_offset)
         return;
     /* Rounded up: an end time that is late costs a look, one that is early hides a key. */
@@ -341,7 +344,7 @@ uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries, int64_t f
     uint32_t end = next_number(base, entries);
     uint32_t next = 1;
     uint32_t used = 0;
-    rs_index_entry last = {0, 0, 0, 0};
+    rs_index_entry first = {0, 0, 0, 0}, last = first;
 
     memset(base + RS_INDEX_HEADER_SIZE, 0, (size_t)slots * RS_INDEX_SLOT_SIZE);
     for (; next < end; next++) {
@@ -356,12 +359,13 @@ uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries, int64_t f
         if (previous != (uint32_t)entry.previous)
             rs_store32(base + rs_index_entry_at(slots, next) + RS_ENTRY_AT_PREVIOUS, previous);
         rs_store32(head, next);
+        first = next == 1 ? entry : first;
         last = entry;
     }
     if (next == 1)
         rs_index_header_init(base, 0, 0);
     else
-        cut_header(base, next, &last);
+        cut_header(base, next, &first, &last);
     rs_store32(base + RS_INDEX_AT_SLOT_COUNT, used);
     store_shared(base + RS_INDEX_AT_INDEX_COUNT, next);
     zero_entries(base, slots, next, end);

@@ -6,6 +6,7 @@ python make_seeds.py DIRECTORY    # makes DIRECTORY/<target>/<id>
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,70 @@ def batches(vectors: dict[str, Any]) -> Iterator[bytes]:
             yield bytes.fromhex(row["fields"]["body"])
 
 
-SEEDS = {"record": records, "properties": properties, "batch": batches}
+def scans(vectors: dict[str, Any]) -> Iterator[bytes]:
+    """Log files: the stores of the vectors, and records behind each other with a blank at the end."""
+    good = [bytes.fromhex(row["hex"]) for row in vectors["records"] if len(row["hex"]) < 2000]
+    yield b"".join(good) + struct.pack(">iI", 64, 0xCBD43194) + bytes(56)
+    yield b"".join(good[:4]) + bytes(100)
+    yield b"".join([*good[:3], b"damage" * 9, *good[3:6]])
+    yield bytes.fromhex(vectors["mixed_versions"]["log_hex"])
+    for store in (vectors["mini_store"]["files"], vectors["pre_blank"][0]["log"]):
+        for name, file in store.items():
+            if name.startswith("commitlog/"):
+                yield bytes.fromhex(file["hex"]).ljust(file["size"], b"\0")
+
+
+def queues(vectors: dict[str, Any]) -> Iterator[bytes]:
+    """Two bytes of choices, then units, then a log."""
+    units = b"".join(bytes.fromhex(row["hex"]) for row in vectors["queue"]["entries"])
+    pre_blanks = struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * 3
+    for kind, log in enumerate(scans(vectors)):
+        for these in (units, pre_blanks + units, bytes(200), units * 4):
+            yield bytes((len(these) // 20, 1 + kind * 5)) + these + log
+
+
+def indexes(vectors: dict[str, Any]) -> Iterator[bytes]:
+    """Two bytes of shape, then the file. Made here: those of the vectors have millions of slots."""
+    for slots, entries, keys in ((1, 2, 1), (3, 8, 5), (16, 65, 40), (4, 65, 64)):
+        heads, chain = [0] * slots, []
+        for number in range(1, keys + 1):
+            key_hash = number * 2654435761 & 0x7FFFFFFF
+            chain.append(struct.pack(">iqii", key_hash, 100 * number, number, heads[key_hash % slots]))
+            heads[key_hash % slots] = number
+        head = struct.pack(
+            ">qqqqii", 1_700_000_000_000, 1_700_000_000_000 + 1000 * keys, 100, 100 * keys,
+            sum(map(bool, heads)), keys + 1,
+        )  # fmt: skip
+        shape = bytes((slots - 1, entries - 2))
+        yield shape + head + struct.pack(f">{slots}i", *heads) + bytes(20) + b"".join(chain)
+    yield bytes(300)
+
+
+def checkpoints(vectors: dict[str, Any]) -> Iterator[bytes]:
+    for row in vectors["checkpoints"]:
+        yield bytes.fromhex(row["hex"]).ljust(160, b"\0")
+    numbers = struct.pack(">9q7I", 7, 4096, 4096, 2048, 0, 4000, 1_700_000_000_000, -1, 1 << 26, *range(7))
+    yield b"RSCP" + struct.pack(">I", 1) + numbers + struct.pack(">I", 1) + bytes(range(32)) + bytes(4)
+
+
+def message_ids(vectors: dict[str, Any]) -> Iterator[bytes]:
+    for row in vectors["message_ids"]:
+        yield row["id"].encode()
+        yield row["id"].lower().encode()
+    for key in vectors["index"]["keys"]:
+        yield key["key"].partition("#")[2].encode()
+
+
+SEEDS = {
+    "record": records,
+    "properties": properties,
+    "batch": batches,
+    "scan": scans,
+    "queue": queues,
+    "index": indexes,
+    "checkpoint": checkpoints,
+    "message_id": message_ids,
+}
 
 
 def write_seeds(directory: Path) -> None:

@@ -13,7 +13,16 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: About two seconds each, compared with about twenty of `make fuzz`.
-RUNS = {"record": 100_000, "properties": 200_000, "batch": 400_000}
+RUNS = {
+    "record": 100_000,
+    "properties": 200_000,
+    "batch": 400_000,
+    "scan": 50_000,
+    "queue": 100_000,
+    "index": 200_000,
+    "checkpoint": 200_000,
+    "message_id": 500_000,
+}
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or shutil.which("make") is None, reason="needs a C compiler and make"

@@ -60,6 +60,17 @@ def test_a_cut_mends_torn_slots_and_chains(rng: random.Random) -> None:
     assert sut.bytes() == whole
 
 
+def test_a_cut_mends_what_the_header_says_of_the_first_entry() -> None:
+    """Else the file looks like one of another shape from then on, and its keys are not found."""
+    sut, _ = filled(random.Random(7))
+    whole = sut.bytes()
+    sut.file.write(16, b"\x7f")
+    assert not index_file.plausible(*sut)
+    index_file.cut(*sut, 2**62)
+    assert index_file.plausible(*sut)
+    assert sut.bytes() == whole
+
+
 def test_a_cut_stops_at_the_first_entry_that_the_disk_never_got() -> None:
     sut, puts = filled(random.Random(7))
     position = next(n for n, put in enumerate(puts, 1) if put[1] > 500)
