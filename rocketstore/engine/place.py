@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ConfigError
@@ -33,6 +34,8 @@ def check_place(layout: StoreLayout, mode: str) -> None:
                 f"has batch queues ({', '.join(batches[:3])}), which are not written here: "
                 "open it with mode='r'",
             )
+        if mode != "r":
+            _check_names(layout)
         return
     if mode != "rw":
         raise FileNotFoundError(
@@ -42,3 +45,22 @@ def check_place(layout: StoreLayout, mode: str) -> None:
         raise ConfigError(
             "path", str(root), "holds other files and no store; name a new or an empty directory"
         )
+
+
+def _check_names(layout: StoreLayout) -> None:
+    """What is overwritten in place has no second name: through a hard link the write would reach a file
+    of somebody else, or a backup. Log, queue and index files may have one: snapshots are made so, and
+    the log has its own (D-05, D-38)."""
+    own = (layout.lock, layout.abort, layout.checkpoint, layout.own_checkpoint, layout.positions)
+    for path in own:
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            raise ConfigError(
+                "path",
+                str(layout.root),
+                f"{path} has {found.st_nlink} names (hard links), and opening the store for writing "
+                "would change all of them: put a copy in its place",
+            )

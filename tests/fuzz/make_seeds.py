@@ -74,7 +74,9 @@ def indexes(vectors: dict[str, Any]) -> Iterator[bytes]:
         heads, chain = [0] * slots, []
         for number in range(1, keys + 1):
             key_hash = number * 2654435761 & 0x7FFFFFFF
-            chain.append(struct.pack(">iqii", key_hash, 100 * number, number, heads[key_hash % slots]))
+            chain.append(
+                struct.pack(">iqii", key_hash, 100 * number, number, heads[key_hash % slots])
+            )
             heads[key_hash % slots] = number
         head = struct.pack(
             ">qqqqii", 1_700_000_000_000, 1_700_000_000_000 + 1000 * keys, 100, 100 * keys,
@@ -88,8 +90,17 @@ def indexes(vectors: dict[str, Any]) -> Iterator[bytes]:
 def checkpoints(vectors: dict[str, Any]) -> Iterator[bytes]:
     for row in vectors["checkpoints"]:
         yield bytes.fromhex(row["hex"]).ljust(160, b"\0")
-    numbers = struct.pack(">9q7I", 7, 4096, 4096, 2048, 0, 4000, 1_700_000_000_000, -1, 1 << 26, *range(7))
-    yield b"RSCP" + struct.pack(">I", 1) + numbers + struct.pack(">I", 1) + bytes(range(32)) + bytes(4)
+    numbers = struct.pack(
+        ">9q7I", 7, 4096, 4096, 2048, 0, 4000, 1_700_000_000_000, -1, 1 << 26, *range(7)
+    )
+    yield (
+        b"RSCP"
+        + struct.pack(">I", 1)
+        + numbers
+        + struct.pack(">I", 1)
+        + bytes(range(32))
+        + bytes(4)
+    )
 
 
 def message_ids(vectors: dict[str, Any]) -> Iterator[bytes]:
