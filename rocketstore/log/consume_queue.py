@@ -21,12 +21,18 @@ from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["ConsumeQueue"]
+__all__ = ["ConsumeQueue", "UnitRefusedError"]
 
 UNIT = 20
 RESERVE_BYTES = 64 << 10
 #: A gap of more units than this is not filled: such a record's offset is not believed.
 GAP_UNITS_MAX = 1 << 22
+#: With room for a whole file behind it, the byte behind a unit is still an i64.
+QUEUE_OFFSET_MAX = (1 << 62) // UNIT
+
+
+class UnitRefusedError(ValueError):
+    """A queue offset that a record cannot have; nothing was changed."""
 
 
 class ConsumeQueue:
@@ -155,9 +161,11 @@ class ConsumeQueue:
 
         Raises:
             DiskFullError, OSError: no room; nothing was changed.
-            ValueError: the gap in front is too large to be believed.
+            UnitRefusedError: there is no such place, or the gap in front is too large to be believed.
         """
         self.load()
+        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+            raise UnitRefusedError(f"{self.topic}/{self.queue_id}: no unit {queue_offset}")
         position = queue_offset * UNIT
         file = self._files.find(position)
         while file is None:
@@ -169,12 +177,12 @@ class ConsumeQueue:
     def _grow(self, position: int) -> MappedFile | None:
         files = self._files
         if files.last is not None and position >= files.end_offset + GAP_UNITS_MAX * UNIT:
-            raise ValueError(
+            raise UnitRefusedError(
                 f"{self.topic}/{self.queue_id}: queue offset {position // UNIT} is "
                 f"{(position - files.end_offset) // UNIT} units beyond the queue's end"
             )
         if files.last is not None and position < files.begin_offset:
-            raise ValueError(
+            raise UnitRefusedError(
                 f"{self.topic}/{self.queue_id}: unit {position // UNIT} was trimmed away"
             )
         start = files.end_offset if files.files else files.start_for(position)
@@ -228,7 +236,7 @@ class ConsumeQueue:
         if not self._files.files or queue_offset <= self._max_offset:
             return 0
         if queue_offset - self._max_offset > GAP_UNITS_MAX:
-            raise ValueError(
+            raise UnitRefusedError(
                 f"{self.topic}/{self.queue_id}: a gap of {queue_offset - self._max_offset} units"
             )
         filled = queue_offset - self._max_offset

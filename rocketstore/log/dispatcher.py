@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
 from rocketstore.errors import RocketStoreError
+from rocketstore.log.consume_queue import UnitRefusedError
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.other_queues import is_address
 from rocketstore.log.worker import Worker
@@ -38,6 +40,7 @@ __all__ = ["Dispatcher"]
 RUN_BYTES = 4 << 20
 RETRY_S = 0.5
 LIGHT_PREFIX = "%LMQ%"
+NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Dispatcher(Worker):
@@ -69,6 +72,7 @@ class Dispatcher(Worker):
         self._dispatching = threading.RLock()
         self._known: dict[tuple[str, int], bytes] = {}
         self._unsafe: set[bytes] = set()
+        self._refused: set[tuple[bytes, int]] = set()
         self._ignored = frozenset(map(os.fsencode, ignored_topics))
         self._stuck: tuple[int, str] | None = None
         self._loop = native.DispatchLoop(
@@ -171,6 +175,8 @@ class Dispatcher(Worker):
                     if skipped == offset:
                         return offset
                     offset = skipped
+            except UnitRefusedError as error:
+                offset = self._pass_over(offset, error)
             except (OSError, RocketStoreError, ValueError) as error:
                 self._stop_at(offset, str(error))
                 return offset
@@ -192,6 +198,14 @@ class Dispatcher(Worker):
         if self._stuck != (offset, why):
             logger.error("dispatch stops at physical offset %d: %s", offset, why)
         self._stuck = (offset, why)
+
+    def _pass_over(self, offset: int, error: UnitRefusedError) -> int:
+        """Behind a record whose queue offset cannot be: it gets no unit, and holds no other queue up."""
+        raw, queue_id, _, _, size, _, _ = self._loop.current()
+        if (raw, queue_id) not in self._refused:
+            self._refused.add((raw, queue_id))
+            logger.warning("the record at %d, and perhaps more, gets no unit: %s", offset, error)
+        return offset + size
 
     # ---- what the loop cannot do itself ----
 
@@ -285,20 +299,27 @@ class Dispatcher(Worker):
             logger.warning("record %d: as many queue names as offsets expected", physical_offset)
             return
         for name, text in zip(names, offsets, strict=True):
-            raw = os.fsencode(name)
-            if not text.isdecimal() or not is_safe_topic(raw):
+            if not NUMBER.fullmatch(text) or not is_safe_topic(os.fsencode(name)):
                 continue
             target = 0 if name.startswith(LIGHT_PREFIX) else queue_id
-            queue = self._queue(raw, target)
-            offset = int(text)
-            if queue.unit(offset) != (physical_offset, size, tags_code):
-                if not queue.files:
-                    queue.room_for(offset)
-                queue.put(offset, physical_offset, size, tags_code)
-            if (name, target) not in self._known:
-                self._loop.add_queue(raw, target, queue.max_offset)
-                self._known[name, target] = raw
-            self._loop.advance(raw, target, offset)
+            try:
+                self._put_light(name, target, int(text), (physical_offset, size, tags_code))
+            except UnitRefusedError as error:
+                logger.warning("the record at %d gets no unit there: %s", physical_offset, error)
+
+    def _put_light(
+        self, name: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]
+    ) -> None:
+        raw = os.fsencode(name)
+        queue = self._queue(raw, queue_id)
+        if queue.unit(queue_offset) != unit:
+            if not queue.files:
+                queue.room_for(queue_offset)
+            queue.put(queue_offset, *unit)
+        if (name, queue_id) not in self._known:
+            self._loop.add_queue(raw, queue_id, queue.max_offset)
+            self._known[name, queue_id] = raw
+        self._loop.advance(raw, queue_id, queue_offset)
 
     # ---- index ----
 
