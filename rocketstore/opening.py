@@ -23,6 +23,7 @@ def open_store(
     force: bool = False,
     on_arrival: Listener | None = None,
     on_recovery: Progress | None = None,
+    untrusted: bool = False,
     **options: Any,
 ) -> Store:
     """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
@@ -37,11 +38,15 @@ def open_store(
         on_arrival: called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) after
             a message was dispatched, from a thread of its own.
         on_recovery: called with (what, done_bytes, total_bytes) while recovery goes on.
+        untrusted: for a directory that others may have made or may change meanwhile, with mode "r" only.
+            The log is read once, by read(2), checked as a whole, and kept in memory; nothing of the
+            store is mapped, and queues, index and checkpoints of the directory are not believed.
 
     Raises:
         ConfigError: an unknown or wrong option, or one that contradicts the files.
         StoreLockedError: another process has the store open for writing.
         MissingSegmentsError: commit log files are missing.
+        ReadFailedError: with `untrusted`, a log larger than half of the memory, or one that shrinks.
         FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
     """
     if mode not in ("rw", "r+", "r"):
@@ -52,5 +57,7 @@ def open_store(
         config = StoreConfig(**options)
     elif options:
         config = config.replace(**options)
-    options_given = Options(config, force, on_arrival, on_recovery)
+    if untrusted and mode != "r":
+        raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
+    options_given = Options(config, force, on_arrival, on_recovery, untrusted)
     return Store(open_engine(os.fspath(path), mode, options_given), mode)

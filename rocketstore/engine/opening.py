@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.engine import starting
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
-from rocketstore.engine.place import check_place
+from rocketstore.engine.place import check_place, queue_file_size
 from rocketstore.engine.running import Engine
 from rocketstore.errors import ConfigError, MissingSegmentsError
 from rocketstore.log import recovery
@@ -28,9 +27,10 @@ from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
-from rocketstore.log.layout import StoreLayout, parse_segment_name
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import (
     OUR_MARK,
@@ -65,6 +65,8 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     check_place(layout, mode)
     index_is_there = layout.index.is_dir()
     if mode == "r":
+        if options.untrusted:
+            return _Opening(path, layout, options, "memory").run()
         if StoreLock.probe(layout) is not None:
             return open_followed(path, layout, options)
         opening = _Opening(path, layout, options, "private", None, index_is_there)
@@ -134,7 +136,7 @@ class _Opening:
         config = self._fit_config(log)
         state = self._load_state()
         rocketmq = RocketmqCheckpoint(layout.checkpoint)
-        own = self._fit_indexed(own_file.load())
+        own = None if self.options.untrusted else self._fit_indexed(own_file.load())
         if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
         positions = Positions()
@@ -240,6 +242,8 @@ class _Opening:
         times: tuple[int, int, int, int, int],
         state: StoreState | None,
     ) -> recovery.Marks:
+        if self.options.untrusted:
+            return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = None
         dispatch_from = None
@@ -313,12 +317,16 @@ class _Opening:
         layout = self.layout
         if self.lock is not None:
             LiveLinks(layout).restore()
-        log = MappedFileQueue(
-            layout.commit_log,
-            self.access,
-            file_size=None,
-            name="commit log",
-            tmp_directory=layout.tmp,
+        log = (
+            CopiedLog(layout.commit_log)
+            if self.options.untrusted
+            else MappedFileQueue(
+                layout.commit_log,
+                self.access,
+                file_size=None,
+                name="commit log",
+                tmp_directory=layout.tmp,
+            )
         )
         log.load()
         self.odd_sizes = bool(log.shapes)
@@ -338,7 +346,7 @@ class _Opening:
                     f"the files of this store have {log.file_size}",
                 )
             changes["commit_log_file_size_bytes"] = log.file_size or 0
-        found = _queue_file_size(self.layout)
+        found = None if self.options.untrusted else queue_file_size(self.layout)
         if found is not None and found != config.consume_queue_file_size_bytes:
             if "consume_queue_file_size_bytes" in config.given:
                 raise ConfigError(
@@ -375,20 +383,3 @@ class _Opening:
 def _begin(log: MappedFileQueue, positions: Positions) -> int:
     files = log.files
     return files[0].start_offset if files else positions.wrote
-
-
-def _queue_file_size(layout: StoreLayout) -> int | None:
-    """Length of the first whole consume queue file that is found; None without one."""
-    for topic in _directories(layout.consume_queue):
-        for queue in _directories(topic):
-            for name in sorted(os.listdir(queue)):
-                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
-                if size > 0 and size % 20 == 0:
-                    return size
-    return None
-
-
-def _directories(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

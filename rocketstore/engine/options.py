@@ -23,3 +23,4 @@ class Options:
     force: bool = False
     on_arrival: Listener | None = None
     on_recovery: Progress | None = None
+    untrusted: bool = False

@@ -8,12 +8,15 @@ import stat
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ConfigError
+from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.other_queues import batch_topics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["check_place"]
+__all__ = ["check_place", "queue_file_size"]
 
 
 def check_place(layout: StoreLayout, mode: str) -> None:
@@ -61,6 +64,23 @@ def _check_names(layout: StoreLayout) -> None:
             raise ConfigError(
                 "path",
                 str(layout.root),
-                f"{path} has {found.st_nlink} names (hard links), and opening the store for writing "
-                "would change all of them: put a copy in its place",
+                f"{path} has {found.st_nlink} names (hard links), and opening for writing would "
+                "change all of them: put a copy in its place",
             )
+
+
+def queue_file_size(layout: StoreLayout) -> int | None:
+    """Length of the first whole consume queue file that is found; None without one."""
+    for topic in _directories(layout.consume_queue):
+        for queue in _directories(topic):
+            for name in sorted(os.listdir(queue)):
+                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
+                if size > 0 and size % 20 == 0:
+                    return size
+    return None
+
+
+def _directories(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

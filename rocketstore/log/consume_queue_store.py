@@ -48,6 +48,8 @@ class ConsumeQueueStore:
 
     def load(self) -> None:
         """Knows every queue that has a directory; its files are opened when they are needed."""
+        if self._access == "memory":
+            return
         for topic in _names(self._layout.consume_queue):
             if not is_safe_topic(os.fsencode(topic)):
                 logger.warning(

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
@@ -24,6 +24,7 @@ from rocketstore.log.index_segment import (
     create_segment,
     deduce_shape,
 )
+from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.state_files import make_directories
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ class IndexStore:
     def __init__(
         self,
         layout: StoreLayout,
-        access: Literal["write", "read", "private"],
+        access: Access,
         slots: int,
         entries: int,
     ) -> None:
         self._layout = layout
-        self._access: Literal["write", "read", "private"] = access
+        self._access: Access = access
         self._shape = Shape(slots, entries)
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
@@ -77,6 +78,8 @@ class IndexStore:
 
         Files that are open already stay open, so a reader beside a live writer calls this again.
         """
+        if self._access == "memory":
+            return
         known = {segment.name: segment for segment in self._files}
         try:
             names = sorted(path.name for path in self._layout.index.iterdir())
@@ -96,6 +99,7 @@ class IndexStore:
             self._files = tuple(files)
 
     def _open(self, name: str) -> IndexSegment | None:
+        assert self._access != "memory"
         path = self._layout.index / name
         try:
             size = path.lstat().st_size
@@ -203,7 +207,7 @@ class IndexStore:
             end.end_timestamp_ms if end else 0, end.end_offset if end else 0
         )
         name = new_name(syscalls.realtime_ms(), max(self._names(), default=""))
-        if self._access == "private":
+        if self._access != "write":
             segment = create_in_memory(name, self._shape, header)
         else:
             segment = self._create(name, header)

@@ -34,7 +34,7 @@ __all__ = ["Access", "MappedFileQueue", "Shape", "allocate_file"]
 
 logger = logging.getLogger(__name__)
 
-Access = Literal["write", "read", "private"]
+Access = Literal["write", "read", "private", "memory"]
 
 #: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
 ZERO_STEP_BYTES: Final = 256 * 1024
@@ -45,7 +45,8 @@ class MappedFileQueue:
     """The files of one directory.
 
     `access`: "write"; "read", which changes neither files nor memory; "private", where files are made,
-    changed and removed in memory only. `file_size` None: taken from the files that are there.
+    changed and removed in memory only; "memory", the same beside a directory that is not looked at.
+    `file_size` None: taken from the files that are there.
     `tmp_directory` holds what is not finished (D-06). A second name of a segment (D-05) is not known here:
     whoever removes files takes it away before.
     """
@@ -83,6 +84,8 @@ class MappedFileQueue:
         Bytes never make it fail. A file of a wrong length (`shapes`) is mapped as far as it goes and
         not beyond the file size; an empty one, or one that begins inside the file before it, is not.
         """
+        if self.access == "memory":
+            return
         with self._lock:
             found, self.aliens = list_segments(self.directory, self.name)
             if self.file_size is None and found:
@@ -109,7 +112,11 @@ class MappedFileQueue:
             logger.warning("%s: wrong length%s", shape, "" if placed else ", or in another's place")
         if usable == 0 or not placed:
             return None
-        file = MappedFile.open(path, start, usable, self.access)
+        return self._open(path, start, usable)
+
+    def _open(self, path: str, start: int, size: int) -> MappedFile:
+        assert self.access != "memory"
+        file = MappedFile.open(path, start, size, self.access)
         file.close_descriptor()
         return file
 
@@ -153,8 +160,7 @@ class MappedFileQueue:
         finally:
             syscalls.close(fd)
         start = shape.start_offset
-        whole = MappedFile.open(shape.path, start, shape.wanted_bytes, self.access)
-        whole.close_descriptor()
+        whole = self._open(shape.path, start, shape.wanted_bytes)
         old = [file for file in self.files if file.start_offset == start]
         kept = [file for file in self.files if file.start_offset != start]
         self._set(sorted([*kept, whole], key=_start))
@@ -233,7 +239,7 @@ class MappedFileQueue:
             raise ValueError(
                 f"{self.name}: no file starts at {start_offset}, each has {size} bytes"
             )
-        if self.access == "private":
+        if self.access in ("private", "memory"):
             return MappedFile.anonymous(start_offset, size)
         self._check_write("make a file")
         make_directory(self.directory)
