@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import weakref
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 MAX_FILE_BYTES = 64 << 20
 MAX_DEPTH = 8
 # RocketMQ's own bound of a queue offset: a signed 64-bit number.
+QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 MAX_OFFSET = (1 << 63) - 1
 
 
@@ -215,8 +217,7 @@ def _offsets_of(row: object) -> Iterator[tuple[int, int]]:
     if not isinstance(row, dict):
         return
     for queue_id, offset in row.items():
-        plain = (
-            isinstance(queue_id, str) and queue_id.isdecimal() and str(int(queue_id)) == queue_id
-        )
-        if plain and type(offset) is int and 0 <= offset <= MAX_OFFSET:
+        if not isinstance(queue_id, str) or QUEUE_ID.fullmatch(queue_id) is None:
+            continue
+        if int(queue_id) < 1 << 31 and type(offset) is int and 0 <= offset <= MAX_OFFSET:
             yield int(queue_id), offset

@@ -57,16 +57,15 @@ class CopiedLog(MappedFileQueue):
                 if count > FILES_MAX:
                     raise ReadFailedError(f"{self.directory} holds more than {FILES_MAX} names")
                 if stat.S_ISREG(found.st_mode) and found.st_size > FILE_BYTES_MAX:
-                    raise ReadFailedError(
-                        f"{entry.path} has {found.st_size} bytes, no log file has"
-                    )
+                    text = f"{entry.path} has {found.st_size} bytes, which no log file has"
+                    raise ReadFailedError(text)
         if total > self._room_bytes:
             self._refuse()
 
     def _refuse(self) -> None:
         raise ReadFailedError(
-            f"{self.directory} does not fit into memory: an untrusted log is read as a whole, and may "
-            "take half of what the machine has"
+            f"{self.directory} does not fit into memory: an untrusted log is read as a whole, "
+            "and may take half of what the machine has"
         )
 
     def _open(self, path: str, start: int, size: int) -> MappedFile:

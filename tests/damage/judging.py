@@ -27,6 +27,11 @@ from tests.damage.reference import INDEX, SEGMENT, Placed, Reference, field_at
 
 __all__ = ["FullJudge", "LogJudge", "Tally", "Verdict"]
 
+FIELDS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "size", "body", "properties", "flag",
+    "sys_flag", "born_timestamp_ms", "born_host", "store_timestamp_ms", "store_host",
+    "reconsume_times", "prepared_transaction_offset",
+)  # fmt: skip
 DETECTED, HARMLESS, UNDETECTED = "detected", "harmless", "undetected"
 
 
@@ -123,7 +128,7 @@ class LogJudge:
 
     def _unit_holds(self, number: int) -> bool:
         """Whether the record's queue unit still leads to it (format.md 15.2, equation 9)."""
-        topic, queue_id, queue_offset, start, size, *_, sys_flag = self._expected[number][:9]
+        topic, queue_id, queue_offset, start, size, _, _, _, sys_flag = self._expected[number][:9]
         if sys_flag & 0xC not in (0, 8) or not is_safe_topic(topic.encode()):
             return True  # There is none.
         self._unit.write(0, struct.pack(">qiq", start, size, 0))
@@ -192,12 +197,7 @@ class LogJudge:
 
 def fields_of(message: rocketstore.Message) -> tuple[Any, ...]:
     """All that a user can see of a message."""
-    return (
-        message.topic, message.queue_id, message.queue_offset, message.physical_offset, message.size,
-        message.body, message.properties, message.flag, message.sys_flag, message.born_timestamp_ms,
-        message.born_host, message.store_timestamp_ms, message.store_host, message.reconsume_times,
-        message.prepared_transaction_offset,
-    )  # fmt: skip
+    return tuple(getattr(message, name) for name in FIELDS)
 
 
 class FullJudge:

@@ -27,8 +27,8 @@ NAMED = 5
 #: Nothing but the body, its frame and its place is protected in a record without a checksum; what the
 #: queue unit repeats is noticed when the record has one.
 UNPROTECTED = {
-    "queue id", "flag", "queue offset", "sys flag", "born timestamp", "born host", "store timestamp",
-    "store host", "reconsume times", "prepared offset", "topic", "properties",
+    "queue id", "flag", "queue offset", "sys flag", "born timestamp", "born host", "store host",
+    "store timestamp", "reconsume times", "prepared offset", "topic", "properties",
 }  # fmt: skip
 #: Files whose bytes have no checksum in RocketMQ's format: a changed digit is another number.
 PLAIN_NUMBERS = {"config/consumerOffset.json"}

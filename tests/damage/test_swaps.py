@@ -183,7 +183,7 @@ def test_a_file_that_is_overwritten_in_place_has_no_second_name(
 
 
 def test_segments_may_have_a_second_name(tmp_path: Path) -> None:
-    """Snapshots are made of hard links (D-38)."""
+    """Snapshots are made of hard links."""
     root = make_reference(tmp_path / "s", record_crc=True, size=2 * SEGMENT).root
     (tmp_path / "snapshot").mkdir()
     for segment in (root / "commitlog").iterdir():

@@ -74,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_hits(base, slots, entries, hash);
     check_hits(base, slots, entries, rs_index_key_hash((rs_span){data, 2}, (rs_span){data + 2, 2}));
     check_deduced(base, file);
-    check_cut(base, slots, entries, rs_load64s(base + rs_index_entry_at(slots, entries / 2) + 4), hash);
+    const uint8_t *middle = base + rs_index_entry_at(slots, entries / 2);
+    check_cut(base, slots, entries, rs_load64s(middle + RS_ENTRY_AT_PHYSICAL_OFFSET), hash);
     free(base);
     return 0;
 }

@@ -5,8 +5,8 @@
 static bool same_text(const char *ours, const char *theirs, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
-        char upper = theirs[i] >= 'a' && theirs[i] <= 'f' ? (char)(theirs[i] - 'a' + 'A') : theirs[i];
-        if (ours[i] != upper)
+        bool lower = theirs[i] >= 'a' && theirs[i] <= 'f';
+        if (ours[i] != (lower ? (char)(theirs[i] - 'a' + 'A') : theirs[i]))
             return false;
     }
     return true;

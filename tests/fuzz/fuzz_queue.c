@@ -8,7 +8,9 @@ enum { UNITS_MAX = 64, LOG_START = 4096 };
 
 static void check_units(uint8_t *units, size_t count)
 {
-    int64_t end = -1, minimum = count ? rs_unit_load(units + count / 2 * RS_UNIT_SIZE).physical_offset : 0;
+    int64_t end = -1, minimum = 0;
+    if (count)
+        minimum = rs_unit_load(units + count / 2 * RS_UNIT_SIZE).physical_offset;
     size_t written = 0, kept;
     while (written < count && rs_unit_written(rs_unit_load(units + written * RS_UNIT_SIZE)))
         written++;
@@ -33,7 +35,8 @@ static void check_units(uint8_t *units, size_t count)
 }
 
 /* What a unit tells is put right for some, so that they lead to their records. */
-static void lead(uint8_t *units, size_t count, const uint8_t *log, size_t size, rs_unit_reader *reader)
+static void lead(uint8_t *units, size_t count, const uint8_t *log, size_t size,
+                 rs_unit_reader *reader)
 {
     rs_record record;
     size_t n = 0;
@@ -74,7 +77,8 @@ static void check_reading(const uint8_t *units, size_t count, rs_unit_reader *re
     }
 }
 
-static void check_log(const uint8_t *data, size_t count, const uint8_t *log, size_t size, unsigned kind)
+static void check_log(const uint8_t *data, size_t count, const uint8_t *log, size_t size,
+                      unsigned kind)
 {
     static const int64_t codes[] = {-1, 0, 2};
     uint8_t *units = exact_copy(data, count * RS_UNIT_SIZE);
