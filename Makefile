@@ -13,6 +13,7 @@ TOOLS := $(VENV)/.tools
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
 SANITIZED := build/sanitize
+COVERAGE := build/coverage
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
@@ -26,7 +27,7 @@ EVERY ?= 23
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs flips demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs flips demo bench lint types fuzz coverage sanitize interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -72,6 +73,18 @@ types: build
 
 fuzz:
 	$(MAKE) -C tests/fuzz run SECONDS_EACH=$(FUZZ_SECONDS)
+
+# Which branches of csrc the unit tests and the fuzz targets take. Needs gcc with gcov.
+coverage: build
+	mkdir -p $(COVERAGE)/tree
+	find $(COVERAGE) -name '*.gcda' -delete
+	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
+	  | tar -xf - -C $(COVERAGE)/tree
+	cd $(COVERAGE)/tree && ROCKETSTORE_COVERAGE=1 ROCKETSTORE_DEBUG=1 ROCKETSTORE_JOBS=$(JOBS) \
+	  ../../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	cd $(COVERAGE)/tree && ../../../$(PYTEST) -p no:cacheprovider tests/unit tests/test_vectors.py
+	$(MAKE) -C tests/fuzz covered BUILD=../../$(COVERAGE)/fuzz
+	$(RUN) tests/fuzz/coverage.py --missing $(COVERAGE)
 
 # RocketMQ's own store beside ours. Needs a JDK (11 or newer) and Maven; skipped without them.
 interop: build

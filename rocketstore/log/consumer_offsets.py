@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 64 << 20
 MAX_DEPTH = 8
-# RocketMQ's own bound of a queue offset: a signed 64-bit number.
 QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+# RocketMQ's own bound of a queue offset: a signed 64-bit number.
 MAX_OFFSET = (1 << 63) - 1
 
 
