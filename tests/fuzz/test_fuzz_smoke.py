@@ -89,6 +89,31 @@ def test_a_cursor_that_does_not_compare_is_caught(build: Path, tmp_path: Path) -
     assert (tmp_path / "crash.bin").exists()
 
 
+#: A check of csrc taken out: the target that has to notice, the file, the check, and what is there instead.
+PLANTED = [
+    ("scan", "rs_scan.c", "position, scan->size - position,", "position, scan->size,"),
+    ("queue", "rs_queue_file.c", "left = n; left < count; left++", "left = n; left <= count; left++"),
+    ("index", "rs_index_file.c", "value >= 1 && value <= next && value < entries", "value >= 1"),
+    ("checkpoint", "rs_checkpoint.c", "if (size < RS_OWN_SLOT_SIZE)", "if (size < 8)"),
+    ("message_id", "rs_message_id.c", "&& size != 2 * RS_ID_V6_SIZE)", "&& size > 56)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "file", "check", "instead"), PLANTED)
+def test_a_check_that_is_taken_out_is_noticed(
+    build: Path, tmp_path: Path, target: str, file: str, check: str, instead: str
+) -> None:
+    shutil.copytree(ROOT / "csrc", tmp_path / "csrc")
+    shutil.copytree(HERE, tmp_path / "tests" / "fuzz")
+    source = tmp_path / "csrc" / file
+    assert check in source.read_text()
+    source.write_text(source.read_text().replace(check, instead))
+    make(tmp_path, str(tmp_path / f"fuzz_{target}"), folder=tmp_path / "tests" / "fuzz")
+    done = run(tmp_path / f"fuzz_{target}", "-runs=50000", "-seed=1", build / "seeds" / target)
+    assert done.returncode != 0
+    assert (tmp_path / "crash.bin").exists()
+
+
 def test_a_seed_repeats_a_failure(build: Path) -> None:
     """From inputs on which the canary does not die at once: the first mutation that grows kills it."""
     empty = build / "empty"
