@@ -14,6 +14,9 @@ BUILT := build/.built
 INSTALLED := $(VENV)/.installed
 SANITIZED := build/sanitize
 COVERAGE := build/coverage
+THREADED := build/tsan
+THREADED_TESTS := tests/process/test_threads.py tests/unit/test_waiting.py tests/unit/test_positions.py \
+  tests/api/test_tickets.py $(addprefix tests/log/test_,flusher.py committer.py populator.py preallocator.py)
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
@@ -27,7 +30,7 @@ EVERY ?= 23
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs flips demo bench lint types fuzz coverage sanitize interop interop-long docs clean
+.PHONY: build test proofs flips demo bench lint types fuzz coverage sanitize tsan interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -82,7 +85,8 @@ coverage: build
 	  | tar -xf - -C $(COVERAGE)/tree
 	cd $(COVERAGE)/tree && ROCKETSTORE_COVERAGE=1 ROCKETSTORE_DEBUG=1 ROCKETSTORE_JOBS=$(JOBS) \
 	  ../../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	cd $(COVERAGE)/tree && ../../../$(PYTEST) -p no:cacheprovider tests/unit tests/test_vectors.py
+	cd $(COVERAGE)/tree && ../../../$(PYTEST) -p no:cacheprovider tests/unit tests/log tests/api \
+	  tests/test_vectors.py
 	$(MAKE) -C tests/fuzz covered BUILD=../../$(COVERAGE)/fuzz
 	$(RUN) tests/fuzz/coverage.py --missing $(COVERAGE)
 
@@ -108,6 +112,19 @@ sanitize: build
 	  ASAN_OPTIONS=$(SANITIZER_OPTIONS):detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \
 	  UBSAN_OPTIONS=$(SANITIZER_OPTIONS):print_stacktrace=1:halt_on_error=1 \
 	  ../../$(PYTEST) tests/unit || { cat report.* 2>/dev/null; exit 1; }; }
+
+# A third tree, built with ThreadSanitizer, for what runs in several threads. Needs util-linux (setarch): the
+# sanitizer wants addresses that are not random. It does not know fences, and says so while it compiles.
+tsan: build
+	mkdir -p $(THREADED)
+	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
+	  | tar -xf - -C $(THREADED)
+	cd $(THREADED) && ROCKETSTORE_SANITIZE=thread ROCKETSTORE_JOBS=$(JOBS) \
+	  ../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	rm -f $(THREADED)/report.*
+	cd $(THREADED) && setarch -R env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" \
+	  TSAN_OPTIONS=log_path=report:history_size=4 ../../$(PYTEST) $(THREADED_TESTS)
+	@! cat $(THREADED)/report.* 2>/dev/null && echo "tsan: no reports"
 
 docs: build
 	$(PYTEST) tests/test_docs.py tests/test_format_doc.py tests/test_durability_doc.py \

@@ -116,7 +116,7 @@ cdef class Log:
         """After a put rolled: (the segment and buffer that were left, the new segment). Called once
         a roll by the owner, under its own lock."""
         cdef tuple left = (self.segment_file, self.segment_buffer, self.next_file)
-        if self.next_file is None or self.log.next.size:
+        if self.next_file is None or self.has_next:
             return None
         self.segment_file, self.next_file = self.next_file, None
         self.segment_buffer, self.next_buffer = self.next_buffer, None
