@@ -23,7 +23,7 @@ MAGIC = slice(4, 8)
 
 
 def half_batch(path: Path) -> int:
-    """A killed store whose last batch lacks its first magic, which is stored last (D-37); its begin."""
+    """A killed store whose last batch lacks its first magic, which is stored last; its begin."""
     crashed = path.with_name("crashed")
     with rocketstore.open(path, config=config_of(SMALL)) as ours:
         for sent in BEFORE:
@@ -91,7 +91,7 @@ def test_rocketmq_goes_on(version: str, tally: Tally, tmp_path: Path, ends: str,
 
 
 def test_nothing_comes_back_after_our_recovery(version: str, tally: Tally, tmp_path: Path) -> None:
-    """Our recovery zeroes what it cuts (D-22): no later writer meets a part."""
+    """Our recovery zeroes what it cuts: no later writer meets a part."""
     path = tmp_path / "store"
     start = half_batch(path)
     with rocketstore.open(path, config=config_of(SMALL)) as ours:
