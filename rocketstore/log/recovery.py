@@ -119,6 +119,7 @@ class _Recovery:
     start: int = 0
     dispatch_start: int = 0
     index_start: int = 0
+    missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     # ---- whose bytes ----
@@ -185,7 +186,7 @@ class _Recovery:
                 "or open with force=True to go on without"
             )
         logger.error("%s: %s", self.layout.commit_log, text)
-        self.notes.append(text)
+        self.missing.append(text)
 
     def _ends_cleanly(self) -> bool:
         """Nothing stands at the end of a log that was stopped cleanly."""
@@ -381,6 +382,7 @@ class _Recovery:
             last_store_timestamp_ms=walk.last_store_timestamp_ms,
             dispatch_start=dispatch_start,
             index_start=index_start,
+            missing=tuple(self.missing),
             notes=(*self.notes, *walk.notes, *repair.notes),
             checkpoint=repair.stored,
         )
