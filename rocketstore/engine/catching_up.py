@@ -71,5 +71,6 @@ class CatchingUp:
             indexed=indexed,
             queue_count=count,
             queues_digest=digest,
+            index_files=0 if index is None else index.file_count,
         )
         self.file.store(self.checkpoint)

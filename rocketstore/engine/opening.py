@@ -30,7 +30,7 @@ from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCh
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.dispatcher import Dispatcher
-from rocketstore.log.index import IndexStore
+from rocketstore.log.index import IndexStore, count_index_files
 from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
@@ -240,8 +240,10 @@ class _Opening:
         dispatch_from = None
         if not trusted and queues.all():
             derived_end = max(queues.max_physical_end(), 0)
-        if trusted and own is not None and queues.digest() != (own.queue_count, own.queues_digest):
-            dispatch_from = 0  # a queue is missing or new: D-18
+        if trusted and own is not None:
+            digest = own.queue_count, own.queues_digest
+            if queues.has_lost_any(digest, own.dispatched):
+                dispatch_from = 0  # D-18
         return recovery.Marks(
             own=own,
             ours=ours,
@@ -249,18 +251,20 @@ class _Opening:
             rocketmq_times=times[:3],
             derived_end=derived_end,
             dispatch_from=dispatch_from,
-            index_from=self._index_from(trusted),
+            index_from=self._index_from(own if trusted else None),
             foreign=state.foreign if state is not None else (),
             record_crc=state is None or state.record_crc,
             progress=load_progress(self.layout),
         )
 
-    def _index_from(self, trusted: bool) -> int | None:
+    def _index_from(self, own: OwnCheckpoint | None) -> int | None:
         """Where the index ends if no checkpoint that counts says so, and the begin of the log if somebody
-        deleted it: RocketMQ's recovery drops index files, operators drop all. A directory without a
-        file is that of a store without keys."""
-        if not self.options.config.index_enabled or (trusted and self.index_is_there):
+        deleted it or one of its files: RocketMQ's recovery drops the newest, operators drop all."""
+        if not self.options.config.index_enabled:
             return None
+        if own is not None:
+            there = count_index_files(self.layout)
+            return 0 if there < own.index_files or not self.index_is_there else None
         end = self._index_end()
         return None if end == 0 and self.index_is_there else end
 
