@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MissingSegmentsError
-from rocketstore.log.checkpoint import OwnCheckpoint
+from rocketstore.log.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.fingerprint import (
     Verdict,
     discard_checkpoint,
@@ -76,6 +76,8 @@ class Marks:
     dispatch_from: int | None = None
     #: The same for the index.
     index_from: int | None = None
+    #: Whether there is an index now; without one nothing has to catch up, and nothing is known of it.
+    indexed: bool = True
     #: Ranges that other programs wrote, and whether our records have a record CRC (store.json).
     foreign: tuple[tuple[int, int], ...] = ()
     record_crc: bool = True
@@ -158,8 +160,10 @@ class _Recovery:
             )
         if not log.files and marks.clean and marks.derived_end:
             self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
+        given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
         for start, end in log.gaps:
-            self._missing(f"between {start} and {end}")
+            if end > given_up:  # D-27: unlinks come to the disk in any order
+                self._missing(f"between {start} and {end}")
         for shape in log.shapes:
             if not shape.last:
                 wrong = (
@@ -213,7 +217,8 @@ class _Recovery:
         if self.own is not None:
             own = self.own
             self.dispatch_start = self._clamp(own.dispatched, self.marks.dispatch_from)
-            self.index_start = self._clamp(own.indexed, self.marks.index_from)
+            indexed = own.indexed if self.marks.indexed else own.flushed
+            self.index_start = self._clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
             self.start = max(begin, own.minimum, wanted)
         elif self.log.files:
@@ -314,8 +319,9 @@ class _Recovery:
         return watch
 
     def _starts(self, end: int) -> tuple[int, int]:
-        """Dispatch and index start, never beyond the log (D-17)."""
-        return min(self.dispatch_start, end), min(self.index_start, end)
+        """What our checkpoint says of queues and index, never beyond the log (D-17)."""
+        index = min(self.index_start, end) if self.marks.indexed else NOT_INDEXED
+        return min(self.dispatch_start, end), index
 
     def _foreign_range(self, end: int) -> tuple[int, int] | None:
         """What another program may have written: from our durable offset if that still stands."""
@@ -333,7 +339,10 @@ class _Recovery:
             )
 
     def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
-        dispatch_start, index_start = self._starts(walk.end)
+        dispatch_start, index_start = (
+            min(self.dispatch_start, walk.end),
+            min(self.index_start, walk.end),
+        )
         begin = self.log.begin_offset if self.log.files else walk.end
         if self.own is not None:
             begin = max(begin, self.own.minimum)
