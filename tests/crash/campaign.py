@@ -90,6 +90,13 @@ def run_batch(batch: Batch) -> Tally:
                         left -= count
                         tally.runs += 1
                         _judge_trace(trace, name, seed, count, directory, batch.keep, tally)
+                    for where, why in recorder.failed:
+                        tally.images[name] += 1
+                        tally.wrong[name] += 1
+                        tally.failures.append(
+                            Failure(where, why, "not kept: it failed when recorded")
+                        )
+                    recorder.failed.clear()
                     recorder.forget()
                 round_ += 1
     finally:

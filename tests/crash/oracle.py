@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import random
 from pathlib import Path
-from typing import Any
 
 import rocketstore
 from rocketstore import Message, Store
 from rocketstore.tools.verify import verify
 from tests.crash.expectation import BATCH, Expectation, body_of, keys_of, tags_of
 
-__all__ = ["Wrong", "judge"]
+__all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
 
 class Wrong(AssertionError):
@@ -184,7 +183,3 @@ def put_again(store: Store, ends: dict[tuple[str, int], int], rng: random.Random
 def quiet() -> None:
     """Recovery tells what it cuts; of a thousand images nobody wants to read it."""
     logging.getLogger("rocketstore").setLevel(logging.CRITICAL)
-
-
-def describe(expected: Expectation) -> dict[str, Any]:
-    return {queue: len(lives) for queue, lives in sorted(expected.lives.items())}

@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tests.crash.images import take_image
 from tests.crash.trace import Event, Kind, read_trace
 from tests.crash.workloads import WORKLOADS
 
-__all__ = ["Recorder", "Trace", "build_recorder"]
+__all__ = ["Recorder", "RunFailed", "Trace", "build_recorder"]
 
 HERE = Path(__file__).parent
 SOURCES = ("recorder.c", "recorder_calls.c")
@@ -58,30 +58,53 @@ class Trace:
             yield disk, expected
 
 
+class RunFailed(Exception):
+    """A recorded run ended with an error: the store could not be opened, or used, again."""
+
+
 class Recorder:
     """A process with the recorder preloaded, which runs one workload after the other."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._count = 0
-        environment = {**os.environ, "LD_PRELOAD": str(build_recorder(directory))}
-        self._process = subprocess.Popen(
+        self._library = build_recorder(directory)
+        self._process = self._start()
+        #: Recoveries that failed while they were recorded: what was recovered, and the error.
+        self.failed: list[tuple[str, str]] = []
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.crash.writer"],
-            env=environment,
+            env={**os.environ, "LD_PRELOAD": str(self._library)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
+    def _end(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+
+    def _say(self, job: dict[str, Any]) -> None:
+        """Has one job done."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the process of the recorder has no pipes")
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        said = self._process.stdout.readline()
+        if said != "done\n":
+            self._end()
+            self._process = self._start()
+            raise RunFailed(said.strip() or "the process died")
+
     def __enter__(self) -> Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
+        self._end()
 
     def forget(self) -> None:
         """Removes what the traces so far were made from."""
@@ -110,7 +133,10 @@ class Recorder:
             expected.in_system = expected.on_disk
             if "store" in image.directories:
                 name = f"{base.name}, {image.how} at {cut}"
-                traces.append(self._record(workload, seed + n + 1, expected, image.write, name))
+                try:
+                    traces.append(self._record(workload, seed + n + 1, expected, image.write, name))
+                except RunFailed as error:
+                    self.failed.append((name, str(error)))
         return traces
 
     def _record(
@@ -118,7 +144,7 @@ class Recorder:
         workload: str,
         seed: int,
         expected: Expectation,
-        write: Any = None,
+        write: Callable[[str], None] | None = None,
         name: str = "",
     ) -> Trace:
         self._count += 1
@@ -137,11 +163,5 @@ class Recorder:
             "fresh": write is None,
             "life": max(lives, default=0) + 100,
         }
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        said = self._process.stdout.readline()
-        if said != "done\n":
-            raise RuntimeError(f"the recorded run of {workload} ended: {said!r}")
+        self._say(job)
         return Trace(name or workload, before, expected.copy(), read_trace(trace))

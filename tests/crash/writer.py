@@ -1,13 +1,14 @@
 """The process whose file operations are recorded: runs one workload after the other, as it is told.
 
 Started with the recorder preloaded. Reads jobs from standard input, one JSON object a line, and says
-"done" for each.
+"done" for each, or what went wrong as its last word.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -153,7 +154,11 @@ def run(job: dict[str, Any]) -> None:
 def main() -> None:
     quiet()
     for line in sys.stdin:
-        run(json.loads(line))
+        try:
+            run(json.loads(line))
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}".replace("\n", "; "), flush=True)
+            os._exit(1)  # threads of the store are still at work
         print("done", flush=True)
 
 
