@@ -77,7 +77,8 @@ static void add(const void *data, size_t size)
     buffered += size;
 }
 
-void event(enum kind kind, int64_t file, int64_t first, int64_t second, const void *data, size_t size)
+void event(enum kind kind, int64_t file, int64_t first, int64_t second, const void *data,
+           size_t size)
 {
     int64_t head[5] = {kind, file, first, second, (int64_t)size};
     add(head, sizeof head);

@@ -17,7 +17,8 @@ enum kind {
  * Everything below belongs between the two. */
 void begin(void);
 void end(void);
-void event(enum kind kind, int64_t file, int64_t first, int64_t second, const void *data, size_t size);
+void event(enum kind kind, int64_t file, int64_t first, int64_t second, const void *data,
+           size_t size);
 void named(enum kind kind, int64_t file, const char *path);
 bool below_root(const char *path);
 int64_t number_of(int fd, bool *directory);

@@ -45,9 +45,7 @@ static int opened(int fd, const char *path, int flags, bool was_there)
 
 static int open_at(const char *name, int at, const char *path, int flags, mode_t mode)
 {
-    static int (*call)(int, const char *, int, ...);
-    if (call == NULL && (call = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, name)) == NULL)
-        abort();
+    REAL(int, name, int, const char *, int, ...);
     if (!below_root(path))
         return call(at, path, flags, mode);
     begin();

@@ -36,9 +36,7 @@ def test_the_last_state_of_a_trace_is_what_lies_there(tmp_path: Path, random_see
     with Recorder(tmp_path) as recorder:
         for number, workload in enumerate(WORKLOADS, 1):
             (trace,) = recorder.record(workload, random_seed % 1000, 0)
-            for disk, _ in trace.states():
-                last = disk
-            image = newest(last)
+            image = newest([disk for disk, _ in trace.states()][-1])
             root = tmp_path / str(number)
             there = {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
             image.write(str(make(tmp_path / "image")))

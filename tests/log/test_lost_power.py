@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
+from rocketstore._native import syscalls
 from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore.log import live_links
 from rocketstore.log.checkpointer import Checkpointer
@@ -127,7 +128,7 @@ def test_second_names_are_gone_for_good_before_recovery_removes_a_segment(
     make_directories(layout)
     for directory in (layout.commit_log, layout.live):
         (directory / segment_name(0)).write_bytes(bytes(4096))
-    calls = Calls(live_links.syscalls)
+    calls = Calls(syscalls)
     monkeypatch.setattr(live_links, "syscalls", calls)
     LiveLinks(layout).restore()
     assert calls.made == ["unlink", "sync_directory"]
