@@ -18,13 +18,15 @@ SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
 # Examples of 50 steps each: 20,000 steps.
 MACHINE_EXAMPLES ?= 400
+# Of lost power: 10,000 for each change, 1,000,000 before a release.
+IMAGES ?= 10000
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs crash demo bench lint types fuzz sanitize interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -47,9 +49,13 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults are among the tests marked proof.
-proofs: build sanitize fuzz interop
+proofs: build sanitize fuzz interop crash
 	$(PYTEST) --timeout=1500 -m proof
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
+
+# Images of disks that lost their power, each recovered and judged.
+crash: build
+	$(RUN) -m tests.crash --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 demo: build
 	$(RUN) -m rocketstore.cli demo

@@ -168,7 +168,11 @@ cdef class DispatchLoop:
         self.handles[topic, queue_id] = file  # keeps the mapping while the table points to it
 
     def set_next(self, bytes topic not None, int32_t queue_id, int64_t next_offset):
-        self.entry_of(topic, queue_id).next_offset = next_offset
+        """The units up to there were written by other means."""
+        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        if entry.next_offset < entry.dirty_from:
+            entry.dirty_from = entry.next_offset
+        entry.next_offset = next_offset
 
     def ignore_queue(self, bytes topic not None, int32_t queue_id):
         """Records of this queue get no unit: its name cannot be a directory."""
@@ -297,9 +301,10 @@ cdef class DispatchLoop:
                 or there.tags_code != unit.tags_code):
             if rs_unit_written(there):
                 return REASON_CONFLICT
-            rs_unit_store(at, unit)
-            if n < entry.dirty_from:
-                entry.dirty_from = n
+        # Also one that stands there already: it may be of a run that died, and in the page cache only.
+        rs_unit_store(at, unit)
+        if n < entry.dirty_from:
+            entry.dirty_from = n
         if self.multi_dispatch and self.lights_done != self.record.physical_offset:
             if rs_property_find(self.record.properties, b"INNER_MULTI_DISPATCH", 20, &names):
                 return REASON_LIGHT

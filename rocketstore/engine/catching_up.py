@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.checkpointer import NOT_INDEXED
+from rocketstore.log.checkpoint import NOT_INDEXED
 from rocketstore.log.recovery_progress import drop_progress
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ class _Opening:
         config = self._fit_config(log)
         state = self._load_state()
         rocketmq = RocketmqCheckpoint(layout.checkpoint)
-        own = self._fit_indexed(own_file.load())
+        own = own_file.load()
         if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
         positions = Positions()
@@ -252,6 +252,7 @@ class _Opening:
             derived_end=derived_end,
             dispatch_from=dispatch_from,
             index_from=self._index_from(own if trusted else None),
+            indexed=self.options.config.index_enabled,
             foreign=state.foreign if state is not None else (),
             record_crc=state is None or state.record_crc,
             progress=load_progress(self.layout),
@@ -295,17 +296,6 @@ class _Opening:
         state = load_store_state(self.layout)
         if state is not None:
             save_store_state(self.layout, state.with_foreign(start, end))
-
-    def _fit_indexed(self, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
-        """A store that ran without its index does not say how far that is: the index files do, and
-        without an index now nothing has to catch up."""
-        if own is None:
-            return None
-        if not self.options.config.index_enabled:
-            return dataclasses.replace(own, indexed=own.flushed)
-        if own.indexed > 0:
-            return own
-        return dataclasses.replace(own, indexed=min(self._index_end(), own.flushed))
 
     # ---- files ----
 
@@ -355,7 +345,7 @@ class _Opening:
             return None
         index = IndexStore(self.layout, self.access, config.index_slots, config.index_entries)
         index.load()
-        if report.mode != "clean":
+        if report.mode != "clean" or report.index_start < report.end:
             index.reset_from(report.index_start)
         return index
 

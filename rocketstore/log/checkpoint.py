@@ -19,11 +19,13 @@ from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.state_files import inherit_owner
 
-__all__ = ["CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
+__all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
 
 logger = logging.getLogger(__name__)
 
 SLOTS: Final = 2
+#: `indexed` of a store that ran without its index: the next open with one makes it anew.
+NOT_INDEXED: Final = 0
 #: Store times up to this much before the checkpoint's are not believed to be forced (format 8.3).
 SAFETY_MS: Final = 3000
 

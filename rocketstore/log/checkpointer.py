@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.log.checkpoint import NOT_INDEXED
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ logger = logging.getLogger(__name__)
 #: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
-#: What our checkpoint says of a store whose index is switched off: the next open with one asks the index.
-NOT_INDEXED = 0
 
 
 class Checkpointer(Worker):

@@ -78,10 +78,12 @@ class ConsumeQueue:
             for file in self._files.files:
                 file.advise("random")
             self._loaded = True
-            last = self._files.last
-            if last is not None:
-                written = queue_file.written_units(last)
-                self._max_offset = last.start_offset // UNIT + written
+            self._find_end()
+
+    def _find_end(self) -> None:
+        last = self._files.last
+        if last is not None:
+            self._max_offset = last.start_offset // UNIT + queue_file.written_units(last)
 
     @property
     def units_per_file(self) -> int:
@@ -276,6 +278,7 @@ class ConsumeQueue:
             if left or len(self._files.files) == 1:
                 break
             self._files.remove_from(last.start_offset)
+            self._find_end()  # units at the end of the file before may never have reached the disk
             changed = True
         self._min_for = -1
         return changed

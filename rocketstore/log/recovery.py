@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MissingSegmentsError
-from rocketstore.log.checkpoint import OwnCheckpoint
+from rocketstore.log.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.fingerprint import (
     Verdict,
     discard_checkpoint,
@@ -137,8 +137,10 @@ class _Recovery:
             )
         if not log.files and marks.clean and marks.derived_end:
             self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
+        given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
         for start, end in log.gaps:
-            self._missing(f"between {start} and {end}")
+            if end > given_up:  # D-27: unlinks come to the disk in any order
+                self._missing(f"between {start} and {end}")
         for shape in log.shapes:
             if not shape.last:
                 wrong = (
@@ -209,7 +211,8 @@ class _Recovery:
             if resumed is not None and wish is not None:
                 wish = resumed.dispatch_start
             self.dispatch_start = self._clamp(own.dispatched, wish)
-            self.index_start = self._clamp(own.indexed, self.marks.index_from)
+            indexed = own.indexed if self.marks.indexed else own.flushed
+            self.index_start = self._clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
             if resumed is not None and resumed.start <= wanted:
                 wanted = max(wanted, resumed.end)
@@ -338,8 +341,9 @@ class _Recovery:
         save_progress(self.layout, progress)
 
     def _starts(self, end: int) -> tuple[int, int]:
-        """Dispatch and index start, never beyond the log (D-17)."""
-        return min(self.dispatch_start, end), min(self.index_start, end)
+        """What our checkpoint says of queues and index, never beyond the log (D-17)."""
+        index = min(self.index_start, end) if self.marks.indexed else NOT_INDEXED
+        return min(self.dispatch_start, end), index
 
     def _foreign_range(self, end: int) -> tuple[int, int] | None:
         """What another program may have written: from our durable offset if that still stands."""
@@ -357,7 +361,10 @@ class _Recovery:
             )
 
     def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
-        dispatch_start, index_start = self._starts(walk.end)
+        dispatch_start, index_start = (
+            min(self.dispatch_start, walk.end),
+            min(self.index_start, walk.end),
+        )
         begin = self.log.begin_offset if self.log.files else walk.end
         if self.own is not None:
             begin = max(begin, self.own.minimum)

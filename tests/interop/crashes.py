@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
@@ -142,9 +143,12 @@ class Indexed:
     """
 
     offsets: frozenset[int] = frozenset()
+    #: Where a recovery of ours began to make entries.
+    begin: int = 0
 
     @classmethod
     def of(cls, path: Path) -> Indexed:
+        """As the files are now; `begin` is behind their last entry."""
         offsets: set[int] = set()
         for file in sorted((path / "index").glob("*")):
             data = file.read_bytes()
@@ -152,11 +156,10 @@ class Indexed:
             count = struct.unpack_from(">i", data, 36)[0] if len(data) > first else 0
             for number in range(1, count):
                 offsets.add(struct.unpack_from(">q", data, first + ENTRY_BYTES * number + 4)[0])
-        return cls(frozenset(offsets))
+        return cls(frozenset(offsets), max(offsets, default=-1) + 1)
 
     def has(self, physical_offset: int) -> bool:
-        """Behind the last one everything is indexed by a recovery."""
-        return physical_offset in self.offsets or physical_offset > max(self.offsets, default=-1)
+        return physical_offset in self.offsets or physical_offset >= self.begin
 
 
 def subset(theirs: View, ours: View, tally: Tally) -> None:
@@ -245,6 +248,8 @@ def recovered_by_us(path: Path, ledger: Ledger, tally: Tally, rng: random.Random
     with rocketstore.open(path, config=config_of(SMALL)) as store:
         view = of_ours(store)
         ledger.check(view, tally)
+        if ledger.foreign:
+            indexed = dataclasses.replace(indexed, begin=store.recovery.index_start)
         for message in keyed(view, indexed, rng, 20):
             found = store.query(message["topic"], message["properties"]["KEYS"])
             offsets = [m.physical_offset for m in found]

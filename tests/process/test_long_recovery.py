@@ -20,7 +20,7 @@ import rocketstore
 
 pytestmark = pytest.mark.proof
 
-GIB = int(os.environ.get("ROCKETSTORE_RECOVERY_GIB", "10"))
+GIB = int(os.environ.get("ROCKETSTORE_RECOVERY_GIB", "2"))
 KILLS = 3
 BODY = bytes(1000)
 #: A killed attempt does this much of the log again at the most: a step of the scan, or one of dispatch.
@@ -143,8 +143,8 @@ def test_rate(crashed: Path) -> None:
         outcome = json.loads(process.stdout.read().splitlines()[-1])
     size, seconds = outcome["scanned"], outcome["scan_s"]
     print(
-        f"{size:,} bytes scanned and made durable in {seconds:.1f} s: {size / seconds / 1e9:.2f} GB/s; "
-        f"open with queues for {outcome['messages']:,} messages in {outcome['open_s']:.1f} s; "
+        f"{size:,} bytes scanned and made durable in {seconds:.1f} s, "
+        f"{size / seconds / 1e9:.2f} GB/s; open with queues for {outcome['messages']:,} messages in {outcome['open_s']:.1f} s; "
         f"{outcome['anonymous'] >> 20} MiB of memory"
     )
     assert not outcome["lost"]
