@@ -144,7 +144,8 @@ def test_rate(crashed: Path) -> None:
     size, seconds = outcome["scanned"], outcome["scan_s"]
     print(
         f"{size:,} bytes scanned and made durable in {seconds:.1f} s, "
-        f"{size / seconds / 1e9:.2f} GB/s; open with queues for {outcome['messages']:,} messages in {outcome['open_s']:.1f} s; "
+        f"{size / seconds / 1e9:.2f} GB/s; open with queues for "
+        f"{outcome['messages']:,} messages in {outcome['open_s']:.1f} s; "
         f"{outcome['anonymous'] >> 20} MiB of memory"
     )
     assert not outcome["lost"]
