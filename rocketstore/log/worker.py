@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import threading
@@ -48,8 +49,12 @@ class Worker:
         with self._lock:
             if self._thread is not None or self._stopping:
                 raise RuntimeError(f"{self.name} was started or stopped before")
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # how Python tells that the system has no thread left
+                raise OSError(errno.EAGAIN, f"no thread for {self.name}: {error}") from error
+            self._thread = thread
 
     def wake(self) -> None:
         """The next step comes at once; one that runs now is followed by another."""
