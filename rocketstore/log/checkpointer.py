@@ -86,7 +86,11 @@ class Checkpointer(Worker):
         with `derived` queue and index files are synced first."""
         with self._save_lock:
             self._note_end()
-            return self._save(derived, clean, minimum)
+            try:
+                return self._save(derived, clean, minimum)
+            except OSError as error:
+                self._on_failure(error)  # D-13: no other save, whoever asked for this one
+                raise
 
     def _save(self, derived: bool, clean: bool, minimum: int | None) -> OwnCheckpoint:
         positions = self._commit_log.positions
@@ -118,8 +122,8 @@ class Checkpointer(Worker):
         if dataclasses.replace(new, generation=last.generation) != last:
             new = dataclasses.replace(new, generation=last.generation + 1)
             self._own.store(new)
+            self._last = new  # also if the next line fails: this generation is taken
             self._store_rocketmq(store_time if end >= last.flushed else 0, derived=derived)
-            self._last = new
         return self._last
 
     def _durable_mark(self) -> tuple[int, int, int]:
