@@ -168,7 +168,9 @@ class Injector:
         if site.startswith((FLUSHER, COMMITTER)):
             self._run.say("wrong", f"{entry} at {site} after a sync or write of the log failed")
         if self._positions.flushed != self._flushed:
-            self._run.say("wrong", f"flushed moved to {self._positions.flushed} after a failed sync")
+            self._run.say(
+                "wrong", f"flushed moved to {self._positions.flushed} after a failed sync"
+            )
 
 
 def errno_of(name: str) -> int:

@@ -14,7 +14,16 @@ from typing import Any
 from rocketstore import PutResult, RocketStoreError, Store
 from tests.small_store import open_small
 
-__all__ = ["Ack", "Journal", "Run", "is_typed"]
+__all__ = ["PATIENCE", "Ack", "Journal", "Run", "is_typed"]
+
+#: No wait of a run is long; buffers are small, so that no time goes into locking them.
+PATIENCE: dict[str, Any] = {
+    "max_wait_ms": 2000,
+    "sync_flush_timeout_ms": 2000,
+    "max_message_size_bytes": 2000,
+    "write_buffer_bytes": 64 * 1024,
+    "transient_pool_buffers": 2,
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Run:
         self.root = root
         self.store: Store | None = None
         self._channel = channel
-        self._options = {"max_wait_ms": 2000, "sync_flush_timeout_ms": 2000, **options}
+        self._options = {**PATIENCE, **options}
         self._count = 0
 
     def say(self, what: str, value: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from rocketstore import CorruptRecordError, Store
 from rocketstore._native.mapping import mapped_files
 from rocketstore.tools import verify
-from tests.faults.journal import Ack, Journal, is_typed, where
+from tests.faults.journal import PATIENCE, Ack, Journal, is_typed, where
 from tests.small_store import SMALL, open_small
 
 __all__ = ["held", "judge", "left_behind"]
@@ -50,18 +50,20 @@ def judge(root: Path, journal: Journal, options: dict[str, Any], *, damaged: boo
     if journal.destroyed:
         journal.acks.clear()
     clean = not (root / "abort").exists() and journal.ended
+    options = {**PATIENCE, **options}
     try:
         with open_small(root, **options) as store:
             wrong += _check_messages(store, journal, clean=clean)
             wrong += _check_groups(store, journal)
             store.writer("after").put(b"works", durability="disk")
             with store.consumer("after") as consumer:
-                if [bytes(message.body) for message in consumer.poll(1, timeout_s=10)] != [b"works"]:
+                if [bytes(message.body) for message in consumer.poll(1, timeout_s=10)] != [
+                    b"works"
+                ]:
                     wrong.append("a put after recovery is not read")
         with open_small(root, **options) as store:
             if store.recovery.mode != "clean":
                 wrong.append(f"a clean stop after recovery is a {store.recovery.mode} one")
-            wrong += _check_messages(store, journal, clean=clean)
     except Exception as error:
         kind = "" if is_typed(error) else " (not a typed error)"
         return [*wrong, f"the healed store does not work{kind}: {error!r} {where(error)}"]
@@ -100,8 +102,10 @@ def _check_ack(
         return [f"acknowledged ({ack.level}) and lost: {place} {ack.body[:20]}"]
     if ack.physical_offset >= 0 and bytes(store.get(ack.physical_offset).body).decode() != ack.body:
         return [f"another message at {ack.physical_offset} than was acknowledged"]
-    if ack.key and store.config.index_enabled and not any(
-        m.queue_offset == ack.queue_offset for m in store.query(ack.topic, ack.key)
+    if (
+        ack.key
+        and store.config.index_enabled
+        and not any(m.queue_offset == ack.queue_offset for m in store.query(ack.topic, ack.key))
     ):
         return [f"acknowledged, but not found by its key: {place}"]
     return []

@@ -239,6 +239,8 @@ def _say(channel: int, what: str, value: object) -> None:
 def main() -> None:
     built, base = Path(sys.argv[1]), Path(sys.argv[2])
     server = Server(built, base)
+    gc.collect()
+    gc.freeze()  # children neither walk nor copy what is there by now
     for line in sys.stdin:
         asked = json.loads(line)
         answer: object
