@@ -167,5 +167,7 @@ class Checkpointer(Worker):
         self.save(derived=True, clean=clean)
 
     def close(self) -> None:
-        self._own.close()
-        self._rocketmq.close()
+        try:
+            self._own.close()
+        finally:
+            self._rocketmq.close()

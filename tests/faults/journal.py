@@ -50,6 +50,7 @@ class Journal:
     errors: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     logged: list[str] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
     fired: int = 0
     sync_failed: bool = False
     ended: bool = False

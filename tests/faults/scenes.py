@@ -16,6 +16,10 @@ from tests.small_store import SEGMENT, SMALL, open_small
 
 __all__ = ["SCENES", "Scene"]
 
+#: One more than the dispatcher syncs file by file.
+QUEUES = 66
+OTHER_USER = 12345
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -91,6 +95,17 @@ def readers(run: Run) -> None:
     run.close()
 
 
+def wide(run: Run) -> None:
+    """More dirty queues than are synced one by one."""
+    if (store := run.open()) is not None:
+        with run.act("writer"):
+            writer = store.writer("orders", queues=QUEUES)
+            for body in run.bodies(QUEUES, 3):
+                with run.act("put"):
+                    run.acked("orders", writer.put(body.encode(), durability="os"), [body])
+        run.close()
+
+
 def destroy(run: Run) -> None:
     if (store := run.open()) is not None:
         run.put("orders", 2, "memory")
@@ -157,6 +172,14 @@ def foreign(mode: str, root: Path) -> None:
         file.write(b"\x01" * 1000)
 
 
+def given(mode: str, root: Path) -> None:
+    """A store of somebody else, opened by root."""
+    killed(mode, root)
+    if os.geteuid() == 0:
+        for path in (root, *root.rglob("*")):
+            os.chown(path, OTHER_USER, OTHER_USER)
+
+
 def _modes(name: str, act: Callable[[Run], None], **more: Any) -> dict[str, Scene]:
     prepare = more.pop("prepare", None)
     return {
@@ -176,6 +199,8 @@ SCENES: dict[str, Scene] = {
     **_modes("killed", again, prepare=killed),
     "torn": Scene(again, {"durability": "disk"}, functools.partial(torn, "disk")),
     "foreign": Scene(again, {"durability": "os"}, functools.partial(foreign, "os")),
+    "given": Scene(again, {"durability": "disk"}, functools.partial(given, "disk")),
+    "wide": Scene(wide, {"durability": "os", "index_enabled": False}),
     "readers": Scene(readers, {"durability": "os"}, functools.partial(killed, "os")),
     "readers-torn": Scene(readers, {"durability": "disk"}, functools.partial(torn, "disk")),
     "destroy": Scene(destroy, {"durability": "os"}),

@@ -6,7 +6,6 @@ once is loaded before the first case; a child that hangs is killed and reported 
 
 from __future__ import annotations
 
-import dataclasses
 import faulthandler
 import gc
 import json
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rocketstore.cli.app  # noqa: F401  # loads everything
+import rocketstore.cli.app  # loads everything
 from tests import native_probe
 from tests.faults.injecting import Case, Injector, Recorder
 from tests.faults.journal import Journal, Run
@@ -85,9 +84,9 @@ class Server:
         copy = self.base / f"copy-{name}"
         subprocess.run(["cp", "-a", str(template), str(copy)], check=True)
         heard = Journal()
-        self._in_child(lambda channel: _say(channel, "sent", held(copy)), heard)
+        self._in_child(lambda channel: _say(channel, "rows", held(copy)), heard)
         shutil.rmtree(copy)
-        return template, heard.sent[0]  # type: ignore[return-value]
+        return template, heard.rows
 
     def _in_child(self, act: Callable[[int], object], journal: Journal) -> int:
         reader, writer = os.pipe()
@@ -163,26 +162,25 @@ class Server:
 
     # ---- recording ----
 
-    def record(self, name: str) -> list[tuple[str, str, int]]:
-        """Every call of a scene: entry, site, how often."""
+    def record(self, name: str) -> tuple[list[list[Any]], list[str]]:
+        """Every call of a scene when nothing fails: entry, site, how often; and what it raises."""
         heard = Journal()
         with tempfile.TemporaryDirectory(dir=self.base) as directory:
             root = self._prepared(name, Path(directory), heard)
-            del heard.sent[:]
 
             def act(channel: int) -> None:
                 recorder = Recorder()
-                run = Run(root, os.open(os.devnull, os.O_WRONLY), **SCENES[name].options)
+                run = Run(root, channel, **SCENES[name].options)
                 self.table.install(recorder)
                 SCENES[name].act(run)
                 self.table.install(None)
                 rows = [[entry, site, n] for (entry, site), n in recorder.calls.items()]
                 rows += [[entry, "", self.table.calls_made(entry)] for entry in self.table.QUIET]
-                _say(channel, "sent", rows)
+                _say(channel, "rows", rows)
 
             status = self._in_child(act, heard)
         assert status == 0, heard.wrong
-        return [tuple(row) for row in heard.sent[0]]  # type: ignore[misc]
+        return heard.rows, heard.errors
 
 
 class _Watch:
