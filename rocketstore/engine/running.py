@@ -352,11 +352,10 @@ class Engine:
     def _mark_clean(self, write: WriteParts) -> None:
         """The last steps of a clean stop, only when all of it is on disk (D-13, K-37)."""
         positions = self.positions
-        degraded = write.index is not None and write.index.degraded is not None
         if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
             logger.warning(
                 "%s: not everything is on disk (%r): the next open recovers", self.path, positions
             )
             return
-        write.checkpointer.close_clean(clean=not degraded)
-        remove_abort(self.layout)
+        if write.checkpointer.close_clean():
+            remove_abort(self.layout)

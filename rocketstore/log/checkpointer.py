@@ -101,10 +101,14 @@ class Checkpointer(Worker):
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
             if self._sync_queues():
                 dispatched = min(dispatched_now, positions.flushed)
+            else:
+                clean = False
             if self._index is None:
                 indexed = NOT_INDEXED
             elif self._index.sync():
                 indexed = min(indexed_now, positions.flushed)
+            else:
+                clean = False  # the next open mends what is degraded only after a crash
         end, last_record_start, store_time = self._durable_mark()
         count, digest = self._queues_digest()
         changes: dict[str, Any] = {"dispatched": dispatched, "indexed": indexed}
@@ -162,9 +166,10 @@ class Checkpointer(Worker):
         """What our checkpoint says now."""
         return self._last
 
-    def close_clean(self, *, clean: bool) -> None:
-        """The last save of a clean stop: everything is flushed and dispatched by now."""
-        self.save(derived=True, clean=clean)
+    def close_clean(self) -> bool:
+        """The last save of a clean stop: everything is flushed and dispatched by now. False when a derived
+        file is degraded, perhaps by this very save: then it is no clean stop (D-13)."""
+        return self.save(derived=True, clean=True).clean
 
     def close(self) -> None:
         try:
