@@ -24,6 +24,8 @@ PATIENCE: dict[str, Any] = {
     "write_buffer_bytes": 64 * 1024,
     "transient_pool_buffers": 2,
 }
+#: After so many puts that are refused in a row the next act follows.
+REFUSED_MAX = 2
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,17 @@ class Run:
         assert self.store is not None
         with self.act("writer"):
             writer = self.store.writer(topic)
+            refused = 0
             for _ in range(count):
                 [body] = self.bodies(1, size)
                 key = body.partition(":")[0]
+                refused += 1
                 with self.act("put"):
                     result = writer.put(body.encode(), keys=key, tags="t", durability=level)
                     self.acked(topic, result, [body], key)
+                    refused = 0
+                if refused == REFUSED_MAX:
+                    return  # each waits longer than the one before
 
     def put_batch(self, topic: str, count: int) -> None:
         assert self.store is not None

@@ -101,8 +101,7 @@ def wide(run: Run) -> None:
         with run.act("writer"):
             writer = store.writer("orders", queues=QUEUES)
             for body in run.bodies(QUEUES, 3):
-                with run.act("put"):
-                    run.acked("orders", writer.put(body.encode(), durability="os"), [body])
+                run.acked("orders", writer.put(body.encode(), durability="os"), [body])
         run.close()
 
 

@@ -31,7 +31,7 @@ from tests.faults.journal import Journal, Run
 from tests.faults.judging import held, judge, left_behind
 from tests.faults.scenes import SCENES
 
-HANG_S = 25
+HANG_S = 60
 #: What a worker says when it ends with an error; every other class than these is a fault of ours.
 WORKER_FAILED = re.compile(r"failed: (\w+)\(")
 

@@ -69,7 +69,7 @@ class Sweep:
         for number in range(JOBS):
             (base / str(number)).mkdir()
             command = [sys.executable, "-m", "tests.faults.server", built, base / str(number)]
-            self._servers.append(_Server(command))
+            self._servers.append(_Server(command, base / f"{number}.log"))
         #: How often each scene makes each call: (scene, entry, site) → count.
         self.calls: dict[tuple[str, str, str], int] = {}
         self._usual: dict[str, set[str]] = {}
@@ -153,17 +153,18 @@ class Sweep:
 
 
 class _Server:
-    def __init__(self, command: list[Any]) -> None:
+    def __init__(self, command: list[Any], log: Path) -> None:
         environment = dict(os.environ, PYTHONPATH=str(native_probe.PACKAGE_PARENT))
-        self._log = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-            text=True,
-        )
+        self._log = log
+        with log.open("w") as stderr:
+            self._process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                text=True,
+            )
 
     def ask(self, question: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -172,8 +173,7 @@ class _Server:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            self._log.seek(0)
-            raise AssertionError(f"the server ended: {self._log.read()[-3000:]}")
+            raise AssertionError(f"the server ended: {self._log.read_text()[-3000:]}")
         return json.loads(line)
 
     def close(self) -> None:
@@ -181,7 +181,6 @@ class _Server:
             assert stream is not None
             stream.close()
         self._process.wait(60)
-        self._log.close()
 
 
 def _possible(entry: str, site: str, answer: str) -> bool:

@@ -13,11 +13,23 @@ from typing import Any
 
 import pytest
 
+from rocketstore import RocketStoreError
 from rocketstore._native import index_file, syscalls
-from rocketstore.log import checkpoint, follower, index_segment, live_links, lock, positions
+from rocketstore.log import (
+    checkpoint,
+    committer,
+    follower,
+    index_segment,
+    live_links,
+    lock,
+    mapped_file_queue,
+    positions,
+    writer_watch,
+)
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import StoreLock
-from tests.small_store import Calls, open_small
+from rocketstore.tools import verify
+from tests.small_store import Calls, dispatched, open_small
 
 
 def full() -> OSError:
@@ -221,3 +233,95 @@ def test_a_roll_that_fails_leaves_no_gap(tmp_path: Path, monkeypatch: pytest.Mon
         assert result.physical_offset == 4096
         assert result.queue_offset == put
     assert len(bodies(tmp_path)) == put + 1
+
+
+def test_a_last_sync_that_degrades_the_index_is_no_clean_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-03 D-13: the save that carries the clean mark finds it out; the next open indexes nothing twice."""
+    with open_small(tmp_path) as store:
+        store.writer("t").put(b"x", keys="k")
+    store = open_small(tmp_path)
+    store.writer("t").put(b"y", keys="k")
+    monkeypatch.setattr(index_segment.IndexSegment, "sync", lambda _: _raise(full()))
+    store.close()
+    monkeypatch.undo()
+    assert (tmp_path / "abort").exists()
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "unclean"
+        assert len(store.query("t", "k")) == 2
+    assert verify(tmp_path, index_slots=16, index_entries=64).faults == ()
+
+
+def test_no_index_file_is_synced_again_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-13: also when several files failed."""
+    with open_small(tmp_path, consume_queue_flush_interval_ms=86_400_000) as store:
+        writer = store.writer("t")
+        for number in range(150):
+            writer.put(b"x", keys=f"k{number}", durability="memory")
+        dispatched(store)
+        index = store._engine.write.index
+        assert len(index.files) > 1
+        tried: list[str] = []
+
+        def refuse(segment: index_segment.IndexSegment) -> None:
+            tried.append(segment.name)
+            raise full()
+
+        monkeypatch.setattr(index_segment.IndexSegment, "sync", refuse)
+        assert not index.sync()
+        assert not index.sync()
+        assert len(tried) == len(set(tried)) == len(index.files)
+
+
+def test_a_failed_commit_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-13: neither by the committer nor by the flusher, which commits for who waits for the disk."""
+    still = {"commit_interval_ms": 86_400_000, "wake_commit_on_put": False}
+    store = open_small(tmp_path, durability="memory", **still)
+    store.writer("t").put(b"x", durability="disk")
+    calls = failing(monkeypatch, committer, "pwrite")
+    for _ in range(3):
+        with pytest.raises(RocketStoreError):
+            store.writer("t").put(b"y", durability="disk")
+    for _ in range(2):
+        with pytest.raises(OSError, match="quota"):
+            store._engine.write.committer.commit()
+    store.close()
+    assert calls.made == ["pwrite"]
+    assert bodies(tmp_path)[:1] == [b"x"]
+
+
+def test_an_error_is_not_its_own_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-16: who follows the causes of an error comes to an end."""
+    with open_small(tmp_path) as store:
+        calls = Calls(syscalls)
+        calls.errors["fallocate"] = OSError(errno.EIO, "Input/output error")
+        monkeypatch.setattr(mapped_file_queue, "syscalls", calls)
+        with pytest.raises(OSError, match="Input/output") as caught:
+            store.writer("t").put(b"x")
+        seen: list[BaseException] = []
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert error not in seen
+            seen.append(error)
+            error = error.__cause__
+        calls.errors.clear()
+
+
+def test_a_watch_closes_the_lock_whatever_becomes_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-30"""
+    with open_small(tmp_path):
+        before = open_locks(tmp_path)
+        watch = writer_watch.WriterWatch(StoreLayout(tmp_path))
+        watch.see()
+        monkeypatch.setattr(positions.PositionsPage, "close", lambda _: _raise(full()))
+        with pytest.raises(OSError, match="quota"):
+            watch.close()
+        monkeypatch.undo()
+        assert open_locks(tmp_path) == before
