@@ -103,6 +103,7 @@ class _Opening:
     lock: StoreLock | None = None
     #: Whether there was a directory for it, before one was made.
     index_is_there: bool = True
+    caller: ArrivalCaller | None = None
 
     def run(self) -> Engine:
         own_file = CheckpointFile(self.layout.own_checkpoint)
@@ -112,6 +113,8 @@ class _Opening:
         except BaseException:
             own_file.close()
             rocketmq.close()
+            if self.caller is not None:
+                self.caller.close()
             raise
 
     def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
@@ -181,7 +184,8 @@ class _Opening:
         """Queues and index hold exactly what the log says, up to its end."""
         arrival = Signal()
         index = self._load_index(config, report)
-        listener = self.options.on_arrival
+        if self.options.on_arrival is not None:
+            self.caller = ArrivalCaller(self.options.on_arrival)
         dispatcher = Dispatcher(
             positions,
             log.find,
@@ -192,7 +196,7 @@ class _Opening:
             multi_dispatch=True,
             damage=[(damage.start, damage.end) for damage in report.damage],
             ignored_topics=batch_topics(self.layout),
-            listener=ArrivalCaller(listener) if listener is not None else None,
+            listener=self.caller,
         )
         if report.mode != "clean":
             queues.truncate(report.end)

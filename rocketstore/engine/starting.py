@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketstore._native import syscalls
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine.running import Engine, WriteParts
@@ -326,7 +326,7 @@ def _reached(parts: Parts) -> Callable[[int, str], bool]:
 def _last_time(parts: Parts) -> int:
     """Store times do not fall, unless the last one is far ahead of the clock (D-28)."""
     last = parts.report.last_store_timestamp_ms
-    now = time.time_ns() // 1_000_000
+    now = syscalls.realtime_ms()
     if last > now + FUTURE_MS:
         logger.warning(
             "%s: the last store time, %d, is %d s ahead of the clock; store times fall once",

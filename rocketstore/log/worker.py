@@ -10,9 +10,17 @@ from collections.abc import Callable
 
 from rocketstore._native.waiting import Signal
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "start_thread"]
 
 logger = logging.getLogger(__name__)
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """OSError when the system has no thread left, which Python tells by a RuntimeError."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, f"no thread for {thread.name}: {error}") from error
 
 
 class Worker:
@@ -50,10 +58,7 @@ class Worker:
             if self._thread is not None or self._stopping:
                 raise RuntimeError(f"{self.name} was started or stopped before")
             thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # how Python tells that the system has no thread left
-                raise OSError(errno.EAGAIN, f"no thread for {self.name}: {error}") from error
+            start_thread(thread)
             self._thread = thread
 
     def wake(self) -> None:

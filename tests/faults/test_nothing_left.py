@@ -136,6 +136,48 @@ def test_an_open_without_a_thread_left(tmp_path: Path, monkeypatch: pytest.Monke
     open_small(tmp_path).close()
 
 
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_listener_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-36: and one whose thread runs ends with an open that fails later."""
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(OSError, match="no thread for rocketstore-arrivals"):
+            open_small(tmp_path, on_arrival=lambda *_: None)
+    threads = threading.active_count()
+    with monkeypatch.context() as patch:
+        failing(patch, live_links, "link")
+        patch.setattr(positions.PositionsPage, "go_live", lambda _: _raise(full()))
+        with pytest.raises(OSError, match="quota"):
+            open_small(tmp_path, on_arrival=lambda *_: None)
+    assert threading.active_count() == threads
+
+
+def test_a_ticket_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-36: the message is in the log, its ticket cannot be watched; the store goes on and closes."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("t")
+        ticket = writer.submit(b"x", durability="disk")
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(OSError, match="no thread for rocketstore-completions"):
+            ticket.add_done_callback(lambda _: None)
+            ticket.future()
+        monkeypatch.undo()
+        assert ticket.result(10).queue_offset == 0
+    assert bodies(tmp_path) == [b"x"]
+
+
+def test_a_verify_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-36"""
+    with open_small(tmp_path) as store:
+        store.writer("t").put(b"x")
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(OSError, match="no thread for a scan"):
+        verify(tmp_path)
+
+
 def test_a_follower_that_fails_leaves_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
