@@ -50,7 +50,8 @@
     X(msync, int, (void *address, size_t size, int flags), (address, size, flags), NONE) \
     X(madvise, int, (void *address, size_t size, int advice), (address, size, advice), NONE) \
     X(mlock, int, (const void *address, size_t size), (address, size), NONE) \
-    X(mlock2, int, (const void *address, size_t size, unsigned flags), (address, size, flags), NONE) \
+    X(mlock2, int, (const void *address, size_t size, unsigned flags), \
+      (address, size, flags), NONE) \
     X(munlock, int, (const void *address, size_t size), (address, size), NONE) \
     X(memfd_create, int, (const char *name, uint32_t flags), (name, flags), NONE) \
     X(futex, long, (uint32_t *word, int act, uint32_t value, const struct timespec *until), \
@@ -93,8 +94,8 @@ static int64_t verdict(int entry)
 {
     int64_t number = __atomic_fetch_add(&calls[entry], 1, __ATOMIC_RELAXED);
     if (IS_QUIET(entry)) {
-        int fails = quiet_errno && entry == quiet_entry && number >= quiet_first && number < quiet_last;
-        return fails ? quiet_errno : 0;
+        int chosen = number >= quiet_first && number < quiet_last;
+        return chosen && entry == quiet_entry ? quiet_errno : 0;
     }
     if (inside || ask == NULL)
         return 0;

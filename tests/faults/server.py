@@ -26,6 +26,7 @@ from typing import Any
 
 import rocketstore.cli.app  # loads everything
 from tests import native_probe
+from tests.faults import tracing
 from tests.faults.injecting import Case, Injector, Recorder
 from tests.faults.journal import Journal, Run
 from tests.faults.judging import held, judge, left_behind
@@ -49,7 +50,10 @@ class Server:
         journal = Journal()
         with tempfile.TemporaryDirectory(dir=self.base) as directory:
             root = self._prepared(case.scene, Path(directory), journal)
-            status = self._in_child(lambda channel: self._act(case, root, channel), journal)
+            if case.site == tracing.OUTSIDE:
+                status = self._traced(case, root, journal)
+            else:
+                status = self._in_child(lambda channel: self._act(case, root, channel), journal)
             if status != (signal.SIGKILL if case.answer == "KILL" and journal.fired else 0):
                 journal.wrong.append(f"the process ended with {os.waitstatus_to_exitcode(status)}")
             if os.WIFSIGNALED(self._judged(case, root, journal)):
@@ -59,6 +63,7 @@ class Server:
             "wrong": journal.wrong,
             "errors": journal.errors,
             "acks": len(journal.acks),
+            "rows": journal.rows,
             "seconds": time.monotonic() - began,
         }
 
@@ -88,7 +93,39 @@ class Server:
         shutil.rmtree(copy)
         return template, heard.rows
 
-    def _in_child(self, act: Callable[[int], object], journal: Journal) -> int:
+    def _traced(self, case: Case, root: Path, journal: Journal) -> int:
+        """As `_act`, under strace, which makes the fault. `nth` counts the calls of one thread."""
+        waits, go = os.pipe()
+        log = root.parent / "trace"
+        tracers: list[subprocess.Popen[str]] = []
+
+        def act(channel: int) -> None:
+            faulthandler.enable()
+            tracing.wait_to_be_traced(waits)
+            run = Run(root, channel, **SCENES[case.scene].options)
+            _Watch(run)
+            SCENES[case.scene].act(run)
+            run.say("ended", True)
+
+        def start(pid: int) -> None:
+            fault = f"{case.entry}:error={case.answer}:when={case.nth + 1}"
+            tracers.append(tracing.trace(pid, log, fault if case.answer else None))
+            os.write(go, b".")
+
+        status = self._in_child(act, journal, start)
+        os.close(waits)
+        os.close(go)
+        tracers[0].communicate(timeout=HANG_S)
+        journal.fired += tracing.injected(log)
+        journal.rows = [*tracing.calls_in(log).items()]
+        return status
+
+    def _in_child(
+        self,
+        act: Callable[[int], object],
+        journal: Journal,
+        started: Callable[[int], object] | None = None,
+    ) -> int:
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -105,6 +142,8 @@ class Server:
             finally:
                 os._exit(code)
         os.close(writer)
+        if started is not None:
+            started(pid)
         self._listen(reader, pid, journal)
         return os.waitpid(pid, 0)[1]
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from tests import native_probe
 from tests.faults.injecting import ERRNOS, Case
 from tests.faults.scenes import SCENES
+from tests.faults.tracing import OUTSIDE
 
 __all__ = ["EVERY", "Sweep", "Tally", "sweep"]
 
@@ -112,6 +113,12 @@ class Sweep:
             (later if kind in seen else first).append(case)
             seen.add(kind)
         return [*first, *later][:limit]
+
+    def trace(self, scene: str) -> dict[str, int]:
+        """What strace sees of a scene: the most calls of each kind that one thread makes."""
+        [result] = self._map([dataclasses.asdict(Case(scene, "", OUTSIDE, 0, ""))])
+        assert result["wrong"] == []
+        return dict(result["rows"])
 
     def run(self, cases: list[Case]) -> Tally:
         tally = Tally()
