@@ -21,10 +21,13 @@ MACHINE_EXAMPLES ?= 400
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
+# Of the failing calls: every occurrence instead of a sample; a part of the places that make them.
+EVERY ?=
+SITES ?=
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs faults demo bench lint types fuzz sanitize interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -46,10 +49,16 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
-# The planted faults are among the tests marked proof.
+# The planted faults and the failing calls (`make faults`) are among the tests marked proof.
 proofs: build sanitize fuzz interop
 	$(PYTEST) --timeout=1500 -m proof
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
+
+# Every call of the table fails, one at a time, in each scene of a store's life. EVERY=1: each occurrence
+# of each call, which takes long; SITES=flusher: only calls that lead there.
+faults: build
+	ROCKETSTORE_EVERY=$(EVERY) ROCKETSTORE_FAULT_SITES=$(SITES) ROCKETSTORE_FAULT_JOBS=$(JOBS) \
+	  $(PYTEST) -s --timeout=14400 tests/faults/test_every_call.py tests/faults/test_strace_sweep.py
 
 demo: build
 	$(RUN) -m rocketstore.cli demo

@@ -26,6 +26,8 @@ __all__ = ["EVERY", "Sweep", "Tally", "sweep"]
 
 #: Every occurrence of every call, instead of the first, the second, the last and a sample.
 EVERY: Final = os.environ.get("ROCKETSTORE_EVERY", "") not in ("", "0")
+#: Only sites with this in their name.
+SITES: Final = os.environ.get("ROCKETSTORE_FAULT_SITES", "")
 JOBS: Final = int(os.environ.get("ROCKETSTORE_FAULT_JOBS", "2"))
 SOURCE: Final = Path(native_probe.__file__).with_name("call_table.pyx")
 #: What a caller must not notice at all.
@@ -87,7 +89,11 @@ class Sweep:
 
     @property
     def sites(self) -> set[tuple[str, str]]:
-        return {(entry, site) for (_, entry, site), count in self.calls.items() if count}
+        return {
+            (entry, site)
+            for (_, entry, site), count in self.calls.items()
+            if count and SITES in site
+        }
 
     def cases(
         self, rng: random.Random, limit: int, answers: Iterable[str] = (), times: int = 1
@@ -98,6 +104,8 @@ class Sweep:
         """
         every: list[Case] = []
         for (scene, entry, site), count in sorted(self.calls.items()):
+            if SITES not in site:
+                continue
             for answer in [*answers] or ERRNOS.get(entry, ()):
                 if not _possible(entry, site, answer):
                     continue
