@@ -64,6 +64,7 @@ class Server:
             "errors": journal.errors,
             "acks": len(journal.acks),
             "rows": journal.rows,
+            "logged": journal.logged,
             "seconds": time.monotonic() - began,
         }
 

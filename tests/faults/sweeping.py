@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests import native_probe
-from tests.faults.injecting import ERRNOS, Case
+from tests.faults.injecting import ERRNOS, FLUSHER, Case
 from tests.faults.scenes import SCENES
 from tests.faults.tracing import OUTSIDE
 
@@ -47,6 +47,7 @@ class Tally:
     sites: set[tuple[str, str]] = field(default_factory=set)
     answers: set[tuple[str, str, str]] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
+    logged: list[tuple[Case, list[str]]] = field(default_factory=list)
 
     def add(self, case: Case, result: dict[str, Any]) -> None:
         self.tried += 1
@@ -54,6 +55,7 @@ class Tally:
             self.reached += 1
             self.sites.add((case.entry, case.site))
             self.answers.add((case.entry, case.site, case.answer))
+            self.logged.append((case, result["logged"]))
         for text in result["wrong"]:
             self.wrong.append(f"{case}: {text}")
 
@@ -201,6 +203,8 @@ class _Server:
 def _possible(entry: str, site: str, answer: str) -> bool:
     if answer == "KILL":
         return site != ""  # a quiet entry runs nothing of ours
+    if answer == "late":
+        return site.startswith(FLUSHER)
     return answer in ERRNOS.get(entry, ()) or (answer == "short" and entry in MOVING)
 
 

@@ -55,7 +55,7 @@ def times_with(built: Path, path: Path, step_s: float, when: str) -> list[int]:
 
 @pytest.mark.parametrize("step_s", [-400 * 86400.0, -3600.0, -0.5, 0.5, 3600.0, 86400.0])
 def test_a_clock_that_jumps_in_a_run(built: Path, tmp_path: Path, step_s: float) -> None:
-    """D-28: store times of a run follow the monotonic clock: none falls, none jumps."""
+    """Store times of a run follow the monotonic clock: none falls, none jumps."""
     times = times_with(built, tmp_path, step_s, "during")
     first = times[:20]
     assert first == sorted(first)
@@ -64,7 +64,7 @@ def test_a_clock_that_jumps_in_a_run(built: Path, tmp_path: Path, step_s: float)
 
 @pytest.mark.parametrize("step_s", [-400 * 86400.0, -3600.0, -30.0, 30.0, 86400.0])
 def test_a_clock_that_jumps_between_runs(built: Path, tmp_path: Path, step_s: float) -> None:
-    """D-28: store times fall only where the last one was more than a minute ahead of the clock."""
+    """Store times fall only where the last one was more than a minute ahead of the clock."""
     times = times_with(built, tmp_path, step_s, "between")
     assert times[:20] == sorted(times[:20])
     assert times[20:] == sorted(times[20:])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.injecting import FOREVER
+from tests.faults.injecting import FOREVER, SYNCS
 from tests.faults.sweeping import EVERY, Sweep, Tally, sweep
 
 #: Runs of `make faults`; EVERY=1 tries all there are.
@@ -54,6 +55,17 @@ def test_a_sample_of_failing_calls(running: Sweep, rng: random.Random) -> None:
     tally = running.run(cases[:60])
     show(tally, "a sample", running)
     assert tally.reached > 50
+
+
+def test_slow_syncs_are_logged(running: Sweep, rng: random.Random) -> None:
+    """K-26: a sync of the log that takes 0.6 s is told with its duration; nothing else happens."""
+    cases = [case for case in running.cases(rng, 100, ["late"]) if case.entry in SYNCS]
+    tally = running.run(cases[:6])
+    show(tally, "slow syncs", running)
+    assert tally.reached
+    for case, logged in tally.logged:
+        assert any(re.search(r"flush up to \d+ took [6-9]\d\d ms|took \d{4} ms", text)
+                   for text in logged), (case, logged)  # fmt: skip
 
 
 @pytest.mark.proof

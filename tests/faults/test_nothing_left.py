@@ -181,7 +181,7 @@ def test_a_verify_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_follower_that_fails_leaves_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-30: what it opened to look at the lock is closed again."""
+    """D-36: what it opened to look at the lock is closed again."""
     with open_small(tmp_path) as store:
         store.writer("t").put(b"x")
         before = open_locks(tmp_path)
@@ -357,7 +357,7 @@ def test_an_error_is_not_its_own_cause(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_watch_closes_the_lock_whatever_becomes_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D-30"""
+    """D-36"""
     with open_small(tmp_path):
         before = open_locks(tmp_path)
         watch = writer_watch.WriterWatch(StoreLayout(tmp_path))
