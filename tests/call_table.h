@@ -1,6 +1,7 @@
 /* Wrappers of every entry of `rs_syscalls`, for call_table.pyx: each asks what is to become of its call. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,6 +16,8 @@
 #define CLOSE if (found > 0) CALL(close, (fd))
 #define LIMIT_PARTS struct iovec only = *parts; LIMIT(only.iov_len); parts = &only
 #define STEP if (clock == CLOCK_REALTIME && found == 0) return stepped_clock(now)
+/* Nothing but waiting is broken off; a wake that fails would be a kernel's fault. */
+#define ONLY_WAITS if ((act & FUTEX_CMD_MASK) != FUTEX_WAIT) found = 0
 #define NAMES int at, const char *old, int to, const char *new
 #define NONE (void)0
 
@@ -55,7 +58,7 @@
     X(munlock, int, (const void *address, size_t size), (address, size), NONE) \
     X(memfd_create, int, (const char *name, uint32_t flags), (name, flags), NONE) \
     X(futex, long, (uint32_t *word, int act, uint32_t value, const struct timespec *until), \
-      (word, act, value, until), NONE) \
+      (word, act, value, until), ONLY_WAITS) \
     X(clock_gettime, int, (int clock, struct timespec *now), (clock, now), STEP) \
     X(getpid, int, (void), (), NONE) \
     X(gettid, int, (void), (), NONE)
