@@ -23,10 +23,13 @@ IMAGES ?= 10000
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
+# Of the failing calls: every occurrence instead of a sample; a part of the places that make them.
+EVERY ?=
+SITES ?=
 
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
 
-.PHONY: build test proofs crash demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs crash faults demo bench lint types fuzz sanitize interop interop-long docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -48,7 +51,7 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
-# The planted faults are among the tests marked proof.
+# The planted faults and the failing calls (`make faults`) are among the tests marked proof.
 proofs: build sanitize fuzz interop crash
 	$(PYTEST) --timeout=1500 -m proof
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
@@ -56,6 +59,12 @@ proofs: build sanitize fuzz interop crash
 # Images of disks that lost their power, each recovered and judged.
 crash: build
 	$(RUN) -m tests.crash --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+
+# Every call of the table fails, one at a time, in each scene of a store's life. EVERY=1: each occurrence
+# of each call, which takes long; SITES=flusher: only calls that lead there.
+faults: build
+	ROCKETSTORE_EVERY=$(EVERY) ROCKETSTORE_FAULT_SITES=$(SITES) ROCKETSTORE_FAULT_JOBS=$(JOBS) \
+	  $(PYTEST) -s --timeout=14400 tests/faults/test_every_call.py tests/faults/test_strace_sweep.py
 
 demo: build
 	$(RUN) -m rocketstore.cli demo

@@ -283,13 +283,10 @@ cdef class MappedFile:
         self.check_shared()
         self.check_range(from_position, to_position - from_position)
         cdef int64_t low = from_position & -page_size
-        cdef int64_t result
-        if to_position == from_position:
-            return
-        with nogil:
-            result = outcome(sys.msync(self.base + low, <size_t>(to_position - low), MS_SYNC))
-        if result < 0:
-            raise OSError(<int>-result, os.strerror(<int>-result), self.path)
+        cdef int64_t result = 0 if to_position == from_position else -EINTR
+        while not done(result, self.path):  # EINTR says nothing about the pages: they are still dirty
+            with nogil:
+                result = outcome(sys.msync(self.base + low, <size_t>(to_position - low), MS_SYNC))
 
     def lock_memory(self, *, bint on_fault=False):
         """Whether the memory is locked now; refused beyond RLIMIT_MEMLOCK, which is no error (D-39).

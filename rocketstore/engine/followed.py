@@ -70,13 +70,16 @@ def open_followed(
         verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT,
         stopped=None if stopped is None else (stopped.begin, stopped.end),
     )
-    offsets = ConsumerOffsets(layout, read_only=True)
-    offsets.load()
+    try:
+        offsets = ConsumerOffsets(layout, read_only=True)
+        offsets.load()
+        visible = follower.end()
+        begin = follower.minimum()
+    except BaseException:
+        follower.close()
+        raise
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
-    visible = follower.end()
-    report = stopped or RecoveryReport(
-        mode="following", begin=follower.minimum(), start=visible, end=visible
-    )
+    report = stopped or RecoveryReport(mode="following", begin=begin, start=visible, end=visible)
     engine = Engine(
         path,
         layout,

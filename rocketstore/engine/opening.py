@@ -76,11 +76,13 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     try:
         return _Opening(path, layout, options, "write", lock, index_is_there).run()
     except BaseException as error:
-        if clean and isinstance(error, MissingSegmentsError):
-            # Nothing was changed. With the mark left behind the next open would see a crash, after which
-            # a log may be shorter than its queues, and cut them.
-            remove_abort(layout)
-        lock.release()
+        try:
+            if clean and isinstance(error, MissingSegmentsError):
+                # Nothing was changed. With the mark left behind the next open would see a crash, after
+                # which a log may be shorter than its queues, and cut them.
+                remove_abort(layout)
+        finally:
+            lock.release()
         raise
 
 
@@ -103,15 +105,27 @@ class _Opening:
     lock: StoreLock | None = None
     #: Whether there was a directory for it, before one was made.
     index_is_there: bool = True
+    caller: ArrivalCaller | None = None
 
     def run(self) -> Engine:
+        own_file = CheckpointFile(self.layout.own_checkpoint)
+        rocketmq = RocketmqCheckpoint(self.layout.checkpoint)
+        try:
+            return self._run(own_file, rocketmq)
+        except BaseException:
+            own_file.close()
+            rocketmq.close()
+            if self.caller is not None:
+                self.caller.close()
+            raise
+
+    def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
         layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
         clean = not abort_exists(layout)
         page = None
         run_id = bytes(16)
-        own_file = CheckpointFile(layout.own_checkpoint)
         if lock is not None:
             if not ours:
                 # Before the mark: a stop between the two must not leave a checkpoint that is believed.
@@ -123,7 +137,6 @@ class _Opening:
         log = self._load_log()
         config = self._fit_config(log)
         state = self._load_state()
-        rocketmq = RocketmqCheckpoint(layout.checkpoint)
         own = own_file.load()
         if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
@@ -177,7 +190,8 @@ class _Opening:
         positions = catching_up.positions
         arrival = Signal()
         index = self._load_index(config, report)
-        listener = self.options.on_arrival
+        if self.options.on_arrival is not None:
+            self.caller = ArrivalCaller(self.options.on_arrival)
         dispatcher = Dispatcher(
             positions,
             log.find,
@@ -188,7 +202,7 @@ class _Opening:
             multi_dispatch=True,
             damage=[(damage.start, damage.end) for damage in report.damage],
             ignored_topics=batch_topics(self.layout),
-            listener=ArrivalCaller(listener) if listener is not None else None,
+            listener=self.caller,
         )
         if report.mode != "clean":
             queues.truncate(report.end)

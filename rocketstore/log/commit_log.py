@@ -95,6 +95,8 @@ class CommitLog:
         self._ended = False
         self._half_at = NEVER
         self._populator: Populator | None = None
+        # Part of the queue, not yet of the log: the next roll goes there, else the log had a gap.
+        self._taken: MappedFile | None = None
         self._failure: BaseException | None = None
         self.log = Log(
             self,
@@ -225,13 +227,15 @@ class CommitLog:
 
     def _take_segment(self, start: int) -> None:
         try:
-            segment = self._preallocator.take(start, self._max_wait_ms / 1000)
+            if self._taken is None:
+                self._taken = self._preallocator.take(start, self._max_wait_ms / 1000)
+                self.queue.publish(self._taken)
+            self._on_new_segment(self._taken)
+            self.log.set_next(self._taken, self._borrow(self._taken))
         except (OSError, RocketStoreError):
             self._on_put_failed()
             raise
-        self.queue.publish(segment)
-        self._on_new_segment(segment)
-        self.log.set_next(segment, self._borrow(segment))
+        self._taken = None
 
     def half_full(self) -> None:
         """A mark was passed: pages ahead are populated, and once the current segment is half used the

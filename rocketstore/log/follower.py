@@ -62,16 +62,20 @@ class Follower:
         self._segments: tuple[MappedFile, ...] = ()
         self._segment_size = 0
         self._queues: dict[tuple[str, int], FollowedQueue] = {}
-        self._writer = self._watch.see()
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
         self._log_walk = LogEnd(verify, None if stopped is None else stopped[1])
         self._horizon = Horizon(0, 0, 0, 0)
         self._arrival = _Arrival(self)
-        with self._lock:
-            self._list_segments()
-            self._move()
+        try:
+            self._writer = self._watch.see()
+            with self._lock:
+                self._list_segments()
+                self._move()
+        except BaseException:
+            self.close()
+            raise
 
     # ---- ReadSource ----
 

@@ -78,7 +78,9 @@ class IndexStore:
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
         self._degraded: BaseException | None = None
-        self._failed: IndexSegment | None = None  # whose sync failed: never synced again (D-13)
+        self._failed: set[str] = (
+            set()
+        )  # names of files whose sync failed: never synced again (D-13)
 
     def load(self) -> None:
         """Open the files of the directory; a directory that is missing or empty is an empty index.
@@ -242,12 +244,12 @@ class IndexStore:
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""
         for segment in self._files:
-            if segment is self._failed:
+            if segment.name in self._failed:
                 continue
             try:
                 segment.sync()
             except OSError as error:
-                self._failed = segment
+                self._failed.add(segment.name)
                 self.degrade(error)
         return self._degraded is None
 
@@ -279,7 +281,7 @@ class IndexStore:
         except OSError as error:
             self.degrade(error)
         else:
-            if self._failed is None:
+            if not self._failed:
                 self._degraded = None
 
     def _drop_from(self, physical_offset: int) -> None:
@@ -308,8 +310,7 @@ class IndexStore:
                 syscalls.unlink(segment.file.path)
             syscalls.sync_directory(str(self._layout.index))
         segment.file.close()
-        if segment is self._failed:
-            self._failed = None
+        self._failed.discard(segment.name)
 
     # -- reading
 

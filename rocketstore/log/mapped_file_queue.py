@@ -24,8 +24,8 @@ from rocketstore.log.layout import segment_name
 from rocketstore.log.segment_listing import Shape, list_segments, make_directory, usual_size
 from rocketstore.log.state_files import file_model, inherit_owner
 from rocketstore.log.unfinished_files import (
-    explained,
     open_unfinished,
+    raise_explained,
     rename_finished,
     unlink_if_there,
 )
@@ -149,7 +149,7 @@ class MappedFileQueue:
                 syscalls.ftruncate(fd, shape.wanted_bytes)
             syscalls.fsync(fd)
         except OSError as error:
-            raise explained(error, shape.path, shape.missing_bytes) from error
+            raise_explained(error, shape.path, shape.missing_bytes)
         finally:
             syscalls.close(fd)
         start = shape.start_offset
@@ -350,7 +350,7 @@ def allocate_file(
         model = file_model(directory) if model_stat is None else model_stat
         fd, name = open_unfinished(path, tmp_directory)
     except OSError as error:
-        raise explained(error, path, size) from error
+        raise_explained(error, path, size)
     try:
         inherit_owner(fd, model)
         _fill_blocks(fd, 0, size, sparse=sparse, zeroed=zeroed)
@@ -367,7 +367,7 @@ def allocate_file(
         if name is not None:
             unlink_if_there(name)
         if isinstance(error, OSError):
-            raise explained(error, path, size) from error
+            raise_explained(error, path, size)
         raise
 
 

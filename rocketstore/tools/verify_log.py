@@ -7,6 +7,7 @@ be.
 
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
@@ -107,7 +108,7 @@ def scan_log(
         return scan_segment(segment, first, end, verify=BOTH_CHECKSUMS)
 
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
-        for segment, result in zip(used, threads.map(scan, used), strict=True):
+        for segment, result in zip(used, _map(threads, scan, used), strict=True):
             first, _ = _part(segment, scope)
             blank = result.status == "blank"
             if not _ends_well(segment, result, last=segment is used[-1]):
@@ -124,6 +125,17 @@ def scan_log(
     counts.segments, counts.records, counts.blanks = len(used), facts.records, blanks
     counts.record_bytes, counts.lost_bytes = record_bytes, 0
     return facts
+
+
+def _map(
+    threads: ThreadPoolExecutor,
+    scan: Callable[[MappedFile], ScanResult],
+    used: Sequence[MappedFile],
+) -> Iterator[ScanResult]:
+    try:
+        return threads.map(scan, used)
+    except RuntimeError as error:  # the system has no thread left
+        raise OSError(errno.EAGAIN, f"no thread for a scan: {error}") from error
 
 
 def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
