@@ -22,7 +22,8 @@ MACHINE_EXAMPLES ?= 400
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
 
-NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
+NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
+  rocketstore/_native/*.h)
 
 .PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long docs clean
 

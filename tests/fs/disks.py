@@ -105,7 +105,9 @@ class Disk:
         this process keeps its mappings until the collector has gone over it."""
         gc.collect()
         for attempt in range(UNMOUNT_TRIES):
-            done = subprocess.run(["umount", self.path], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["umount", self.path], capture_output=True, text=True, check=False
+            )
             if done.returncode == 0:
                 self._mounted = False
                 return

@@ -117,7 +117,9 @@ def cut_again_and_again(made: Disk, rng: random.Random, cuts: int) -> Cuts:
         result.signals += ended < 0
         assert found == list(range(len(found))), f"{where}: a hole, or an order that was not put"
         assert len(found) <= sent, f"{where}: more than was sent"
-        assert len(found) >= acknowledged, f"{where}: {acknowledged} acknowledged, {len(found)} found"
+        assert len(found) >= acknowledged, (
+            f"{where}: {acknowledged} acknowledged, {len(found)} found"
+        )
         assert ended >= 0, f"{where}: the writer died of signal {-ended}"
         first = len(found)
     return result
