@@ -6,6 +6,7 @@ opened stands in `opening`.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import os
@@ -306,20 +307,35 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-            if self._write is not None:
-                self._close_write(self._write, clean=clean, keep_lock=keep_lock)
-            else:
-                close = getattr(self.reader.source, "close", None)
-                if close is not None:
-                    close()
-            notify = getattr(self.reader.source.arrival, "notify", None)
-            if notify is not None:
-                notify()  # consumers that wait hear that there is nothing to wait for
-            for part in (self._queues, self.index, self._segments):
-                if part is not None:
-                    part.close()
+            with contextlib.ExitStack() as always:
+                for part in (self._segments, self.index, self._queues):
+                    if part is not None:
+                        always.callback(part.close)
+                notify = getattr(self.reader.source.arrival, "notify", None)
+                if notify is not None:
+                    always.callback(notify)  # who waits hears that there is nothing to wait for
+                if self._write is not None:
+                    self._release_last(always, self._write, keep_lock=keep_lock)
+                    self._close_write(self._write, clean=clean)
+                else:
+                    close = getattr(self.reader.source, "close", None)
+                    if close is not None:
+                        close()
 
-    def _close_write(self, write: WriteParts, *, clean: bool, keep_lock: bool) -> None:
+    @staticmethod
+    def _release_last(always: contextlib.ExitStack, write: WriteParts, *, keep_lock: bool) -> None:
+        """What happens in any case, the last first: an error on the way must not keep the lock (D-36)."""
+        if not keep_lock:
+            always.callback(write.lock.release)
+        if write.pool is not None:
+            always.callback(write.pool.close)
+        always.callback(write.checkpointer.close)
+        always.callback(write.live.close)
+        always.callback(write.page.close)
+        always.callback(write.page.end)
+        always.callback(write.page.publish, write.positions)
+
+    def _close_write(self, write: WriteParts, *, clean: bool) -> None:
         write.commit_log.close()
         for worker in write.workers():
             worker.stop()
@@ -334,15 +350,6 @@ class Engine:
         write.preallocator.discard()
         if clean and write.commit_log.failure is None:
             self._mark_clean(write)
-        write.page.publish(write.positions)
-        write.page.end()
-        write.page.close()
-        write.live.close()
-        write.checkpointer.close()
-        if write.pool is not None:
-            write.pool.close()
-        if not keep_lock:
-            write.lock.release()
 
     def _mark_clean(self, write: WriteParts) -> None:
         """The last steps of a clean stop, only when all of it is on disk (D-13, K-37)."""
