@@ -126,22 +126,16 @@ class Disk:
         finally:
             os.close(fd)
 
-    def fill(self, leave_bytes: int = 0) -> Path:
-        """Takes all room but `leave_bytes`; removing the file that is returned gives it back."""
+    def fill(self) -> Path:
+        """Takes all room there is; removing the file that is returned gives it back."""
         ballast = self.path / "ballast"
-        with ballast.open("ab", buffering=0) as file:
+        fd = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
             for step in (MIB, 1 << 16, 1 << 12, 1 << 9, 64):
-                while self.free_bytes() > leave_bytes or leave_bytes == 0:
-                    try:
-                        if file.write(bytes(step)) < step:
-                            break
-                        if step == MIB:
-                            os.fsync(file.fileno())  # a file system that allocates late knows now
-                    except OSError as error:
-                        assert error.errno == errno.ENOSPC
-                        break
-            with contextlib.suppress(OSError):
-                os.fsync(file.fileno())
+                while took(fd, step):
+                    pass
+        finally:
+            os.close(fd)
         return ballast
 
     def free_bytes(self) -> int:
@@ -167,6 +161,18 @@ class Disk:
         device, self.device = self.device, ""
         if device:
             subprocess.run(["losetup", "-d", device], check=False)
+
+
+def took(fd: int, size: int) -> bool:
+    """Whether so many bytes went to the file, and have their place: some file systems look for it late."""
+    try:
+        whole = os.write(fd, bytes(size)) == size
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return whole
 
 
 def attach(image: Path) -> str:
