@@ -360,5 +360,9 @@ class Engine:
                 "%s: not everything is on disk (%r): the next open recovers", self.path, positions
             )
             return
+        if self._queues is not None and self._queues.degraded:
+            logger.warning("%s: queue files could not be written: the next open recovers", self.path)
+            write.checkpointer.save(derived=True)
+            return
         write.checkpointer.close_clean(clean=not degraded)
         remove_abort(self.layout)

@@ -135,6 +135,11 @@ class ConsumeQueueStore:
             self.degrade(error)
         return not self._failed
 
+    @property
+    def degraded(self) -> bool:
+        """Whether units may be missing on disk although their queue has them."""
+        return self._failed
+
     def degrade(self, cause: BaseException) -> None:
         """What stands in the queue files is not trusted to be on disk any more."""
         if not self._failed:

@@ -131,7 +131,7 @@ class Disk:
         ballast = self.path / "ballast"
         fd = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            for step in (MIB, 1 << 16, 1 << 12, 1 << 9, 64):
+            for step in (MIB, 1 << 16, 1 << 12):
                 while took(fd, step):
                     pass
         finally:
