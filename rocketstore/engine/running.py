@@ -361,7 +361,9 @@ class Engine:
             )
             return
         if self._queues is not None and self._queues.degraded:
-            logger.warning("%s: queue files could not be written: the next open recovers", self.path)
+            logger.warning(
+                "%s: queue files could not be written: the next open recovers", self.path
+            )
             write.checkpointer.save(derived=True)
             return
         write.checkpointer.close_clean(clean=not degraded)
