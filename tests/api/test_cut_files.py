@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ReadFailedError, StoreFailedError
+from rocketstore._native import queue_file
 from tests.small_store import dispatched, everything, open_small, open_still, parts, segments
 
 
@@ -89,6 +90,28 @@ def test_a_queue_file_that_was_cut_degrades_the_queues(tmp_path: Path) -> None:
     assert (tmp_path / "abort").exists()
     with open_small(tmp_path) as store:
         assert everything(store)[-1].body == b"1"
+
+
+def test_a_queue_that_cannot_be_read_gets_no_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-17: while the disk does not give its units back, a put to it is refused, again and again: it would
+    begin anew at offset 0."""
+    with open_small(tmp_path) as store:
+        for body in (b"0", b"1"):
+            store.writer("orders").put(body)
+    with open_small(tmp_path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(queue_file, "written_units", unreadable)
+            for _ in range(3):
+                with pytest.raises(ReadFailedError):
+                    store.writer("orders").put(b"x")
+        assert store.writer("orders").put(b"2").queue_offset == 2
+        assert [m.body for m in everything(store)] == [b"0", b"1", b"2"]
+
+
+def unreadable(*_: object) -> int:
+    raise ReadFailedError("the disk failed")
 
 
 def test_an_index_file_that_was_cut_is_left_behind(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ NAME = "/disk"
 class BlockFile(mfusepy.Operations):  # type: ignore[misc]
     """Requests of the loop device, passed on to the image unless they are to fail."""
 
+    use_ns = True
+
     def __init__(self, image: str) -> None:
         self._fd = os.open(image, os.O_RDWR)
         self._size = os.fstat(self._fd).st_size
