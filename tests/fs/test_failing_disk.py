@@ -39,7 +39,7 @@ from rocketstore import RocketStoreError
 
 store = None
 
-def put(first, count, body, tag, key):
+def put(first, count, body, tag, key, save=True):
     done, errors = [], Counter()
     writer = store.writer(TOPIC)
     for number in range(first, first + count):
@@ -51,11 +51,22 @@ def put(first, count, body, tag, key):
     deadline = time.monotonic() + 5
     while store.dispatched_offset < store.visible_offset and time.monotonic() < deadline:
         time.sleep(0.01)
+    if save:
+        errors.update(save_now())
+    return done, dict(errors)
+
+def save_now():
+    write = store._engine.write
+    errors = Counter()
     try:
-        store._engine.write.checkpointer.save(derived=True)
+        write.checkpointer.save(derived=True)
     except (RocketStoreError, OSError) as error:
         errors["checkpoint " + type(error).__name__] += 1
-    return done, dict(errors)
+    if store._engine._queues.degraded:
+        errors["queues degraded"] += 1
+    if write.index.degraded is not None:
+        errors["index degraded"] += 1
+    return dict(errors)
 
 def look(key):
     errors = Counter()
@@ -91,7 +102,7 @@ def close():
 while line := told():
     name, given_now = json.loads(line)
     try:
-        answer = {"put": put, "look": look, "open": open_, "close": close}[name](**given_now)
+        answer = {"put": put, "save": save_now, "look": look, "open": open_, "close": close}[name](**given_now)
         said = [answer, None]
     except (RocketStoreError, OSError) as error:
         said = [None, type(error).__name__]
@@ -116,7 +127,7 @@ class Player:
         answer, error = json.loads(line)
         return answer, error
 
-    def put(self, first: int, count: int, **other: str) -> tuple[list[int], dict[str, int]]:
+    def put(self, first: int, count: int, **other: Any) -> tuple[list[int], dict[str, int]]:
         """(numbers acknowledged, errors)."""
         given = {"body": BODY.decode(), "tag": TAG, "key": KEY}
         answer, error = self.do("put", first=first, count=count, **{**given, **other})
@@ -140,8 +151,15 @@ class Cell:
         assert player.do("open", path=str(self.path), durability="os") == (None, None)
         acknowledged, errors = player.put(0, 20)
         assert errors == {}
+        if what == "flush" and self.file != "commit log":
+            # What is derived, and the checkpoint, are what is synced when the flush fails.
+            more, errors = player.put(50, 20, save=False)
+            acknowledged += more
         self.device.fail(what, PATTERNS[self.file] if what == "write" else b"")
-        more, self.heard = player.put(100, 20)
+        if what == "flush" and self.file != "commit log":
+            self.heard, _ = player.do("save")
+        more, errors = player.put(100, 20)
+        self.heard |= errors
         player.do("close")
         self.failed_requests = self.device.heal()
         self.made.remount()
