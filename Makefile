@@ -25,7 +25,7 @@ CRASH_ROUNDS ?= 200
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs demo bench lint types fuzz sanitize interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -48,8 +48,8 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults are among the tests marked proof.
-proofs: build sanitize fuzz interop
-	$(PYTEST) --timeout=1500 -m proof
+proofs: build sanitize fuzz interop fs
+	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 demo: build
@@ -76,6 +76,11 @@ interop: build
 interop-long: build
 	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
 	ROCKETSTORE_CRASH_ROUNDS=$(CRASH_ROUNDS) $(PYTEST) -s --timeout=3600 tests/interop/test_crash.py -k killed
+
+# Real file systems: power cuts, full and failing disks. Needs root; without xfsprogs, btrfs-progs or
+# fuse3 what they are for is skipped.
+fs: build
+	$(PYTEST) -s --timeout=600 tests/fs
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.

@@ -61,6 +61,8 @@ while line := told():
     say(json.dumps(round_(**json.loads(line))))
 deadline = time.monotonic() + 20
 while store.dispatched_offset < store.end_offset and time.monotonic() < deadline:
+    if store._engine.write.commit_log.failure is not None:
+        break
     time.sleep(0.02)
 found = {q: [int(bytes(m.body).partition(b":")[0]) for m in store.consumer(TOPIC, queue_id=q)]
          for q in store.queues(TOPIC)}
