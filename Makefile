@@ -27,9 +27,10 @@ CRASH_ROUNDS ?= 200
 EVERY ?=
 SITES ?=
 
-NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
+NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
+  rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash faults demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs crash faults demo bench lint types fuzz sanitize interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -52,8 +53,8 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
-proofs: build sanitize fuzz interop crash
-	$(PYTEST) --timeout=1500 -m proof
+proofs: build sanitize fuzz interop crash fs
+	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 # Images of disks that lost their power, each recovered and judged.
@@ -90,6 +91,11 @@ interop: build
 interop-long: build
 	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
 	ROCKETSTORE_CRASH_ROUNDS=$(CRASH_ROUNDS) $(PYTEST) -s --timeout=3600 tests/interop/test_crash.py -k killed
+
+# Real file systems: power cuts, full and failing disks. Needs root; without xfsprogs, btrfs-progs or
+# fuse3 what they are for is skipped.
+fs: build
+	$(PYTEST) -s --timeout=600 tests/fs
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.

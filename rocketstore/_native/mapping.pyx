@@ -5,6 +5,7 @@ from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABL
 from libc.errno cimport EINTR, ENOMEM
 from libc.stdint cimport int64_t, uint8_t
 
+from rocketstore._native.guard cimport own_signal
 from rocketstore._native.syscalls cimport done, outcome, sys
 
 cdef extern from *:
@@ -72,6 +73,7 @@ cdef Mapping map_memory(int fd, object path, int64_t size, int protection, int f
     mapping.base = <uint8_t *>base
     mapping.size = size
     if fd >= 0:
+        own_signal()
         mapping.counted = True
         rs_count(rs_mapped_files, 1)
         rs_count(rs_mapped_bytes, size)

@@ -6,6 +6,7 @@ an append is refused. Every method that the native side calls runs without the a
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -205,6 +206,18 @@ class CommitLog:
         )
         error.__cause__ = self._failure
         return error
+
+    def segment_faulted(self) -> None:
+        """A page of the segment could not be stored to (SIGBUS): a record may stand there in part, so the
+        store has failed (D-13). The put that met it, and all later ones, are refused."""
+        segment = self.queue.find(self.positions.wrote)
+        self.fail(
+            OSError(
+                errno.EIO,
+                "a page of the log could not be stored to (SIGBUS)",
+                segment.path if segment is not None else str(self.queue.directory),
+            )
+        )
 
     def next_segment(self) -> None:
         """Makes the segment that follows available. Raises with nothing changed (D-16)."""

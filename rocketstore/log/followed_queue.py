@@ -159,7 +159,7 @@ class FollowedQueue:
         return file
 
     def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:
-        return numpy.frombuffer(file.view(position, count * UNIT_SIZE), UNIT)
+        return numpy.frombuffer(file.read(position, count * UNIT_SIZE), UNIT)
 
     def _good(self, file: MappedFile, position: int, dispatched: int | None) -> bool:
         """Whether a single unit is written and, as far as we are told, complete."""

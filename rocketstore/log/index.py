@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.errors import ReadFailedError
 from rocketstore.log.index_segment import (
     IndexSegment,
     Shape,
@@ -114,7 +115,12 @@ class IndexStore:
         except (OSError, ValueError) as error:
             logger.warning("%s: ignored, it cannot be opened: %s", path, error)
             return None
-        shape = deduce_shape(file, self._shape)
+        try:
+            shape = deduce_shape(file, self._shape)
+        except ReadFailedError as error:
+            logger.warning("%s: ignored: %s", path, error)
+            file.close()
+            return None
         if shape is None:
             logger.warning(
                 "%s: ignored, its %d bytes are no index file of %d slots and %d entries (%d bytes)",
@@ -248,7 +254,7 @@ class IndexStore:
                 continue
             try:
                 segment.sync()
-            except OSError as error:
+            except (OSError, ReadFailedError) as error:
                 self._failed.add(segment.name)
                 self.degrade(error)
         return self._degraded is None
@@ -278,7 +284,7 @@ class IndexStore:
             raise ValueError("an index opened to read cannot be reset")
         try:
             self._drop_from(physical_offset)
-        except OSError as error:
+        except (OSError, ReadFailedError) as error:
             self.degrade(error)
         else:
             if not self._failed:

@@ -11,7 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rocketstore._native.scanner import read_message, read_units
-from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.errors import (
+    CorruptRecordError,
+    MessageNotFoundError,
+    OffsetOutOfRangeError,
+    ReadFailedError,
+)
 from rocketstore.log.light_queues import offset_in_queue
 from rocketstore.log.other_queues import with_addresses
 from rocketstore.log.time_search import offset_at
@@ -167,10 +172,10 @@ class Reader:
     ) -> Fetch:
         """Up to `max_messages` messages of one queue from `offset` on, within one queue file.
 
-        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose
-        unit has one of these codes: different tags can have one code, so the caller still
-        compares the tag itself. A record that does not hold raises `CorruptRecordError`, but only
-        once it is the first one.
+        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose unit has
+        one of these codes: different tags can have one code, so the caller still compares the tag. A
+        record that does not hold raises `CorruptRecordError`, one that the disk does not give back
+        `ReadFailedError`, but only once it is the first one.
         """
         found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
         if self._record is not None:
@@ -248,7 +253,7 @@ class Reader:
             return None
         try:
             return read_message(segment, 0, limit, verify=0).store_timestamp_ms
-        except CorruptRecordError:
+        except (CorruptRecordError, ReadFailedError):
             return None
 
     def unit_end(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
@@ -301,12 +306,11 @@ class Reader:
             place = _Place(topic, queue_id, offset, file, position)
             try:
                 found = self._units(place, count, None, verify=0)
-            except CorruptRecordError:
-                if count == 1:
-                    found = []
-                else:
+            except (CorruptRecordError, ReadFailedError):
+                if count > 1:
                     width = 1
                     continue
+                found = []
             if found:
                 first = found[0]
                 return offset_in_queue(first, topic, queue_id), first.store_timestamp_ms
@@ -331,7 +335,7 @@ class Reader:
         while messages is None:
             try:
                 messages = self._units(place, count, tags_codes, self._source.verify)
-            except CorruptRecordError as error:
+            except (CorruptRecordError, ReadFailedError) as error:
                 if count == 1:
                     where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
                     error.add_note(f"{where}: seek({place.offset + 1}) steps over it")
@@ -380,10 +384,8 @@ def _next_file(queue: QueueView, queue_offset: int) -> int:
 def segment_at(
     segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
 ) -> MappedFile | None:
-    """The file that holds a physical offset: by arithmetic, by halving where files are missing.
-
-    There is no fallback to another file (K-46).
-    """
+    """The file that holds a physical offset: by arithmetic, by halving where files are missing. There is
+    no fallback to another file (K-46)."""
     if not segments:
         return None
     index = (physical_offset - segments[0].start_offset) // segment_size

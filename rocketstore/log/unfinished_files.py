@@ -84,7 +84,9 @@ def unlink_if_there(path: str) -> None:
 
 def withdraw_file(file: MappedFile) -> None:
     """Takes back a file that was published and never used."""
-    if file.path:
-        unlink_if_there(file.path)
-        syscalls.sync_directory(os.path.dirname(file.path))
-    file.close()
+    try:
+        if file.path:
+            unlink_if_there(file.path)
+            syscalls.sync_directory(os.path.dirname(file.path))
+    finally:
+        file.close()

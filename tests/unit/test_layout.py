@@ -56,6 +56,7 @@ def test_where_everything_lies() -> None:
         "store_json": "rocketstore/store.json",
         "live": "rocketstore/live",
         "quarantine": "rocketstore/quarantine",
+        "recovery": "rocketstore/recovery.json",
         "tmp": "rocketstore/tmp",
         "journal": "rocketstore/journal",
     }
