@@ -18,6 +18,7 @@ from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_
 from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
 from rocketstore.engine import starting
+from rocketstore.engine.catching_up import CatchingUp
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
 from rocketstore.engine.place import check_place
@@ -29,13 +30,14 @@ from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCh
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.dispatcher import Dispatcher
-from rocketstore.log.index import IndexStore
+from rocketstore.log.index import IndexStore, count_index_files
 from rocketstore.log.layout import StoreLayout, parse_segment_name
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.positions import PositionsPage, boot_id
+from rocketstore.log.recovery_progress import load_progress
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
 from rocketstore.log.store_state import (
@@ -150,11 +152,14 @@ class _Opening:
         for position in ("wrote", "committed", "flushed", "visible"):
             setattr(positions, position, report.end)
         positions.minimum = report.begin
-        parts = self._derive(config, log, positions, queues, report, state)
+        template = report.checkpoint or own or OwnCheckpoint()
+        catching_up = CatchingUp(layout, positions, queues, template, self.options.on_recovery)
+        if lock is not None:
+            catching_up.file = own_file
+        parts = self._derive(config, log, queues, report, state, catching_up)
         if lock is None or page is None:
             return starting.read_only(parts)
-        template = report.checkpoint or own or OwnCheckpoint()
-        template = dataclasses.replace(template, boot_id=boot_id(), run_id=run_id)
+        template = dataclasses.replace(catching_up.checkpoint, boot_id=boot_id(), run_id=run_id)
         record_crc = self._record_crc(state)
         files = (own_file, rocketmq)
         return starting.for_writing(parts, lock, page, files, template, record_crc=record_crc)
@@ -163,12 +168,13 @@ class _Opening:
         self,
         config: StoreConfig,
         log: MappedFileQueue,
-        positions: Positions,
         queues: ConsumeQueueStore,
         report: recovery.RecoveryReport,
         state: StoreState | None,
+        catching_up: CatchingUp,
     ) -> starting.Parts:
         """Queues and index hold exactly what the log says, up to its end."""
+        positions = catching_up.positions
         arrival = Signal()
         index = self._load_index(config, report)
         listener = self.options.on_arrival
@@ -189,7 +195,7 @@ class _Opening:
         # A log that was lost begins again further on: there is nothing to dispatch in front of it.
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
-        dispatcher.catch_up(report.end)
+        catching_up.run(dispatcher, index, report.end)
         # The range that this open found is not in `state` yet, and with mode "r" never will be.
         lenient = VERIFY_LENIENT if state is None or state.foreign or report.foreign else 0
         return starting.Parts(
@@ -234,8 +240,10 @@ class _Opening:
         dispatch_from = None
         if not trusted and queues.all():
             derived_end = max(queues.max_physical_end(), 0)
-        if trusted and own is not None and queues.digest() != (own.queue_count, own.queues_digest):
-            dispatch_from = 0  # a queue is missing or new: D-18
+        if trusted and own is not None:
+            digest = own.queue_count, own.queues_digest
+            if queues.has_lost_any(digest, own.dispatched):
+                dispatch_from = 0  # D-18
         return recovery.Marks(
             own=own,
             ours=ours,
@@ -243,18 +251,21 @@ class _Opening:
             rocketmq_times=times[:3],
             derived_end=derived_end,
             dispatch_from=dispatch_from,
-            index_from=self._index_from(trusted),
+            index_from=self._index_from(own if trusted else None),
             indexed=self.options.config.index_enabled,
             foreign=state.foreign if state is not None else (),
             record_crc=state is None or state.record_crc,
+            progress=load_progress(self.layout),
         )
 
-    def _index_from(self, trusted: bool) -> int | None:
+    def _index_from(self, own: OwnCheckpoint | None) -> int | None:
         """Where the index ends if no checkpoint that counts says so, and the begin of the log if somebody
-        deleted it: RocketMQ's recovery drops index files, operators drop all. A directory without a
-        file is that of a store without keys."""
-        if not self.options.config.index_enabled or (trusted and self.index_is_there):
+        deleted it or one of its files: RocketMQ's recovery drops the newest, operators drop all."""
+        if not self.options.config.index_enabled:
             return None
+        if own is not None:
+            there = count_index_files(self.layout)
+            return 0 if there < own.index_files or not self.index_is_there else None
         end = self._index_end()
         return None if end == 0 and self.index_is_there else end
 

@@ -50,6 +50,7 @@ class OwnCheckpoint:
     segments_digest: int = 0
     queue_count: int = 0
     queues_digest: int = 0
+    index_files: int = 0
     clean: bool = False
     boot_id: bytes = bytes(16)
     run_id: bytes = bytes(16)

@@ -103,6 +103,8 @@ class Checkpointer(Worker):
         end, last_record_start, store_time = self._durable_mark()
         count, digest = self._queues_digest()
         changes: dict[str, Any] = {"dispatched": dispatched, "indexed": indexed}
+        if derived:
+            changes["index_files"] = 0 if self._index is None else self._index.file_count
         if end >= last.flushed:
             changes |= self._fingerprint(end, last_record_start)
             changes |= {"flushed": end, "last_store_timestamp_ms": store_time}

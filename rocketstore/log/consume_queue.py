@@ -134,6 +134,12 @@ class ConsumeQueue:
         return None if located is None else queue_file.read_unit(located[0], located[1] // UNIT)
 
     @property
+    def physical_begin(self) -> int | None:
+        """Of the first record that is still in the log; None for an empty queue."""
+        first = self.unit(self.min_offset)
+        return None if first is None else first[0]
+
+    @property
     def physical_end(self) -> int:
         """End of the record of the last unit; -1 for an empty queue."""
         self.load()

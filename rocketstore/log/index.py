@@ -29,7 +29,7 @@ from rocketstore.log.state_files import make_directories
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["IndexStore", "IndexTarget"]
+__all__ = ["IndexStore", "IndexTarget", "count_index_files"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,14 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 #: Names tried for a new file before the directory is taken to be broken.
 NAMES_TRIED: Final = 1000
+
+
+def count_index_files(layout: StoreLayout) -> int:
+    """Names of index files, whether they can be opened or not."""
+    try:
+        return sum(NAME.fullmatch(name) is not None for name in os.listdir(layout.index))
+    except FileNotFoundError:
+        return 0
 
 
 class IndexTarget(NamedTuple):
@@ -226,6 +234,10 @@ class IndexStore:
         names = os.listdir(self._layout.index) if self._layout.index.is_dir() else []
         names += [segment.name for segment in self._files]
         return [name for name in names if NAME.fullmatch(name)]
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
 
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""

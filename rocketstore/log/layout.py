@@ -118,6 +118,10 @@ class StoreLayout:
         return self.own / "store.json"
 
     @property
+    def recovery(self) -> Path:
+        return self.own / "recovery.json"
+
+    @property
     def live(self) -> Path:
         return self.own / "live"
 

@@ -26,6 +26,8 @@ from rocketstore.log.fingerprint import (
 )
 from rocketstore.log.log_repair import LogRepair
 from rocketstore.log.log_walk import LogWalk, Rules
+from rocketstore.log.recovery_marks import Marks
+from rocketstore.log.recovery_progress import RecoveryProgress, drop_progress, save_progress
 from rocketstore.log.recovery_report import Damage, Island, RecoveryReport
 
 if TYPE_CHECKING:
@@ -54,33 +56,6 @@ ROCKETMQ_MARGIN_MS = 3000
 #: Files that RocketMQ reads after a clean stop (format.md 14.2).
 ROCKETMQ_CLEAN_FILES = 3
 NO_VERDICT = Verdict(False, False, False, "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """What a store says about its last writer, read before anything is changed."""
-
-    #: Our checkpoint, if it has a whole slot.
-    own: OwnCheckpoint | None = None
-    #: `lock` said that rocketstore wrote last (D-01).
-    ours: bool = False
-    #: There was no `abort`.
-    clean: bool = True
-    #: physic, logics and index time of RocketMQ's checkpoint.
-    rocketmq_times: tuple[int, int, int] = (0, 0, 0)
-    #: RocketMQ's messageIndexEnable and messageIndexSafe: the index time counts, too.
-    index_safe: bool = False
-    #: Largest physical end of all consume queues; None when there is no queue at all.
-    derived_end: int | None = None
-    #: Dispatch has to begin here at the latest, whatever the checkpoint says (D-18); None: no wish.
-    dispatch_from: int | None = None
-    #: The same for the index.
-    index_from: int | None = None
-    #: Whether there is an index now; without one nothing has to catch up, and nothing is known of it.
-    indexed: bool = True
-    #: Ranges that other programs wrote, and whether our records have a record CRC (store.json).
-    foreign: tuple[tuple[int, int], ...] = ()
-    record_crc: bool = True
 
 
 def recover(
@@ -121,7 +96,7 @@ def recover(
         boot_id=boot_id,
         run_id=run_id,
     )
-    repair = LogRepair(log, layout, checkpoint, base, on_foreign)
+    repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress)
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report
@@ -139,10 +114,12 @@ class _Recovery:
     on_progress: Progress | None = None
     verdict: Verdict = NO_VERDICT
     own: OwnCheckpoint | None = None  # only while it speaks of these bytes
+    resumed: RecoveryProgress | None = None  # up to our durable offset
     mode: str = ""
     start: int = 0
     dispatch_start: int = 0
     index_start: int = 0
+    missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     # ---- whose bytes ----
@@ -181,6 +158,21 @@ class _Recovery:
             self.mode = "clean" if marks.clean else "unclean"
         else:
             self.mode = "foreign-clean" if marks.clean else "foreign-unclean"
+        self._resume()
+
+    def _resume(self) -> None:
+        """Goes on from where an earlier attempt came to. A cut that it had begun is finished by our own
+        rules: what stands below it was judged before."""
+        own, progress = self.own, self.marks.progress
+        if own is None or progress is None or self.mode != "unclean":
+            return
+        end = min(own.flushed, progress.end)
+        if end < progress.start:
+            return
+        self.resumed = progress.up_to(end)
+        if own.cut < 0:
+            self.mode = progress.mode
+        self.notes.append(f"an earlier recovery came to {end}: this one went on from there")
 
     def _why_not(self) -> str:
         if not self.marks.ours:
@@ -196,7 +188,7 @@ class _Recovery:
                 "or open with force=True to go on without"
             )
         logger.error("%s: %s", self.layout.commit_log, text)
-        self.notes.append(text)
+        self.missing.append(text)
 
     def _ends_cleanly(self) -> bool:
         """Nothing stands at the end of a log that was stopped cleanly."""
@@ -215,11 +207,15 @@ class _Recovery:
         scan begins no later (K-55)."""
         begin = self.log.begin_offset
         if self.own is not None:
-            own = self.own
-            self.dispatch_start = self._clamp(own.dispatched, self.marks.dispatch_from)
+            own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
+            if resumed is not None and wish is not None:
+                wish = resumed.dispatch_start
+            self.dispatch_start = self._clamp(own.dispatched, wish)
             indexed = own.indexed if self.marks.indexed else own.flushed
             self.index_start = self._clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
+            if resumed is not None and resumed.start <= wanted:
+                wanted = max(wanted, resumed.end)
             self.start = max(begin, own.minimum, wanted)
         elif self.log.files:
             self.start = self._foreign_start()
@@ -270,19 +266,22 @@ class _Recovery:
     def run(
         self, repair: LogRepair, *, window: int, check_crc: bool, began: float
     ) -> RecoveryReport:
-        own = self.own
+        own, resumed = self.own, self.resumed
+        foreign = self.mode.startswith("foreign")
         if self.writes:
-            if self.mode.startswith("foreign"):
+            if resumed is None:
+                drop_progress(self.layout)
+            if foreign and resumed is None:
                 repair.discard(self.marks.own)
-            repair.prepare(own.flushed if own is not None else self.start)
+            repair.prepare(own.flushed if own is not None else self.start, self.start)
         limit = None
         if own is not None and (own.cut >= 0 or self.mode == "clean"):
             # A cut that was begun is finished where it was decided; a clean log ends where it says.
             limit = own.cut if own.cut >= 0 else own.flushed
         rules = Rules(
-            durable=own.flushed if own is not None else -1,
+            durable=own.flushed if own is not None and not foreign else -1,
             window=window,
-            clean=self.marks.clean,
+            clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
             foreign=self.marks.foreign,
             record_crc=self.marks.record_crc,
@@ -292,9 +291,13 @@ class _Recovery:
         if own is not None:
             walk.last_record_start = own.last_record_start
             walk.last_store_timestamp_ms = own.last_store_timestamp_ms
-        advances = self.mode == "unclean" and self.writes and limit is None
+        known_from = None
+        if resumed is not None and self.start >= resumed.end:
+            known_from, walk.damage = resumed.start, list(resumed.damage)
+            walk.first_time_fall = resumed.first_time_fall
+        advances = self.mode != "clean" and self.writes and limit is None
         walk.on_valid = self._watcher(repair if advances else None)
-        walk.run(self.start)
+        walk.run(self.start, known_from)
         self._warn_of_times(walk)
         if self.writes:
             if self.mode != "clean":
@@ -312,11 +315,30 @@ class _Recovery:
 
         def watch(walk: LogWalk, offset: int) -> None:
             if repair is not None:
-                repair.advance(walk, offset, self._starts(offset))
+                repair.advance(
+                    walk,
+                    offset,
+                    rewrite=self.mode != "foreign-clean",
+                    foreign=self._foreign_range(offset),
+                    starts=self._starts(offset),
+                )
             if self.on_progress is not None:
                 self.on_progress("log", offset - self.start, total)
 
         return watch
+
+    def keep_progress(self, walk: LogWalk, offset: int) -> None:
+        """What an attempt after this one has to know to go on at `offset`."""
+        progress = RecoveryProgress(
+            mode=self.mode,
+            clean=self.resumed.clean if self.resumed is not None else self.marks.clean,
+            start=walk.start,
+            end=offset,
+            dispatch_start=self.dispatch_start,
+            damage=tuple(walk.damage),
+            first_time_fall=walk.first_time_fall,
+        )
+        save_progress(self.layout, progress)
 
     def _starts(self, end: int) -> tuple[int, int]:
         """What our checkpoint says of queues and index, never beyond the log (D-17)."""
@@ -367,6 +389,7 @@ class _Recovery:
             last_store_timestamp_ms=walk.last_store_timestamp_ms,
             dispatch_start=dispatch_start,
             index_start=index_start,
+            missing=tuple(self.missing),
             notes=(*self.notes, *walk.notes, *repair.notes),
             checkpoint=repair.stored,
         )

@@ -52,9 +52,11 @@ class StoreSource:
         return self._arrival
 
     def topics(self) -> Sequence[str]:
+        self.catch_up()
         return self._queues.topics()
 
     def queues(self, topic: str, /) -> Sequence[int]:
+        self.catch_up()
         return self._queues.queues(topic)
 
     def queue(self, topic: str, queue_id: int, /) -> ConsumeQueue | None:
