@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import secrets
 import sys
 import tempfile
@@ -47,9 +48,11 @@ def tell(tally: Tally, seconds: float) -> None:
     for failure in tally.failures:
         print(f"\n{failure.where}\n  {failure.why[:400]}\n  kept in {failure.kept}")
     total = tally.images.total()
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
     print(
         f"\n{tally.wrong.total()} of {total} images fail; {tally.runs} recorded runs, "
-        f"{seconds:.0f} s, {seconds / max(1, total) * 1000:.1f} ms an image"
+        f"{seconds:.0f} s, {cpu_s / max(1, total) * 1000:.1f} ms of processor an image"
     )
 
 
