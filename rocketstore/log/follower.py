@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_units
 from rocketstore.errors import CorruptRecordError, StoreClosedError
-from rocketstore.log.followed_queue import FollowedQueue, Horizon, list_files
+from rocketstore.log.followed_queue import FollowedQueue, Horizon
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.log_directories import has_segment, list_log
 from rocketstore.log.log_end import SIZE_BYTES, LogEnd
 from rocketstore.log.writer_watch import WriterWatch
 
@@ -259,19 +260,19 @@ class Follower:
     # ---- segments ----
 
     def _next_segment_exists(self) -> bool:
-        return (self._layout.commit_log / f"{self._log_end():020d}").exists()
+        return has_segment(self._layout, self._log_end())
 
     def _list_segments(self) -> None:
         """Maps new segments, lets removed ones go. Files of another length than the first are
         left out."""
         self._listed_at = time.monotonic()
-        found = list_files(self._layout.commit_log)
-        size = self._segment_size or next((size for _, size in found if size), 0)
-        starts = [start for start, length in found if length == size and size and start % size == 0]
+        found = list_log(self._layout)
+        size = self._segment_size or next((size for _, size, _ in found if size), 0)
+        good = {s: path for s, length, path in found if length == size and size and s % size == 0}
         known = {segment.start_offset: segment for segment in self._segments}
         segments: list[MappedFile] = []
-        for start in starts:
-            segment = known.pop(start, None) or self._open_segment(start, size)
+        for start, path in good.items():
+            segment = known.pop(start, None) or self._open_segment(path, start, size)
             if segment is None:
                 segments.clear()  # It was removed while we looked: so were all before it.
             else:
@@ -279,11 +280,9 @@ class Follower:
         self._segment_size = size
         self._segments = tuple(segments)
 
-    def _open_segment(self, start: int, size: int) -> MappedFile | None:
+    def _open_segment(self, path: str, start: int, size: int) -> MappedFile | None:
         try:
-            file = MappedFile.open(
-                str(self._layout.commit_log / f"{start:020d}"), start, size, "read"
-            )
+            file = MappedFile.open(path, start, size, "read")
             file.close_descriptor()
             return file
         except OSError as error:

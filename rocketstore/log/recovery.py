@@ -24,6 +24,7 @@ from rocketstore.log.fingerprint import (
     fingerprint,
     judge_checkpoint,
 )
+from rocketstore.log.log_directories import NAME_THEM
 from rocketstore.log.log_repair import LogRepair
 from rocketstore.log.log_walk import LogWalk, Rules
 from rocketstore.log.recovery_report import Damage, Island, RecoveryReport
@@ -152,11 +153,12 @@ class _Recovery:
             self.verdict = judge_checkpoint(marks.own, log)
         if marks.ours and self.verdict.missing:
             self._missing(self.verdict.why)
-        if marks.clean and log.files and (marks.derived_end or 0) > log.end_offset:
+        # After a crash as well: a file has its name before it has a record, a record before its unit.
+        if log.files and (marks.derived_end or 0) > log.end_offset:
             self._missing(
                 f"the log ends at {log.end_offset}, but the queues point up to {marks.derived_end}"
             )
-        if not log.files and marks.clean and marks.derived_end:
+        if not log.files and marks.derived_end:
             self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
         for start, end in log.gaps:
             self._missing(f"between {start} and {end}")
@@ -177,6 +179,11 @@ class _Recovery:
             self.mode = "clean" if marks.clean else "unclean"
         else:
             self.mode = "foreign-clean" if marks.clean else "foreign-unclean"
+            if log.begin_offset > 0:
+                begins = (
+                    f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
+                )
+                self.notes.append(f"{begins}; {NAME_THEM}")
 
     def _why_not(self) -> str:
         if not self.marks.ours:
@@ -188,11 +195,11 @@ class _Recovery:
         text = f"segments of the commit log are missing: {what}"
         if self.writes and not self.force:
             raise MissingSegmentsError(
-                f"{self.layout.commit_log}: {text}; mount or restore them, "
+                f"{self.layout.commit_log}: {text}; mount or restore them ({NAME_THEM}), "
                 "or open with force=True to go on without"
             )
-        logger.error("%s: %s", self.layout.commit_log, text)
-        self.notes.append(text)
+        logger.error("%s: %s; %s", self.layout.logs[0], text, NAME_THEM)
+        self.notes.append(f"{text}; {NAME_THEM}")
 
     def _ends_cleanly(self) -> bool:
         """Nothing stands at the end of a log that was stopped cleanly."""

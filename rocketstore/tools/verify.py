@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.followed_queue import list_files
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.log_directories import list_log, log_directories
 from rocketstore.log.store_state import load_store_state
 from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
@@ -34,6 +34,7 @@ def verify(
     progress: Progress | None = None,
     index_slots: int = INDEX_SLOTS,
     index_entries: int = INDEX_ENTRIES,
+    commit_log_dir: str = "",
 ) -> VerifyReport:
     """Walks every record, queue unit and index entry of the store in directory `path`, without a
     lock.
@@ -49,11 +50,13 @@ def verify(
             index files.
         index_slots: shape of the index files, which they do not hold themselves.
         index_entries: the same.
+        commit_log_dir: all directories of the log, with "," between them, where it has several or lies
+            outside of the store.
     """
     root = Path(path)
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is not the directory of a store")
-    layout = StoreLayout(root)
+    layout = StoreLayout(root, log_directories(root, commit_log_dir))
     findings = Findings()
     watch = WriterWatch(layout)
     segments: list[MappedFile] = []
@@ -123,11 +126,10 @@ def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
 
 def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
     """The log's files in order; those of another length, and gaps, are faults."""
-    found = list_files(layout.commit_log)
-    size = next((length for _, length in found if length), 0)
+    found = list_log(layout)
+    size = next((length for _, length, _ in found if length), 0)
     segments: list[MappedFile] = []
-    for start, length in found:
-        path = str(layout.commit_log / f"{start:020d}")
+    for start, length, path in found:
         if length != size or start % size:
             findings.add(path, 0, f"{length} bytes at {start}, the others have {size}")
             continue

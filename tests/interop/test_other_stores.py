@@ -123,32 +123,56 @@ def test_batch_queues(oracle: Oracle, version: str, tally: Tally, tmp_path: Path
 
 
 def test_several_directories(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
-    """Their settings are refused. Without them one directory is a log with holes: not written, and what
-    is there is read. With all files in one directory it is an ordinary store."""
+    """Beside a live RocketMQ that rolls from one into the other, after its stop and after a crash the whole
+    log is read; without its settings it is not written. RocketMQ goes on with it."""
     path = tmp_path / "store"
+    (path / "old").mkdir(parents=True)
     paths = ",".join(str(path / name) for name in ("commitlog", "more"))
-    settings: dict[str, Any] = {**SMALL, "storePathCommitLog": paths}
+    settings: dict[str, Any] = {
+        **SMALL,
+        "storePathCommitLog": paths,
+        "readOnlyCommitLogStorePaths": str(path / "old"),
+    }
     with oracle.open(path, settings) as theirs:
-        theirs.put([sent.for_oracle() for sent in tagged(100)])
+        theirs.put([sent.for_oracle() for sent in tagged(50)])
         theirs.settle()
-        view = of_oracle(theirs.dump())
-    files = {name: len(list((path / name).iterdir())) for name in ("commitlog", "more")}
-    assert min(files.values()) >= 3
-    with pytest.raises(rocketstore.ConfigError, match="several directories"):
-        config_of(settings)
-    with pytest.raises(rocketstore.MissingSegmentsError):
-        rocketstore.open(path, config=config_of(SMALL))
+        with rocketstore.open(path, "r", config=config_of(settings)) as ours:
+            tally.same(of_oracle(theirs.dump()), of_ours(ours))
+            theirs.put([sent.for_oracle() for sent in tagged(50)])
+            theirs.settle()
+            view = of_oracle(theirs.dump())
+            tally.same(view, of_ours(ours))
+            assert numbers(ours, "Aa") == [*range(1, 50, 3)] * 2
+    first = path / "commitlog" / f"{0:020d}"
+    first.rename(path / "old" / first.name)
+    files = {name: len(list((path / name).iterdir())) for name in ("commitlog", "more", "old")}
+    assert min(files.values()) >= 1
+    assert sum(files.values()) >= 6
+    crashed = tmp_path / "crashed"
+    shutil.copytree(path, crashed)
+    (crashed / "abort").touch()
+    moved = {name: str(value).replace(str(path), str(crashed)) for name, value in settings.items()}
+    for root, given in ((path, settings), (crashed, moved)):
+        with rocketstore.open(root, "r", config=config_of(given)) as ours:
+            tally.same(view, of_ours(ours))
+        with pytest.raises(rocketstore.ConfigError, match="several directories"):
+            rocketstore.open(root, config=config_of(given))
+        with pytest.raises(rocketstore.MissingSegmentsError):
+            rocketstore.open(root, config=config_of(SMALL))
     with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
-        for n, (at, message) in enumerate(sorted(view.messages().items())):
-            segment = path / "commitlog" / f"{at - at % SMALL['mappedFileSizeCommitLog']:020d}"
-            found = ours.query("Orders", f"k{n}")
-            assert [m.body for m in found] == [message["body"]] * segment.exists()
+        assert "commit_log_dir" in str(ours.recovery.notes)
     with oracle.open(path, settings) as theirs:
         tally.same(of_oracle(theirs.dump()), view)
+        theirs.put([sent.for_oracle() for sent in tagged(5)])
+        theirs.settle()
+        view = of_oracle(theirs.dump())
+    with rocketstore.open(path, "r", config=config_of(settings)) as ours:
+        tally.same(view, of_ours(ours))
     whole = tmp_path / "whole"
     shutil.copytree(path, whole)
-    for file in (whole / "more").iterdir():
-        file.rename(whole / "commitlog" / file.name)
+    for name in ("more", "old"):
+        for file in (whole / name).iterdir():
+            file.rename(whole / "commitlog" / file.name)
     for mode in ("r", "rw"):
         with rocketstore.open(whole, mode, config=config_of(SMALL)) as ours:
             tally.same(view, of_ours(ours))
