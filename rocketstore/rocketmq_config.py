@@ -36,7 +36,7 @@ _DIRECTORIES = "several, or one outside of the store, for reading only"
 _SWAP = _NOT_BUILT + "not wired in RocketMQ either (K-42)"
 _COMPACTION = _NOT_BUILT + "compacted topics are not part of this store"
 _LOCKS = _NOT_BUILT + "the append lock adapts by itself (K-25)"
-_EXTENSION = _NOT_BUILT + "extension files are not written"
+_EXTENSION = _NOT_BUILT + "extension files are read, not written"
 _SCHEDULE = _NOT_BUILT + "delivery of delayed messages has no such setting here"
 
 #: Every option of RocketMQ's message store from 3.1 to 5.3, in the order of semantics §15.

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.followed_queue import list_files
 from rocketstore.log.layout import segment_name
+from rocketstore.log.queue_units import list_files
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout

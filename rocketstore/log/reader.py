@@ -8,48 +8,36 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.scanner import read_message, read_units
 from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.log.extension_units import with_addresses
+from rocketstore.log.fetch import (
+    FOUND,
+    MESSAGE_WAS_REMOVING,
+    NO_MATCHED_LOGIC_QUEUE,
+    NO_MATCHED_MESSAGE,
+    NO_MESSAGE_IN_QUEUE,
+    OFFSET_FOUND_NULL,
+    OFFSET_OVERFLOW_BADLY,
+    OFFSET_OVERFLOW_ONE,
+    OFFSET_TOO_SMALL,
+    Fetch,
+)
 from rocketstore.log.light_queues import offset_in_queue
-from rocketstore.log.other_queues import with_addresses
 from rocketstore.log.time_search import offset_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
+    from rocketstore.log.extension_units import ExtensionUnits
+    from rocketstore.log.read_source import QueueView, ReadSource
     from rocketstore.log.time_search import Boundary
 
-__all__ = [
-    "FOUND",
-    "MESSAGE_WAS_REMOVING",
-    "NO_MATCHED_LOGIC_QUEUE",
-    "NO_MATCHED_MESSAGE",
-    "NO_MESSAGE_IN_QUEUE",
-    "OFFSET_FOUND_NULL",
-    "OFFSET_OVERFLOW_BADLY",
-    "OFFSET_OVERFLOW_ONE",
-    "OFFSET_TOO_SMALL",
-    "Arrivals",
-    "Fetch",
-    "QueueView",
-    "ReadSource",
-    "Reader",
-    "segment_at",
-]
-
-FOUND = "FOUND"
-NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
-MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+__all__ = ["Reader", "segment_at"]
 
 UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
@@ -57,90 +45,16 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 FILTER_UNITS = 800
 
 
-class QueueView(Protocol):
-    """One consume queue, as a reader sees it. Offsets are queue offsets."""
-
-    @property
-    def min_offset(self) -> int: ...
-
-    @property
-    def max_offset(self) -> int: ...
-
-    @property
-    def file_size(self) -> int: ...
-
-    def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
-        """File, position of the unit in it, and how many units can be read from there in this file.
-        None when the file that should hold the unit is not there."""
-        ...
-
-
-class Arrivals(Protocol):
-    """Counts arrivals, so that a wait that begins late cannot miss one."""
-
-    @property
-    def count(self) -> int: ...
-
-    def wait(self, seen: int, timeout_ms: int | None, /) -> int: ...
-
-
-class ReadSource(Protocol):
-    """What a reader needs of a store."""
-
-    @property
-    def segment_size(self) -> int: ...
-
-    @property
-    def verify(self) -> int:
-        """Checksums that are tested in each record handed out: `RS_VERIFY_*` bits."""
-        ...
-
-    @property
-    def arrival(self) -> Arrivals: ...
-
-    def check(self) -> None:
-        """Raises `StoreClosedError` when nothing can be read any more."""
-        ...
-
-    def topics(self) -> Sequence[str]: ...
-
-    def queues(self, topic: str, /) -> Sequence[int]: ...
-
-    def queue(self, topic: str, queue_id: int, /) -> QueueView | None: ...
-
-    def segments(self) -> tuple[MappedFile, ...]:
-        """The log's files in order; a snapshot. Files can be missing where damage took them."""
-        ...
-
-    def minimum(self) -> int:
-        """The least physical offset that is kept."""
-        ...
-
-    def visible(self) -> int:
-        """The physical offset up to which messages may be shown (D-32)."""
-        ...
-
-    def catch_up(self) -> None:
-        """Brings the queues up to the visible end, where this process has the dispatcher."""
-        ...
-
-
-class Fetch(NamedTuple):
-    """What one look at a queue gave; `next_offset` is where to look next, in every case."""
-
-    messages: list[Message]
-    next_offset: int
-    status: str
-
-
 class _Place(NamedTuple):
-    """Where a unit stands: its queue, its offset there, its file and position."""
+    """Where a unit stands: its queue, its offset there, its file and position, and where the queue's
+    extension units are."""
 
     topic: str
     queue_id: int
     offset: int
     file: MappedFile
     position: int
+    extension: ExtensionUnits
 
 
 class Reader:
@@ -204,7 +118,7 @@ class Reader:
         file, position, available = located
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
         count = min(wanted, available, maximum - offset)
-        place = _Place(topic, queue_id, offset, file, position)
+        place = _Place(topic, queue_id, offset, file, position, queue.extension)
         return self._read(place, count, max_messages, tags_codes)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -298,7 +212,7 @@ class Reader:
                 continue
             file, position, available = located
             count = min(width, available, to_offset - offset)
-            place = _Place(topic, queue_id, offset, file, position)
+            place = _Place(topic, queue_id, offset, file, position, queue.extension)
             try:
                 found = self._units(place, count, None, verify=0)
             except CorruptRecordError:
@@ -352,7 +266,8 @@ class Reader:
     ) -> list[Message]:
         source = self._source
         if tags_codes is not None:
-            tags_codes = with_addresses(tags_codes, place.file, place.position, count)
+            units = place.file.read(place.position, count * UNIT_SIZE)
+            tags_codes = with_addresses(tags_codes, units, place.extension)
         # In this order: the files then reach as far as the visible end at least.
         minimum, visible = source.minimum(), source.visible()
         return read_units(

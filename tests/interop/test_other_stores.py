@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.log.extension_units import ExtensionUnits, is_address
+from rocketstore.tools import verify
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle
 from tests.interop.views import Tally, View, of_oracle, of_ours
@@ -31,12 +33,37 @@ def numbers(store: rocketstore.Store, tags: str) -> list[int]:
     return [int(message.body[:3]) for message in store.consumer("Orders", tags=tags)]
 
 
-def plain_codes(view: View, told: View) -> View:
-    """The view with the tags codes of another one: RocketMQ 4.9 tells addresses as they stand."""
-    for name, queue in view.queues.items():
-        for queue_offset, message in queue.items():
-            message["tags_code"] = told.queues[name][queue_offset]["tags_code"]
+def plain_codes(view: View) -> View:
+    """The view with the tags codes of extension units: RocketMQ 4.9 tells addresses as they stand."""
+    for queue in view.queues.values():
+        for message in queue.values():
+            if "extension" in message:
+                message["tags_code"] = message["extension"][0]
     return view
+
+
+def extended(path: Path, view: View) -> int:
+    """How many units of a view hold the address of an extension unit. We find the same in each."""
+    extension = ExtensionUnits(path / "consumequeue_ext/Orders/0")
+    count = 0
+    for (_, queue_offset), (_, _, code) in units(path, "Orders").items():
+        found = extension.unit(code) if is_address(code) else None
+        assert found == view.queues["Orders", 0][queue_offset].get("extension")
+        if found is not None:
+            count += 1
+            assert found.bit_map == struct.pack(">q", ~queue_offset)
+    extension.close()
+    return count
+
+
+def units(path: Path, topic: str) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """(queue id, queue offset) → physical offset, size and tags code, as they stand on disk."""
+    found = {}
+    for file in (path / "consumequeue" / topic).glob("*/0*"):
+        for number, unit in enumerate(struct.iter_unpack(">qiq", file.read_bytes())):
+            if unit[1] > 0:
+                found[int(file.parent.name), int(file.name) // 20 + number] = unit
+    return found
 
 
 def test_extension_units(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
@@ -53,9 +80,11 @@ def test_extension_units(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
         with rocketstore.open(path, "r", config=config_of(settings)) as ours:
             assert {tags: numbers(ours, tags) for tags in TAGS} == wanted
             live = of_ours(ours)
-    unit = (path / "consumequeue/Orders/0" / f"{0:020d}").read_bytes()[:20]
-    assert struct.unpack(">q", unit[12:])[0] < -(1 << 31), "an address"
-    tally.same(plain_codes(view, live), live)
+        assert extended(path, view) == 180
+    assert extended(path, view) == 180
+    assert len(list((path / "consumequeue_ext/Orders/0").iterdir())) > 3
+    tally.same(plain_codes(view), live)
+    assert verify(path, index_slots=64, index_entries=300).ok
     for mode in ("r", "rw"):
         with rocketstore.open(path, mode, config=config_of(settings)) as ours:
             assert {tags: numbers(ours, tags) for tags in TAGS} == wanted
@@ -66,14 +95,14 @@ def test_extension_units(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
     with rocketstore.open(path, "r", config=config_of(settings)) as ours:
         view = of_ours(ours)
     with oracle.open(path, settings) as theirs:
-        tally.same(plain_codes(of_oracle(theirs.dump()), view), view)
+        tally.same(plain_codes(of_oracle(theirs.dump())), view)
         theirs.put([sent.for_oracle() for sent in tagged(30)])
         theirs.settle()
         view = of_oracle(theirs.dump())
     assert view.bounds == {("Orders", 0): (0, 240)}
     with rocketstore.open(path, "r", config=config_of(settings)) as ours:
-        found = of_ours(ours)
-        tally.same(plain_codes(view, found), found)
+        assert extended(path, view) > 30
+        tally.same(plain_codes(view), of_ours(ours))
         assert len(numbers(ours, "Aa")) == 80
 
 
