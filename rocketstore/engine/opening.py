@@ -35,6 +35,7 @@ from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.missing_segments import queue_file_size
 from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.positions import PositionsPage, boot_id
+from rocketstore.log.recovered_batches import recovered_batches
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
 from rocketstore.log.store_state import (
@@ -204,6 +205,7 @@ class _Opening:
             flags=RunningFlags(),
             offsets=self._load_offsets(queues),
             report=report,
+            batches=recovered_batches(self.layout, log, report),
             verify=VERIFY_ALL | lenient,
         )
 

@@ -1,23 +1,87 @@
 """What a broker may keep instead of plain consume queues: batch queues (format 6.6).
 
-They are not written here. A topic has plain queues or batch queues, and a RocketMQ that finds both for one
-topic does not load the store.
+They are read here and not written. A topic has plain queues or batch queues, and a RocketMQ that finds both
+for one topic does not load the store.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
+from rocketstore.log.batch_queue import BatchQueue
+from rocketstore.log.layout import is_safe_topic
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rocketstore.log.batch_queue import BatchUnit
+    from rocketstore.log.followed_queue import Horizon
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["batch_topics"]
+__all__ = ["BatchQueues", "batch_directory", "batch_topics"]
+
+
+class BatchQueues:
+    """All batch queues of a store, opened when they are asked for. Any thread may use it."""
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        horizon: Callable[[], Horizon],
+        matches: Callable[[str, int, BatchUnit], bool] | None = None,
+    ) -> None:
+        """`matches`: whether a unit of a queue is that of its record, where nobody says it (`BatchQueue`)."""
+        self._layout = layout
+        self._horizon = horizon
+        self._matches = matches
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[str, int], BatchQueue] = {}
+
+    def topics(self) -> list[str]:
+        return batch_topics(self._layout)
+
+    def queues(self, topic: str) -> list[int]:
+        if not is_safe_topic(os.fsencode(topic)):
+            return []
+        names = _directories(os.path.join(self._layout.root, "batchconsumequeue", topic))
+        ids = (
+            int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 11
+        )
+        return sorted(queue_id for queue_id in ids if queue_id < 1 << 31)
+
+    def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
+        with self._lock:
+            known = self._queues.get((topic, queue_id))
+            if known is None and is_safe_topic(os.fsencode(topic)):
+                directory = batch_directory(self._layout, topic, queue_id)
+                if directory.is_dir():
+                    known = BatchQueue(directory, self._horizon, self._matches_in(topic, queue_id))
+                    self._queues[topic, queue_id] = known
+            return known
+
+    def _matches_in(self, topic: str, queue_id: int) -> Callable[[BatchUnit], bool] | None:
+        matches = self._matches
+        return None if matches is None else lambda unit: matches(topic, queue_id, unit)
+
+    def close(self) -> None:
+        """Lets all files go, and forgets what was known of them."""
+        with self._lock:
+            for queue in self._queues.values():
+                queue.close()
+            self._queues.clear()
 
 
 def batch_topics(layout: StoreLayout) -> list[str]:
     """Topics whose queues are batch queues."""
     return _directories(os.path.join(layout.root, "batchconsumequeue"))
+
+
+def batch_directory(layout: StoreLayout, topic: str, queue_id: int) -> Path:
+    """Where the files of a batch queue lie."""
+    return layout.root / "batchconsumequeue" / topic / str(queue_id)
 
 
 def _directories(path: str) -> list[str]:

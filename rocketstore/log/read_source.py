@@ -1,16 +1,18 @@
-"""What a reader needs of a store, whoever writes it."""
+"""What a reader needs of a store, whoever writes it, and where in it an offset lies."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.batch_queue import BatchQueue
     from rocketstore.log.extension_units import ExtensionUnits
 
-__all__ = ["Arrivals", "QueueView", "ReadSource"]
+__all__ = ["Arrivals", "QueueView", "ReadSource", "segment_at"]
 
 
 class QueueView(Protocol):
@@ -67,7 +69,7 @@ class ReadSource(Protocol):
 
     def queues(self, topic: str, /) -> Sequence[int]: ...
 
-    def queue(self, topic: str, queue_id: int, /) -> QueueView | None: ...
+    def queue(self, topic: str, queue_id: int, /) -> QueueView | BatchQueue | None: ...
 
     def segments(self) -> tuple[MappedFile, ...]:
         """The log's files in order; a snapshot. Files can be missing where damage took them."""
@@ -84,3 +86,23 @@ class ReadSource(Protocol):
     def catch_up(self) -> None:
         """Brings the queues up to the visible end, where this process has the dispatcher."""
         ...
+
+
+def segment_at(
+    segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
+) -> MappedFile | None:
+    """The file that holds a physical offset: by arithmetic, by halving where files are missing.
+
+    There is no fallback to another file (K-46).
+    """
+    if not segments:
+        return None
+    index = (physical_offset - segments[0].start_offset) // segment_size
+    if index >= len(segments) or segments[max(0, index)].start_offset > physical_offset:
+        index = bisect_right(segments, physical_offset, key=_start_of) - 1
+    file = segments[max(0, index)]
+    return file if file.start_offset <= physical_offset < file.start_offset + file.size else None
+
+
+def _start_of(file: MappedFile) -> int:
+    return file.start_offset

@@ -6,12 +6,13 @@ A reader works on a `ReadSource`: the store of this process, or a store that ano
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.scanner import read_message, read_units
 from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.log.batch_queue import BatchQueue
+from rocketstore.log.batch_reader import batch_end, batch_time, fetch_batches
 from rocketstore.log.extension_units import with_addresses
 from rocketstore.log.fetch import (
     FOUND,
@@ -26,6 +27,7 @@ from rocketstore.log.fetch import (
     Fetch,
 )
 from rocketstore.log.light_queues import offset_in_queue
+from rocketstore.log.read_source import segment_at
 from rocketstore.log.time_search import offset_at
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read_source import QueueView, ReadSource
     from rocketstore.log.time_search import Boundary
 
-__all__ = ["Reader", "segment_at"]
+__all__ = ["Reader"]
 
 UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
@@ -112,6 +114,8 @@ class Reader:
             return Fetch([], offset, OFFSET_OVERFLOW_ONE)
         if offset > maximum:
             return Fetch([], maximum, OFFSET_OVERFLOW_BADLY)
+        if isinstance(queue, BatchQueue):
+            return fetch_batches(self._source, queue, topic, queue_id, offset, max_messages)
         located = queue.locate(offset)
         if located is None:
             return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
@@ -170,6 +174,8 @@ class Reader:
         queue = self._source.queue(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return None
+        if isinstance(queue, BatchQueue):
+            return batch_end(queue, queue_offset)
         located = queue.locate(queue_offset)
         if located is None:
             return None
@@ -206,6 +212,8 @@ class Reader:
             queue = source.queue(topic, queue_id)
             if queue is None:
                 return None
+            if isinstance(queue, BatchQueue):
+                return batch_time(queue, offset, to_offset)
             located = queue.locate(offset)
             if located is None:
                 offset = _next_file(queue, offset)
@@ -227,7 +235,7 @@ class Reader:
             offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
         return None
 
-    def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | None:
+    def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | BatchQueue | None:
         """The queue; behind a catch-up when the offset asked for has not arrived yet."""
         source = self._source
         source.check()
@@ -290,23 +298,3 @@ def _next_file(queue: QueueView, queue_offset: int) -> int:
     """First queue offset of the file behind the one that should hold `queue_offset`."""
     units = max(1, queue.file_size // UNIT_SIZE)
     return (queue_offset // units + 1) * units
-
-
-def segment_at(
-    segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
-) -> MappedFile | None:
-    """The file that holds a physical offset: by arithmetic, by halving where files are missing.
-
-    There is no fallback to another file (K-46).
-    """
-    if not segments:
-        return None
-    index = (physical_offset - segments[0].start_offset) // segment_size
-    if index >= len(segments) or segments[max(0, index)].start_offset > physical_offset:
-        index = bisect_right(segments, physical_offset, key=_start_of) - 1
-    file = segments[max(0, index)]
-    return file if file.start_offset <= physical_offset < file.start_offset + file.size else None
-
-
-def _start_of(file: MappedFile) -> int:
-    return file.start_offset

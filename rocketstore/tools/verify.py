@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.log_directories import list_log, log_directories
+from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.store_state import load_store_state
 from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
+from rocketstore.tools.verify_batches import walk_batches
 from rocketstore.tools.verify_log import Scope, scan_log, walk_log
 from rocketstore.tools.verify_queues import compare_queues, walk_queues
 from rocketstore.tools.verify_rest import check_checkpoint, check_offsets, walk_index
@@ -99,8 +101,8 @@ def _walk(
 ) -> LogFacts:
     """Log and queues: the quick way where it proves that all is well, else record by record."""
     facts = scan_log(segments, scope, findings, progress)
-    quick = facts is not None
-    if facts is None:
+    quick = facts is not None and not batch_topics(layout)
+    if facts is None or not quick:
         facts = walk_log(segments, scope, findings, progress)
     queues = walk_queues(layout, facts, findings, progress, growing=scope.growing)
     if quick and sum(queue.own for queue in queues) == facts.records == sum(
@@ -113,8 +115,9 @@ def _walk(
     if quick:
         facts = walk_log(segments, scope, findings, progress)
     tail_may_miss = scope.growing or layout.abort.exists()
+    walk_batches(layout, facts, findings, growing=scope.growing, tail_may_miss=tail_may_miss)
     compare_queues(layout, queues, facts, findings, tail_may_miss=tail_may_miss)
-    facts.ends = {place: known.next for place, known in facts.queues.items()}
+    facts.ends.update((place, known.next) for place, known in facts.queues.items())
     return facts
 
 

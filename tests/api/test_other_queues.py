@@ -1,4 +1,4 @@
-"""What a broker keeps beside plain consume queues: extension units are looked through, batch queues refused."""
+"""What a broker keeps beside plain consume queues: extension units, which hold the tags codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError
 from rocketstore._native.codec import tags_code
 from rocketstore.log.layout import StoreLayout
 from rocketstore.tools import verify
@@ -132,42 +131,3 @@ def test_a_unit_in_an_extension_file_is_verified(addressed: MadeStore) -> None:
     assert fault.position == 3 * 20
     file.unlink()
     assert verify(root).ok
-
-
-@pytest.fixture
-def batches(tmp_path: Path) -> Path:
-    """A plain topic, and one with a batch queue: three records of two messages each."""
-    made = MadeStore(tmp_path)
-    made.fill(3)
-    for n in range(3):
-        counts = {"INNER_NUM": "2", "INNER_BASE": str(2 * n)}
-        made.put("packed", properties=counts, keys=["k"], sys_flag=0xC0, queue_offset=2 * n)
-    made.put(body=b"behind")
-    queue = tmp_path / "batchconsumequeue/packed/0"
-    queue.mkdir(parents=True)
-    (queue / f"{0:020d}").write_bytes(bytes(460))
-    return tmp_path
-
-
-def test_batch_queues_are_not_written(batches: Path) -> None:
-    """A plain queue beside one would keep RocketMQ from loading the store."""
-    before = sorted(batches.rglob("*"))
-    for mode in ("rw", "r+"):
-        with pytest.raises(ConfigError, match=r"batch queues \(packed\)"):
-            rocketstore.open(batches, mode)
-    assert sorted(batches.rglob("*")) == before
-
-
-def test_the_rest_of_a_store_with_batch_queues_is_read(batches: Path) -> None:
-    with rocketstore.open(batches, "r") as store:
-        assert store.topics() == ["orders"]
-        assert [m.body for m in everything(store)][-1] == b"behind"
-        assert len(everything(store)) == 4
-        assert [m.queue_offset for m in store.query("packed", "k")] == [4, 2, 0]
-        assert store.max_queue_offset("packed", 0) == 0
-
-
-def test_a_directory_without_batch_queues(batches: Path) -> None:
-    (batches / "batchconsumequeue/packed").rename(batches / "away")
-    with rocketstore.open(batches, "rw") as store:
-        assert "packed" in store.topics()

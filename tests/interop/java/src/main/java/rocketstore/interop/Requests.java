@@ -24,6 +24,7 @@ import org.apache.rocketmq.store.StoreCheckpoint;
 /** The verbs. Every request names its store by path; several may be open at a time. */
 final class Requests {
     private static final int MOST_MESSAGES_A_GET = 32;
+    private static final int INNER_BATCH = 0xC0;
 
     private final Map<String, DefaultMessageStore> stores = new HashMap<>();
 
@@ -182,7 +183,7 @@ final class Requests {
         if (selected != null) {
             try {
                 found = Messages.describe(selected.getByteBuffer());
-                if (found != null && unit.messages > 1) {
+                if (found != null && (found.get("sys_flag").getAsInt() & INNER_BATCH) == INNER_BATCH) {
                     selected.getByteBuffer().rewind();
                     found.add("parts", Messages.parts(selected.getByteBuffer()));
                 }
