@@ -54,7 +54,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
         _EXTENSION,
     ),
-    Option(None, ("mapperFileSizeBatchConsumeQueue",), _NOT_BUILT + "batch queues are not written"),
+    Option(
+        None,
+        ("mapperFileSizeBatchConsumeQueue",),
+        _NOT_BUILT + "batch queues are read, not written",
+    ),
     Option("max_message_size_bytes", ("maxMessageSize",)),
     Option(
         "auto_wide_topic", ("autoMessageVersionOnTopicLen",), "off unless said: 4.9 cannot read V2"
