@@ -83,7 +83,7 @@ def open_followed(
         begin=follower.minimum(),
         start=visible,
         end=visible,
-        notes=_missing(layout, follower, config.consume_queue_file_size_bytes),
+        notes=_missing(layout, follower),
     )
     engine = Engine(
         path,
@@ -104,12 +104,12 @@ def open_followed(
     return engine
 
 
-def _missing(layout: StoreLayout, follower: Follower, queue_file_size: int) -> tuple[str, ...]:
+def _missing(layout: StoreLayout, follower: Follower) -> tuple[str, ...]:
     """What is missing of the log, told aloud: units of such records are not to be had. A writer of ours
     has looked at its log itself."""
     if follower.writer not in ("java", "none"):
         return ()
-    found = missing_segments(layout, queue_file_size)
+    found = missing_segments(layout)
     for text in found:
         logger.error("%s: %s", layout.root, text)
     return tuple(found)

@@ -33,7 +33,7 @@ from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.missing_segments import queue_file_size
-from rocketstore.log.other_queues import batch_topics
+from rocketstore.log.other_queues import batch_topics, batches_end
 from rocketstore.log.positions import PositionsPage, boot_id
 from rocketstore.log.recovered_batches import recovered_batches
 from rocketstore.log.running_flags import RunningFlags
@@ -232,8 +232,8 @@ class _Opening:
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = None
         dispatch_from = None
-        if not trusted and queues.all():
-            derived_end = max(queues.max_physical_end(), 0)
+        if not trusted and (queues.all() or batch_topics(self.layout)):
+            derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None and queues.digest() != (own.queue_count, own.queues_digest):
             dispatch_from = 0  # a queue is missing or new: D-18
         return recovery.Marks(

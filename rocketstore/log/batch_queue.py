@@ -96,6 +96,13 @@ class BatchQueue:
             self._refresh()
             return self._maximum()
 
+    @property
+    def physical_end(self) -> int:
+        """End of the record of the last unit; -1 for an empty queue."""
+        with self._lock:
+            self._refresh()
+            return self._unit(self._end - 1).physical_end if self._end > self._first else -1
+
     def from_offset(self, queue_offset: int, most: int) -> Sequence[BatchUnit]:
         """Up to `most` units from the one on that has a queue offset or, where that one is missing, the
         next ones."""

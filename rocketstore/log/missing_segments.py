@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import parse_segment_name
+from rocketstore._native import queue_file
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout import parse_segment_name, segment_name
 from rocketstore.log.log_directories import NAME_THEM, list_log
+from rocketstore.log.other_queues import batches_end
+from rocketstore.log.queue_units import UNIT_SIZE, list_files
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -16,18 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["missing_segments", "queue_file_size"]
 
 
-def missing_segments(layout: StoreLayout, default_queue_file_size: int) -> list[str]:
+def missing_segments(layout: StoreLayout) -> list[str]:
     """What is missing of a log that somebody else may be writing: one sentence for each range.
 
     The queues are looked at first: a unit follows its record, so the log reaches as far as they do.
     """
-    size = queue_file_size(layout) or default_queue_file_size
-    queues = ConsumeQueueStore(layout, "read", size, lambda: 0)
-    queues.load()
-    try:
-        queues_end = queues.max_physical_end()
-    finally:
-        queues.close()
+    queues_end = max(_queues_end(layout), batches_end(layout))
     found = []
     end = -1
     for start, length, _ in list_log(layout):
@@ -38,6 +35,34 @@ def missing_segments(layout: StoreLayout, default_queue_file_size: int) -> list[
         where = "there is no log" if end < 0 else f"the log ends at {end}"
         found.append(f"{where}, but the queues point up to {queues_end}")
     return [f"segments of the commit log are missing: {text}; {NAME_THEM}" for text in found]
+
+
+def _queues_end(layout: StoreLayout) -> int:
+    """End of the last record that any consume queue has; -1 when there is no unit at all. One file at a
+    time is mapped: a broker may have many."""
+    end = -1
+    for topic in _directories(layout.consume_queue):
+        for queue in _directories(topic):
+            for start, size in reversed(list_files(queue)):
+                last = _file_end(str(queue / segment_name(start)), start, size)
+                if last >= 0:
+                    end = max(end, last)
+                    break
+    return end
+
+
+def _file_end(path: str, start: int, size: int) -> int:
+    """As `_queues_end`, of one file."""
+    if size < UNIT_SIZE:
+        return -1
+    try:
+        file = MappedFile.open(path, start, size - size % UNIT_SIZE, "read")
+    except (FileNotFoundError, ValueError):  # it was taken away, or cut, since it was listed
+        return -1
+    try:
+        return queue_file.physical_end(file, queue_file.written_units(file))
+    finally:
+        file.close()
 
 
 def queue_file_size(layout: StoreLayout) -> int | None:

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from rocketstore.log.batch_queue import BatchQueue
+from rocketstore.log.followed_queue import Horizon
 from rocketstore.log.layout import is_safe_topic
 
 if TYPE_CHECKING:
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketstore.log.batch_queue import BatchUnit
-    from rocketstore.log.followed_queue import Horizon
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["BatchQueues", "batch_directory", "batch_topics"]
+__all__ = ["BatchQueues", "batch_directory", "batch_topics", "batches_end"]
 
 
 class BatchQueues:
@@ -72,6 +72,19 @@ class BatchQueues:
             for queue in self._queues.values():
                 queue.close()
             self._queues.clear()
+
+
+def batches_end(layout: StoreLayout) -> int:
+    """End of the last record that any batch queue has; -1 when there is no unit at all."""
+    everything = Horizon(0, 0, (1 << 64) - 1, 0)
+    batches = BatchQueues(layout, lambda: everything)
+    end = -1
+    for topic in batches.topics():
+        for queue_id in batches.queues(topic):
+            queue = batches.queue(topic, queue_id)
+            end = end if queue is None else max(end, queue.physical_end)
+        batches.close()
+    return end
 
 
 def batch_topics(layout: StoreLayout) -> list[str]:

@@ -33,7 +33,7 @@ def recovered_batches(
     made in memory: its recovery would write them."""
     horizon = Horizon(0, report.begin, report.end, report.end)
     batches = BatchQueues(layout, lambda: horizon)
-    if batches.topics() and log.access != "write" and report.mode != "clean":
+    if log.access != "write" and report.mode.endswith("unclean") and batches.topics():
         _complete(batches, log, report)
     return batches
 

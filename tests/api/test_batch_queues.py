@@ -277,6 +277,19 @@ def test_units_beyond_the_log_are_not_believed(made: BatchStore) -> None:
         assert store.max_queue_offset(TOPIC, 0) == made.base - 2
 
 
+def test_a_log_without_its_last_files(made: BatchStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Batch queues tell it as well as others."""
+    made.fill_batches(40)
+    made.put_batch([(b"x" * 3000, {})])
+    made.put_batch([(b"x" * 3000, {})])
+    files = sorted((made.root / "commitlog").iterdir())
+    files[-1].unlink()
+    with open_small(made.root, "r") as store:
+        assert f"the queues point up to {made.end}" in str(store.recovery.notes)
+        assert bodies(store) == made.bodies[:-1]
+    assert "segments of the commit log are missing" in caplog.text
+
+
 def test_compressed_batches(tmp_path: Path) -> None:
     made = BatchStore(tmp_path)
     parts: list[Part] = [(b"one", {"TAGS": "a"}), (b"two", {})]

@@ -193,6 +193,21 @@ def test_a_part_beside_a_live_rocketmq(made: MadeStore, caplog: pytest.LogCaptur
     assert between in caplog.text
 
 
+def test_the_first_files_beside_a_live_rocketmq(made: MadeStore) -> None:
+    for file in (made.root / "old").iterdir():
+        file.rename(made.root / "more" / file.name)
+    (made.root / "commitlog" / f"{3 * 4096:020d}").rename(made.root / "more" / f"{3 * 4096:020d}")
+    layout = StoreLayout(made.root)
+    layout.lock.touch()
+    with java_writer(layout), open_small(made.root, "r") as store:
+        (note,) = store.recovery.notes
+        assert f"the log ends at 4096, but the queues point up to {made.end}" in note
+        for file in (made.root / "commitlog").iterdir():
+            file.rename(made.root / "more" / file.name)
+        with open_small(made.root, "r") as other:
+            assert "there is no log" in str(other.recovery.notes)
+
+
 def test_what_looks_trimmed_is_told(made: MadeStore, caplog: pytest.LogCaptureFixture) -> None:
     """The last files alone look like those of a log that was trimmed."""
     caplog.set_level(logging.ERROR)
