@@ -87,7 +87,9 @@ class BatchQueue:
         """Queue offset of the first message whose record is kept."""
         with self._lock:
             self._refresh()
-            return self._unit(self._kept).base_offset if self._kept < self._end else self._maximum()
+            if self._kept == self._end:
+                return self._maximum()
+            return max(0, self._unit(self._kept).base_offset)
 
     @property
     def max_offset(self) -> int:
@@ -174,19 +176,27 @@ class BatchQueue:
             if starts[at - 1] + size != starts[at]:
                 starts = starts[at:]
                 break
-        for start in set(self._files).difference(starts):
-            self._files.pop(start).close()
+        files: dict[int, MappedFile] = {}
         for start in starts:
-            if start not in self._files:
-                path = str(self._directory / segment_name(start))
-                try:
-                    file = MappedFile.open(path, start, size, "read")
-                except (FileNotFoundError, ValueError):
-                    return  # taken away, or cut, between the listing and now: the next look sees it
-                file.close_descriptor()
-                self._files[start] = file
-        self._first = starts[0] // size * self._units_per_file if starts else self._end
+            file = self._files.pop(start, None) or self._open(start)
+            if file is None:
+                files.clear()  # it was taken away while we looked: so were all before it
+            else:
+                files[start] = file
+        for gone in self._files.values():
+            gone.close()
+        self._files = files
+        self._first = min(files) // size * self._units_per_file if files else self._end
         self._end = max(self._end, self._first)
+
+    def _open(self, start: int) -> MappedFile | None:
+        try:
+            path = str(self._directory / segment_name(start))
+            file = MappedFile.open(path, start, self._file_size, "read")
+        except (FileNotFoundError, ValueError):
+            return None
+        file.close_descriptor()
+        return file
 
     def _advance(self, horizon: Horizon) -> None:
         """Moves the end behind the last unit that is written, of a record below the visible end."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, DecompressionError
-from rocketstore.log.fetch import FOUND, MESSAGE_WAS_REMOVING, Fetch
+from rocketstore.log.fetch import FOUND, MESSAGE_WAS_REMOVING, OFFSET_OVERFLOW_ONE, Fetch
 from rocketstore.log.inner_batch import count_of, messages_of
 from rocketstore.log.read_source import segment_at
 
@@ -31,7 +31,10 @@ def fetch_batches(
     """
     messages: list[Message] = []
     next_offset = offset
-    for unit in queue.from_offset(offset, min(most, MOST_UNITS)):
+    units = queue.from_offset(offset, min(most, MOST_UNITS))
+    if not units:
+        return Fetch([], offset, OFFSET_OVERFLOW_ONE)  # cut while we looked
+    for unit in units:
         try:
             record = record_of(source, unit, topic, queue_id)
             found = [] if record is None else messages_of(record, unit.message_count)
@@ -42,7 +45,7 @@ def fetch_batches(
             error.add_note(f"{where}: seek({unit.next_offset}) steps over it")
             raise
         messages += [message for message in found if message.queue_offset >= offset]
-        next_offset = unit.next_offset
+        next_offset = max(next_offset, unit.next_offset)
         if len(messages) >= most:
             break
     if len(messages) > most:
@@ -62,6 +65,8 @@ def record_of(
     # In this order: the files then reach as far as the visible end at least.
     minimum, visible = source.minimum(), source.visible()
     at = unit.physical_offset
+    if not unit.written:
+        raise CorruptRecordError(at, "queue unit")
     if at < minimum:
         return None
     file = segment_at(source.segments(), source.segment_size, at)

@@ -347,6 +347,37 @@ def test_units_that_are_not_those_of_their_records(made: BatchStore) -> None:
     assert "messages" in fault.reason
 
 
+def test_any_flipped_byte_of_a_queue(made: BatchStore) -> None:
+    """Whatever stands in a unit, a consumer ends, with messages of the log or an error that says where."""
+    file = batch_directory(StoreLayout(made.root), TOPIC, 0) / f"{0:020d}"
+    whole = file.read_bytes()
+    for at in range(4 * 46):
+        for mask in (0x80, 0x01):
+            write_at(file, at, bytes([whole[at] ^ mask]))
+            with open_small(made.root, "r") as store:
+                try:
+                    found = [message.body for message in store.consumer(TOPIC)]
+                except CorruptRecordError:
+                    found = []
+                assert set(found) <= set(made.bodies)
+                times = [FIRST_MS + 10 * n for n in range(10)]
+                assert all(store.offset_at(TOPIC, 0, when) >= 0 for when in times)
+        write_at(file, at, whole[at : at + 1])
+
+
+def test_units_in_the_wrong_order(tmp_path: Path) -> None:
+    """Records whose queue offsets fall: a consumer ends all the same."""
+    made = BatchStore(tmp_path)
+    for base in (10, 4, 5, 11, 3, 12):
+        made.base = base
+        made.put_batch([(b"%d" % base, {})])
+    with open_small(tmp_path, "r") as store:
+        for offset in range(3, 14):
+            with store.consumer(TOPIC, queue_id=0, offset=offset, reset="earliest") as consumer:
+                assert {m.body for m in consumer} <= set(made.bodies)
+    assert "the unit before ends at 11" in str(verify(tmp_path).faults[0])
+
+
 def test_verify_counts_batches(made: BatchStore) -> None:
     report = verify(made.root)
     assert report.ok, report.faults
