@@ -351,17 +351,16 @@ def test_any_flipped_byte_of_a_queue(made: BatchStore) -> None:
     """Whatever stands in a unit, a consumer ends, with messages of the log or an error that says where."""
     file = batch_directory(StoreLayout(made.root), TOPIC, 0) / f"{0:020d}"
     whole = file.read_bytes()
-    for at in range(4 * 46):
-        for mask in (0x80, 0x01):
-            write_at(file, at, bytes([whole[at] ^ mask]))
-            with open_small(made.root, "r") as store:
-                try:
-                    found = [message.body for message in store.consumer(TOPIC)]
-                except CorruptRecordError:
-                    found = []
-                assert set(found) <= set(made.bodies)
-                times = [FIRST_MS + 10 * n for n in range(10)]
-                assert all(store.offset_at(TOPIC, 0, when) >= 0 for when in times)
+    for at in range(46, 92):
+        write_at(file, at, bytes([whole[at] ^ 0x81]))
+        with open_small(made.root, "r") as store:
+            try:
+                found = [message.body for message in store.consumer(TOPIC)]
+            except CorruptRecordError:
+                found = []
+            assert set(found) <= set(made.bodies)
+            times = [FIRST_MS + 10 * n for n in range(10)]
+            assert all(store.offset_at(TOPIC, 0, when) >= 0 for when in times)
         write_at(file, at, whole[at : at + 1])
 
 
