@@ -23,8 +23,7 @@ from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.status cimport status_text
 
 cdef extern from "rs_unit_tags.h" nogil:
-    rs_status rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count,
-                           int64_t *code)
+    int64_t rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count)
 
 DONE = REASON_DONE
 END = REASON_END
@@ -264,9 +263,7 @@ cdef class DispatchLoop:
             return REASON_NEW_QUEUE
         if entry.next_offset == IGNORED:
             return REASON_DONE
-        if rs_unit_tags(&self.record, self.delays, self.delay_count, &self.tags_code) != RS_OK:
-            self.bad_status = BAD_DELAY
-            return REASON_BAD_RECORD
+        self.tags_code = rs_unit_tags(&self.record, self.delays, self.delay_count)
         if n > entry.next_offset:
             return REASON_GAP
         if entry.units is NULL or n < entry.first_unit or n - entry.first_unit >= entry.unit_limit:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
@@ -31,12 +29,14 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore, count_index_files
-from rocketstore.log.layout import StoreLayout, parse_segment_name
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.other_queues import batch_topics
+from rocketstore.log.missing_segments import queue_file_size
+from rocketstore.log.other_queues import batch_topics, batches_end
 from rocketstore.log.positions import PositionsPage, boot_id
+from rocketstore.log.recovered_batches import recovered_batches
 from rocketstore.log.recovery_progress import load_progress
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
@@ -56,8 +56,7 @@ VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 def open_engine(path: str, mode: str, options: Options) -> Engine:
     """The engine behind one open store."""
-    layout = StoreLayout(Path(path).absolute())
-    check_place(layout, mode)
+    layout = check_place(path, mode, options.config)
     index_is_there = layout.index.is_dir()
     if mode == "r":
         if StoreLock.probe(layout) is not None:
@@ -78,8 +77,8 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     except BaseException as error:
         try:
             if clean and isinstance(error, MissingSegmentsError):
-                # Nothing was changed. With the mark left behind the next open would see a crash, after
-                # which a log may be shorter than its queues, and cut them.
+                # Nothing was changed. With the mark left behind the next open would see a crash and go
+                # by its rules.
                 remove_abort(layout)
         finally:
             lock.release()
@@ -226,6 +225,7 @@ class _Opening:
             flags=RunningFlags(),
             offsets=self._load_offsets(queues),
             report=report,
+            batches=recovered_batches(self.layout, log, report),
             verify=VERIFY_ALL | lenient,
         )
 
@@ -252,8 +252,8 @@ class _Opening:
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = None
         dispatch_from = None
-        if not trusted and queues.all():
-            derived_end = max(queues.max_physical_end(), 0)
+        if not trusted and (queues.all() or batch_topics(self.layout)):
+            derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:
             digest = own.queue_count, own.queues_digest
             if queues.has_lost_any(digest, own.dispatched):
@@ -318,11 +318,12 @@ class _Opening:
         if self.lock is not None:
             LiveLinks(layout).restore()
         log = MappedFileQueue(
-            layout.commit_log,
+            layout.logs[0],
             self.access,
             file_size=None,
             name="commit log",
             tmp_directory=layout.tmp,
+            more_directories=layout.logs[1:],
         )
         log.load()
         if log.file_size is None or not log.files:
@@ -341,7 +342,7 @@ class _Opening:
                     f"the files of this store have {log.file_size}",
                 )
             changes["commit_log_file_size_bytes"] = log.file_size or 0
-        found = _queue_file_size(self.layout)
+        found = queue_file_size(self.layout)
         if found is not None and found != config.consume_queue_file_size_bytes:
             if "consume_queue_file_size_bytes" in config.given:
                 raise ConfigError(
@@ -378,20 +379,3 @@ class _Opening:
 def _begin(log: MappedFileQueue, positions: Positions) -> int:
     files = log.files
     return files[0].start_offset if files else positions.wrote
-
-
-def _queue_file_size(layout: StoreLayout) -> int | None:
-    """Length of the first whole consume queue file that is found; None without one."""
-    for topic in _directories(layout.consume_queue):
-        for queue in _directories(topic):
-            for name in sorted(os.listdir(queue)):
-                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
-                if size > 0 and size % 20 == 0:
-                    return size
-    return None
-
-
-def _directories(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

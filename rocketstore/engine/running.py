@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.preallocator import Preallocator
     from rocketstore.log.put_queues import PutQueues
-    from rocketstore.log.reader import ReadSource
+    from rocketstore.log.read_source import ReadSource
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
     from rocketstore.log.worker import Worker

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
     from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.other_queues import BatchQueues
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
@@ -69,6 +70,7 @@ class Parts:
     flags: RunningFlags
     offsets: ConsumerOffsets
     report: RecoveryReport
+    batches: BatchQueues
     verify: int
 
 
@@ -100,6 +102,7 @@ def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None)
             parts.dispatcher,
             parts.positions,
             parts.arrival,
+            batches=parts.batches,
             verify=parts.verify,
             check=engine.check_readable,
         )

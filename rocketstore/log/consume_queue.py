@@ -17,6 +17,7 @@ from pathlib import Path
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.descriptors import descriptor_of
+from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class ConsumeQueue:
             name="consume queue",
             tmp_directory=tmp_directory,
         )
+        self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
         self._mapped = False
         self._loaded = False
@@ -318,6 +320,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         self._files.close()
+        self.extension.close()
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, max_offset={self.max_offset})"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
 from rocketstore.errors import RocketStoreError
+from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.other_queues import is_address
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:

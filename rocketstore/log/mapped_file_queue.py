@@ -42,7 +42,7 @@ _start = attrgetter("start_offset")
 
 
 class MappedFileQueue:
-    """The files of one directory.
+    """The files of one directory; of several with `more_directories`, which are for reading only.
 
     `access`: "write"; "read", which changes neither files nor memory; "private", where files are made,
     changed and removed in memory only. `file_size` None: taken from the files that are there.
@@ -58,6 +58,7 @@ class MappedFileQueue:
         file_size: int | None,
         name: str,
         tmp_directory: Path | None = None,
+        more_directories: Sequence[Path] = (),
     ) -> None:
         if file_size is not None and file_size <= 0:
             raise ValueError(f"file_size = {file_size}: above 0")
@@ -66,6 +67,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.name = name
         self._tmp = tmp_directory
+        self._more = more_directories
         self._lock = threading.RLock()
         # Each replaced as a whole, under the lock.
         self.files: tuple[MappedFile, ...] = ()
@@ -84,22 +86,24 @@ class MappedFileQueue:
         not beyond the file size; an empty one, or one that begins inside the file before it, is not.
         """
         with self._lock:
-            found, self.aliens = list_segments(self.directory, self.name)
+            found, self.aliens = list_segments((self.directory, *self._more), self.name)
             if self.file_size is None and found:
-                self.file_size = usual_size([size for _, size in found])
+                self.file_size = usual_size([size for _, size, _ in found])
             files: list[MappedFile] = []
             self.shapes = []
-            for number, (start, size) in enumerate(found):
+            for number, (start, size, path) in enumerate(found):
                 low = files[-1].end_offset if files else 0
+                last = number == len(found) - 1
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
-                    file = self._load_one(start, size, low, last=number == len(found) - 1)
+                    file = self._load_one(start, size, path, low, last=last)
                     files += [file] if file is not None else []
             self._set(files)
         for begin, end in self.gaps:
             logger.warning("%s: no file for the bytes %d to %d", self.directory, begin, end)
 
-    def _load_one(self, start: int, size: int, low: int, *, last: bool) -> MappedFile | None:
-        path = os.fspath(self.directory / segment_name(start))
+    def _load_one(
+        self, start: int, size: int, path: str, low: int, *, last: bool
+    ) -> MappedFile | None:
         wanted = self.file_size or size
         usable = min(size, wanted)
         placed = low <= start and start + wanted < 1 << 63

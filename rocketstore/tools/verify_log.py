@@ -71,7 +71,8 @@ class QueueFacts:
 class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
-    `queues` is there after a walk record by record; `ends`, the next queue offsets, in the end.
+    `queues` and `batches`, records that are inner batches, are there after a walk record by record;
+    `ends`, the next queue offsets, in the end.
     """
 
     begin: int
@@ -80,6 +81,7 @@ class LogFacts:
     records: int = 0
     queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    batches: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def file_size(self) -> int:
@@ -274,7 +276,10 @@ class _Walk:
         if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
             return
         if message.sys_flag & INNER_BATCH:
-            return  # Inner batches count messages, not records, and have batch queues (format 4.2).
+            # Inner batches count messages, not records, and have batch queues (format 4.2).
+            place = (message.topic, message.queue_id)
+            self._facts.batches[place] = self._facts.batches.get(place, 0) + 1
+            return
         own = (message.topic, message.queue_id, message.queue_offset)
         for topic, queue_id, queue_offset in (own, *light_queues(message)):
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
