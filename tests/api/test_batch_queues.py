@@ -4,103 +4,20 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import struct
 import zlib
 from pathlib import Path
 
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError, CorruptRecordError, DecompressionError, OffsetOutOfRangeError
-from rocketstore._native.codec import encode_properties, tags_code
+from rocketstore import ConfigError, DecompressionError, OffsetOutOfRangeError
 from rocketstore.log.batch_queue import decode_unit
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.other_queues import batch_directory
-from rocketstore.tools import verify
+from tests.batch_store import FIRST_MS, TOPIC, BatchStore, Part, bodies, packed
 from tests.live_writer import java_writer
-from tests.made_store import MadeStore, Record, vectors, write_at
+from tests.made_store import vectors
 from tests.small_store import everything, open_small
-
-TOPIC = "packed"
-#: Four units in a file, and some bytes that hold none.
-FILE = 4 * 46 + 10
-FIRST_MS = 1_700_000_000_000
-UNIT = struct.Struct(">qiqqqhii")
-Part = tuple[bytes, dict[str, str]]
-
-
-def packed(parts: list[Part]) -> bytes:
-    """Messages of a batch as their producer packs them; the flag of each is the size of its body."""
-    data = b""
-    for body, properties in parts:
-        text = encode_properties(properties)
-        size = 22 + len(body) + len(text)
-        data += struct.pack(">5i", size, 0, 0, len(body), len(body)) + body
-        data += struct.pack(">h", len(text)) + text
-    return data
-
-
-class BatchStore(MadeStore):
-    """A store with a batch queue, beside a plain one."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.base = 0
-        self.batches: list[tuple[Record, list[Part]]] = []
-        self._units = 0
-
-    def put_batch(
-        self,
-        parts: list[Part],
-        *,
-        tags: str = "",
-        unit: bool = True,
-        sys_flag: int = 0,
-        body: bytes = b"",
-    ) -> Record:
-        number = len(self.batches)
-        record = self.put(
-            TOPIC,
-            body=body or packed(parts),
-            tags=tags,
-            keys=[f"k{number}"],
-            properties={"INNER_NUM": str(len(parts)), "INNER_BASE": str(self.base)},
-            sys_flag=0xC0 | sys_flag,
-            queue_offset=self.base,
-            store_ms=FIRST_MS + 10 * number,
-        )
-        if unit:
-            self.put_unit(record, len(parts), FIRST_MS + 10 * number)
-        self.batches.append((record, parts))
-        self.base += len(parts)
-        return record
-
-    def put_unit(
-        self, record: Record, count: int, store_ms: int, number: int | None = None
-    ) -> None:
-        number = self._units if number is None else number
-        self._units = max(self._units, number + 1)
-        fields = (record.physical_offset, record.size, tags_code(record.tags), store_ms)
-        unit = UNIT.pack(*fields, record.queue_offset, count, -1, 0)
-        directory = batch_directory(StoreLayout(self.root), TOPIC, 0)
-        directory.mkdir(parents=True, exist_ok=True)
-        write_at(directory / f"{number // 4 * FILE:020d}", number % 4 * 46, unit, FILE)
-
-    def fill_batches(self, count: int) -> None:
-        """Batches of one to four messages, and a plain message behind each."""
-        for number in range(count):
-            parts = [
-                (b"%d-%d" % (number, part), {"TAGS": "abc"[part % 3], "n": str(part)})
-                for part in range(number % 4 + 1)
-            ]
-            self.put_batch(parts, tags="a")
-            self.put()
-            self._dispatched += 1
-            self.dispatch()
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [body for _, parts in self.batches for body, _ in parts]
 
 
 @pytest.fixture
@@ -108,10 +25,6 @@ def made(tmp_path: Path) -> BatchStore:
     made = BatchStore(tmp_path / "store")
     made.fill_batches(10)
     return made
-
-
-def bodies(store: rocketstore.Store) -> list[bytes]:
-    return [message.body for message in store.consumer(TOPIC)]
 
 
 def test_rocketmqs_unit() -> None:
@@ -302,107 +215,6 @@ def test_compressed_batches(tmp_path: Path) -> None:
         assert rocketstore.decompress(found[0]) == b"one"
         with pytest.raises(DecompressionError):
             list(consumer)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        packed([(b"one", {})]),
-        packed([(b"one", {})] * 3),
-        packed([(b"one", {}), (b"two", {})])[:-1],
-        packed([(b"one", {})]) + bytes(5),
-        struct.pack(">5ih", 0, 0, 0, 0, -1, 0) * 2,
-        struct.pack(">5ih", 0, 0, 0, 0, 1 << 30, 0) * 2,
-        struct.pack(">5ih", 0, 0, 0, 0, 0, -1) * 2,
-        struct.pack(">5ih", 0, 0, 0, 0, 0, 32767) * 2,
-    ],
-)
-def test_a_body_that_is_no_batch(body: bytes, tmp_path: Path) -> None:
-    """It is an error when its turn comes, and can be stepped over."""
-    made = BatchStore(tmp_path)
-    made.put_batch([(b"front", {})])
-    bad = made.put_batch([(b"", {})] * 2, body=body)
-    made.put_batch([(b"behind", {})])
-    with open_small(tmp_path, "r") as store, store.consumer(TOPIC, queue_id=0) as consumer:
-        assert [m.body for m in consumer.poll()] == [b"front"]
-        with pytest.raises(CorruptRecordError, match="batch") as caught:
-            consumer.poll()
-        assert caught.value.physical_offset == bad.physical_offset
-        assert "seek(3)" in str(caught.value.__notes__)
-        consumer.seek(3, queue_id=0)
-        assert [m.body for m in consumer.poll()] == [b"behind"]
-        assert store.get(bad.physical_offset).body == body
-
-
-def test_units_that_are_not_those_of_their_records(made: BatchStore) -> None:
-    assert verify(made.root).ok
-    record, parts = made.batches[4]
-    made.put_unit(record, len(parts) + 1, 0, number=4)
-    with open_small(made.root, "r") as store, store.consumer(TOPIC, queue_id=0) as consumer:
-        assert [m.body for m in consumer.poll()] == made.bodies[: record.queue_offset]
-        with pytest.raises(CorruptRecordError, match="unit"):
-            consumer.poll()
-    (fault,) = verify(made.root).faults
-    assert (fault.position, fault.file[-20:]) == (0, f"{FILE:020d}")
-    assert "messages" in fault.reason
-
-
-def test_any_flipped_byte_of_a_queue(made: BatchStore) -> None:
-    """Whatever stands in a unit, a consumer ends, with messages of the log or an error that says where."""
-    file = batch_directory(StoreLayout(made.root), TOPIC, 0) / f"{0:020d}"
-    whole = file.read_bytes()
-    for at in range(46, 92):
-        write_at(file, at, bytes([whole[at] ^ 0x81]))
-        with open_small(made.root, "r") as store:
-            try:
-                found = [message.body for message in store.consumer(TOPIC)]
-            except CorruptRecordError:
-                found = []
-            assert set(found) <= set(made.bodies)
-            times = [FIRST_MS + 10 * n for n in range(10)]
-            assert all(store.offset_at(TOPIC, 0, when) >= 0 for when in times)
-        write_at(file, at, whole[at : at + 1])
-
-
-def test_units_in_the_wrong_order(tmp_path: Path) -> None:
-    """Records whose queue offsets fall: a consumer ends all the same."""
-    made = BatchStore(tmp_path)
-    for base in (10, 4, 5, 11, 3, 12):
-        made.base = base
-        made.put_batch([(b"%d" % base, {})])
-    with open_small(tmp_path, "r") as store:
-        for offset in range(3, 14):
-            with store.consumer(TOPIC, queue_id=0, offset=offset, reset="earliest") as consumer:
-                assert {m.body for m in consumer} <= set(made.bodies)
-    assert "the unit before ends at 11" in str(verify(tmp_path).faults[0])
-
-
-def test_verify_counts_batches(made: BatchStore) -> None:
-    report = verify(made.root)
-    assert report.ok, report.faults
-    assert (report.counts.queues, report.counts.units) == (2, 20)
-    made.put_batch([(b"x", {})], unit=False)
-    (fault,) = verify(made.root).faults
-    assert "1 records without a unit" in fault.reason
-    (made.root / "abort").touch()
-    assert verify(made.root).ok
-
-
-def test_verify_looks_at_each_unit(made: BatchStore) -> None:
-    record, parts = made.batches[9]
-    when = FIRST_MS + 90
-    for store_ms, tags, shown in ((when + 1, "a", "store time"), (when, "b", "tags code")):
-        wrong = Record(
-            TOPIC, 0, record.queue_offset, record.physical_offset, record.size, tags, b""
-        )
-        made.put_unit(wrong, len(parts), store_ms, number=9)
-        (fault,) = verify(made.root).faults
-        assert shown in fault.reason
-    made.put_unit(record, len(parts), when, number=9)
-    assert verify(made.root).ok
-    made.put_unit(record, len(parts), when, number=11)
-    (fault,) = verify(made.root).faults
-    assert "behind the end" in fault.reason
 
 
 @pytest.mark.parametrize("mode", ["rw", "r+"])
