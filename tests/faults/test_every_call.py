@@ -82,6 +82,8 @@ def test_each_call_fails_once(running: Sweep, rng: random.Random) -> None:
     failing = {site for site in running.sites if site[0] not in UNTRIED}
     for _ in range(ROUNDS):  # threads that went another way, each time so far
         left = failing - tally.sites
+        if not left:
+            break
         cases = [c for c in running.cases(rng, MANY) if (c.entry, c.site) in left]
         again = running.run(cases[:60])
         show(again, f"{len(left)} sites again", running)
