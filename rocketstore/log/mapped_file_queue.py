@@ -286,7 +286,8 @@ class MappedFileQueue:
         """Removes the files that start at or beyond `offset`, last to first."""
         with self._lock:
             kept = bisect.bisect_left(self.files, offset, key=_start)
-            return self._remove(self.files[kept:][::-1])
+            # One by one: a file that is gone while a later one is there would be a gap.
+            return [path for file in self.files[kept:][::-1] for path in self._remove((file,))]
 
     def _remove(self, files: Sequence[MappedFile]) -> list[str]:
         """In this order. A file leaves the snapshot when its name has gone, so a failure in between

@@ -11,14 +11,14 @@ import pytest
 from rocketstore import Store
 from rocketstore._native import syscalls
 from rocketstore._native.dispatcher import DispatchLoop
-from rocketstore.log import live_links
+from rocketstore.log import live_links, mapped_file_queue
 from rocketstore.log.checkpointer import Checkpointer
 from rocketstore.log.consume_queue import UNIT, ConsumeQueue
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, segment_name
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.state_files import make_directories
-from tests.log.log_store import SEGMENT, LogBuilder, durable_at, recover_store
+from tests.log.log_store import SEGMENT, LogBuilder, durable_at, load_log, recover_store
 from tests.small_store import Calls, dispatched, everything, open_small, parts
 
 
@@ -132,6 +132,19 @@ def test_second_names_are_gone_for_good_before_recovery_removes_a_segment(
     monkeypatch.setattr(live_links, "syscalls", calls)
     LiveLinks(layout).restore()
     assert calls.made == ["unlink", "sync_directory"]
+
+
+def test_each_removal_at_the_end_is_durable_before_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-22: last to first on the disk, too: what is left is never a log with a gap."""
+    layout = LogBuilder().fill(60).write(tmp_path / "s")
+    log = load_log(layout)
+    calls = Calls(syscalls)
+    monkeypatch.setattr(mapped_file_queue, "syscalls", calls)
+    log.remove_from(2 * SEGMENT)
+    assert calls.made == ["unlink", "sync_directory"] * 2
+    log.close()
 
 
 def test_segments_below_the_minimum_may_be_gone_in_any_order(tmp_path: Path) -> None:
