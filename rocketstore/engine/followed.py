@@ -88,7 +88,7 @@ def open_followed(
         begin=begin,
         start=visible,
         end=visible,
-        notes=_missing(layout, follower),
+        missing=_missing(layout, follower),
     )
     engine = Engine(
         path,

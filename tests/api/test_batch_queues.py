@@ -198,7 +198,7 @@ def test_a_log_without_its_last_files(made: BatchStore, caplog: pytest.LogCaptur
     files = sorted((made.root / "commitlog").iterdir())
     files[-1].unlink()
     with open_small(made.root, "r") as store:
-        assert f"the queues point up to {made.end}" in str(store.recovery.notes)
+        assert f"the queues point up to {made.end}" in str(store.recovery.missing)
         assert bodies(store) == made.bodies[:-1]
     assert "segments of the commit log are missing" in caplog.text
 

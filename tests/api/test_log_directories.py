@@ -60,7 +60,7 @@ def test_all_of_it_is_read(crashed: bool, made: MadeStore) -> None:
     with rocketstore.open(made.root, "r", config=config) as store:
         assert found(store) == wanted(made)
         assert (store.begin_offset, store.end_offset) == (0, made.end)
-        assert "missing" not in str(store.recovery.notes)
+        assert store.recovery.missing == ()
         for record in made.records[:: COUNT // 8]:
             assert store.get(record.physical_offset).body == record.body
     assert image(made.root) == before
@@ -173,7 +173,7 @@ def test_a_part_is_never_taken_for_the_whole(
         with pytest.raises(MissingSegmentsError, match="commit_log_dir"):
             open_small(made.root)
     with open_small(made.root, "r") as store:
-        assert any("commit_log_dir" in note for note in store.recovery.notes)
+        assert "commit_log_dir" in str(store.recovery)
     assert "segments of the commit log are missing" in caplog.text
     assert image(made.root / "consumequeue") == queues
     assert image(made.root / "commitlog") == log
@@ -187,7 +187,7 @@ def test_a_part_beside_a_live_rocketmq(made: MadeStore, caplog: pytest.LogCaptur
     layout = StoreLayout(made.root)
     layout.lock.touch()
     with java_writer(layout), open_small(made.root, "r") as store:
-        (between, *_) = store.recovery.notes
+        (between, *_) = store.recovery.missing
         assert "between 4096 and 12288" in between
         assert "commit_log_dir" in between
     assert between in caplog.text
@@ -200,12 +200,12 @@ def test_the_first_files_beside_a_live_rocketmq(made: MadeStore) -> None:
     layout = StoreLayout(made.root)
     layout.lock.touch()
     with java_writer(layout), open_small(made.root, "r") as store:
-        (note,) = store.recovery.notes
+        (note,) = store.recovery.missing
         assert f"the log ends at 4096, but the queues point up to {made.end}" in note
         for file in (made.root / "commitlog").iterdir():
             file.rename(made.root / "more" / file.name)
         with open_small(made.root, "r") as other:
-            assert "there is no log" in str(other.recovery.notes)
+            assert "there is no log" in str(other.recovery.missing)
 
 
 def test_what_looks_trimmed_is_told(made: MadeStore, caplog: pytest.LogCaptureFixture) -> None:
