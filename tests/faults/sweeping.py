@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ SOURCE: Final = Path(native_probe.__file__).with_name("call_table.pyx")
 INVISIBLE: Final = frozenset({"EINTR", "short"})
 #: Entries that move bytes and may move fewer than asked.
 MOVING: Final = ("pread", "pwrite", "pwritev2")
+#: A scene is recorded so often: what one run calls, another may not, since threads take turns by chance.
+RECORDINGS: Final = 3
 #: A case whose call was not reached, since threads went another way, is tried again so often.
 TRIES: Final = 3
 
@@ -77,12 +80,22 @@ class Sweep:
             self._servers.append(_Server(command, base / f"{number}.log"))
         #: How often each scene makes each call: (scene, entry, site) → count.
         self.calls: dict[tuple[str, str, str], int] = {}
-        self._usual: dict[str, set[str]] = {}
+        #: Sites that every run of a scene came by.
+        self.steady: set[tuple[str, str]] = set()
+        self._usual: dict[str, set[str]] = {scene: set() for scene in SCENES}
+        asked = [scene for scene in SCENES for _ in range(RECORDINGS)]
+        runs: Counter[tuple[str, str, str]] = Counter()
         for scene, (rows, errors) in zip(
-            SCENES, self._map([{"record": scene} for scene in SCENES]), strict=True
+            asked, self._map([{"record": scene} for scene in asked]), strict=True
         ):
-            self.calls |= {(scene, entry, site): count for entry, site, count in rows}
-            self._usual[scene] = {_shape(error) for error in errors}
+            for entry, site, count in rows:
+                call = (scene, entry, site)
+                self.calls[call] = max(count, self.calls.get(call, 0))
+                runs[call] += count > 0
+            self._usual[scene] |= {_shape(error) for error in errors}
+        for (_, entry, site), count in runs.items():
+            if count == RECORDINGS and SITES in site:
+                self.steady.add((entry, site))
 
     @property
     def entries(self) -> set[str]:
