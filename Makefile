@@ -23,10 +23,14 @@ IMAGES ?= 10000
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
+# Of the failing calls: every occurrence instead of a sample; a part of the places that make them.
+EVERY ?=
+SITES ?=
 
-NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
+NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
+  rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash demo bench lint types fuzz sanitize interop interop-long docs clean
+.PHONY: build test proofs crash faults demo bench lint types fuzz sanitize interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -48,14 +52,20 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
-# The planted faults are among the tests marked proof.
-proofs: build sanitize fuzz interop crash
-	$(PYTEST) --timeout=1500 -m proof
+# The planted faults and the failing calls (`make faults`) are among the tests marked proof.
+proofs: build sanitize fuzz interop crash fs
+	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 # Images of disks that lost their power, each recovered and judged.
 crash: build
 	$(RUN) -m tests.crash --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+
+# Every call of the table fails, one at a time, in each scene of a store's life. EVERY=1: each occurrence
+# of each call, which takes long; SITES=flusher: only calls that lead there.
+faults: build
+	ROCKETSTORE_EVERY=$(EVERY) ROCKETSTORE_FAULT_SITES=$(SITES) ROCKETSTORE_FAULT_JOBS=$(JOBS) \
+	  $(PYTEST) -s --timeout=14400 tests/faults/test_every_call.py tests/faults/test_strace_sweep.py
 
 demo: build
 	$(RUN) -m rocketstore.cli demo
@@ -81,6 +91,11 @@ interop: build
 interop-long: build
 	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
 	ROCKETSTORE_CRASH_ROUNDS=$(CRASH_ROUNDS) $(PYTEST) -s --timeout=3600 tests/interop/test_crash.py -k killed
+
+# Real file systems: power cuts, full and failing disks. Needs root; without xfsprogs, btrfs-progs or
+# fuse3 what they are for is skipped.
+fs: build
+	$(PYTEST) -s --timeout=600 tests/fs
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
@@ -31,12 +29,14 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore, count_index_files
-from rocketstore.log.layout import StoreLayout, parse_segment_name
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import OUR_MARK, StoreLock, abort_exists, create_abort, remove_abort
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.other_queues import batch_topics
+from rocketstore.log.missing_segments import queue_file_size
+from rocketstore.log.other_queues import batch_topics, batches_end
 from rocketstore.log.positions import PositionsPage, boot_id
+from rocketstore.log.recovered_batches import recovered_batches
 from rocketstore.log.recovery_progress import load_progress
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
@@ -56,8 +56,7 @@ VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 def open_engine(path: str, mode: str, options: Options) -> Engine:
     """The engine behind one open store."""
-    layout = StoreLayout(Path(path).absolute())
-    check_place(layout, mode)
+    layout = check_place(path, mode, options.config)
     index_is_there = layout.index.is_dir()
     if mode == "r":
         if StoreLock.probe(layout) is not None:
@@ -76,11 +75,13 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     try:
         return _Opening(path, layout, options, "write", lock, index_is_there).run()
     except BaseException as error:
-        if clean and isinstance(error, MissingSegmentsError):
-            # Nothing was changed. With the mark left behind the next open would see a crash, after which
-            # a log may be shorter than its queues, and cut them.
-            remove_abort(layout)
-        lock.release()
+        try:
+            if clean and isinstance(error, MissingSegmentsError):
+                # Nothing was changed. With the mark left behind the next open would see a crash and go
+                # by its rules.
+                remove_abort(layout)
+        finally:
+            lock.release()
         raise
 
 
@@ -103,15 +104,27 @@ class _Opening:
     lock: StoreLock | None = None
     #: Whether there was a directory for it, before one was made.
     index_is_there: bool = True
+    caller: ArrivalCaller | None = None
 
     def run(self) -> Engine:
+        own_file = CheckpointFile(self.layout.own_checkpoint)
+        rocketmq = RocketmqCheckpoint(self.layout.checkpoint)
+        try:
+            return self._run(own_file, rocketmq)
+        except BaseException:
+            own_file.close()
+            rocketmq.close()
+            if self.caller is not None:
+                self.caller.close()
+            raise
+
+    def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
         layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
         clean = not abort_exists(layout)
         page = None
         run_id = bytes(16)
-        own_file = CheckpointFile(layout.own_checkpoint)
         if lock is not None:
             if not ours:
                 # Before the mark: a stop between the two must not leave a checkpoint that is believed.
@@ -123,7 +136,6 @@ class _Opening:
         log = self._load_log()
         config = self._fit_config(log)
         state = self._load_state()
-        rocketmq = RocketmqCheckpoint(layout.checkpoint)
         own = own_file.load()
         if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
@@ -177,7 +189,8 @@ class _Opening:
         positions = catching_up.positions
         arrival = Signal()
         index = self._load_index(config, report)
-        listener = self.options.on_arrival
+        if self.options.on_arrival is not None:
+            self.caller = ArrivalCaller(self.options.on_arrival)
         dispatcher = Dispatcher(
             positions,
             log.find,
@@ -188,7 +201,7 @@ class _Opening:
             multi_dispatch=True,
             damage=[(damage.start, damage.end) for damage in report.damage],
             ignored_topics=batch_topics(self.layout),
-            listener=ArrivalCaller(listener) if listener is not None else None,
+            listener=self.caller,
         )
         if report.mode != "clean":
             queues.truncate(report.end)
@@ -212,6 +225,7 @@ class _Opening:
             flags=RunningFlags(),
             offsets=self._load_offsets(queues),
             report=report,
+            batches=recovered_batches(self.layout, log, report),
             verify=VERIFY_ALL | lenient,
         )
 
@@ -238,8 +252,8 @@ class _Opening:
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = None
         dispatch_from = None
-        if not trusted and queues.all():
-            derived_end = max(queues.max_physical_end(), 0)
+        if not trusted and (queues.all() or batch_topics(self.layout)):
+            derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:
             digest = own.queue_count, own.queues_digest
             if queues.has_lost_any(digest, own.dispatched):
@@ -304,11 +318,12 @@ class _Opening:
         if self.lock is not None:
             LiveLinks(layout).restore()
         log = MappedFileQueue(
-            layout.commit_log,
+            layout.logs[0],
             self.access,
             file_size=None,
             name="commit log",
             tmp_directory=layout.tmp,
+            more_directories=layout.logs[1:],
         )
         log.load()
         if log.file_size is None or not log.files:
@@ -327,7 +342,7 @@ class _Opening:
                     f"the files of this store have {log.file_size}",
                 )
             changes["commit_log_file_size_bytes"] = log.file_size or 0
-        found = _queue_file_size(self.layout)
+        found = queue_file_size(self.layout)
         if found is not None and found != config.consume_queue_file_size_bytes:
             if "consume_queue_file_size_bytes" in config.given:
                 raise ConfigError(
@@ -364,20 +379,3 @@ class _Opening:
 def _begin(log: MappedFileQueue, positions: Positions) -> int:
     files = log.files
     return files[0].start_offset if files else positions.wrote
-
-
-def _queue_file_size(layout: StoreLayout) -> int | None:
-    """Length of the first whole consume queue file that is found; None without one."""
-    for topic in _directories(layout.consume_queue):
-        for queue in _directories(topic):
-            for name in sorted(os.listdir(queue)):
-                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
-                if size > 0 and size % 20 == 0:
-                    return size
-    return None
-
-
-def _directories(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

@@ -17,6 +17,7 @@ from pathlib import Path
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.descriptors import descriptor_of
+from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ class ConsumeQueue:
             name="consume queue",
             tmp_directory=tmp_directory,
         )
+        self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
+        self._mapped = False
         self._loaded = False
         self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
         self._max_offset = 0
@@ -72,15 +75,19 @@ class ConsumeQueue:
         with self._lock:
             if self._loaded:
                 return
-            self._files.load()
-            if self._files.shapes and self._access == "write":
-                self._files.repair_last()
-            for file in self._files.files:
-                file.advise("random")
-            self._loaded = True
+            if not self._mapped:
+                self._files.load()
+                if self._files.shapes and self._access == "write":
+                    self._files.repair_last()
+                for file in self._files.files:
+                    file.advise("random")
+                self._mapped = True
             self._find_end()
+            self._loaded = True
 
     def _find_end(self) -> None:
+        """ReadFailedError where the disk does not give the units back: then the queue has no end that could
+        be believed, and is asked again the next time."""
         last = self._files.last
         if last is not None:
             self._max_offset = last.start_offset // UNIT + queue_file.written_units(last)
@@ -313,6 +320,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         self._files.close()
+        self.extension.close()
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, max_offset={self.max_offset})"

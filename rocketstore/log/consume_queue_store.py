@@ -132,9 +132,19 @@ class ConsumeQueueStore:
                 for topic, queue_id, first, end in ranges:
                     self._queues[topic, queue_id].sync(first, end)
         except OSError as error:
-            self._failed = True
-            logger.error("consume queues cannot be synced any more: %s", error)
+            self.degrade(error)
         return not self._failed
+
+    @property
+    def degraded(self) -> bool:
+        """Whether units may be missing on disk although their queue has them."""
+        return self._failed
+
+    def degrade(self, cause: BaseException) -> None:
+        """What stands in the queue files is not trusted to be on disk any more."""
+        if not self._failed:
+            self._failed = True
+            logger.error("consume queues cannot be synced any more: %s", cause)
 
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""

@@ -103,10 +103,14 @@ class LiveLinks:
             self._remove(file)
 
     def close(self) -> None:
+        """A name that a failed disk keeps is dealt with by the next open (`restore`)."""
         with self._lock:
             files, self._files = self._files, []
         for file in files:
-            self._remove(file)
+            try:
+                self._remove(file)
+            except OSError as error:
+                logger.warning("a second name of a segment cannot be removed: %s", error)
 
     def _remove(self, file: MappedFile) -> None:
         live = str(self._layout.live / segment_name(file.start_offset))

@@ -24,6 +24,7 @@ from rocketstore.log.fingerprint import (
     fingerprint,
     judge_checkpoint,
 )
+from rocketstore.log.log_directories import NAME_THEM
 from rocketstore.log.log_repair import LogRepair
 from rocketstore.log.log_walk import LogWalk, Rules
 from rocketstore.log.recovery_marks import Marks
@@ -131,11 +132,12 @@ class _Recovery:
             self.verdict = judge_checkpoint(marks.own, log)
         if marks.ours and self.verdict.missing:
             self._missing(self.verdict.why)
-        if marks.clean and log.files and (marks.derived_end or 0) > log.end_offset:
+        # After a crash as well: a file has its name before it has a record, a record before its unit.
+        if log.files and (marks.derived_end or 0) > log.end_offset:
             self._missing(
                 f"the log ends at {log.end_offset}, but the queues point up to {marks.derived_end}"
             )
-        if not log.files and marks.clean and marks.derived_end:
+        if not log.files and marks.derived_end:
             self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
         given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
         for start, end in log.gaps:
@@ -158,6 +160,9 @@ class _Recovery:
             self.mode = "clean" if marks.clean else "unclean"
         else:
             self.mode = "foreign-clean" if marks.clean else "foreign-unclean"
+            if log.begin_offset > 0:
+                begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
+                self.notes.append(f"{begin}; {NAME_THEM}")
         self._resume()
 
     def _resume(self) -> None:
@@ -184,11 +189,11 @@ class _Recovery:
         text = f"segments of the commit log are missing: {what}"
         if self.writes and not self.force:
             raise MissingSegmentsError(
-                f"{self.layout.commit_log}: {text}; mount or restore them, "
+                f"{self.layout.commit_log}: {text}; mount or restore them ({NAME_THEM}), "
                 "or open with force=True to go on without"
             )
-        logger.error("%s: %s", self.layout.commit_log, text)
-        self.missing.append(text)
+        logger.error("%s: %s; %s", self.layout.logs[0], text, NAME_THEM)
+        self.missing.append(f"{text}; {NAME_THEM}")
 
     def _ends_cleanly(self) -> bool:
         """Nothing stands at the end of a log that was stopped cleanly."""
@@ -361,10 +366,8 @@ class _Recovery:
             )
 
     def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
-        dispatch_start, index_start = (
-            min(self.dispatch_start, walk.end),
-            min(self.index_start, walk.end),
-        )
+        dispatch_start = min(self.dispatch_start, walk.end)
+        index_start = min(self.index_start, walk.end)
         begin = self.log.begin_offset if self.log.files else walk.end
         if self.own is not None:
             begin = max(begin, self.own.minimum)
