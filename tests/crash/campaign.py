@@ -20,6 +20,7 @@ from tests.crash.expectation import Expectation
 from tests.crash.images import Image, take_image
 from tests.crash.oracle import Wrong, judge, quiet
 from tests.crash.recording import Recorder, Trace
+from tests.crash.trace import Kind
 from tests.crash.workloads import WORKLOADS
 
 __all__ = ["Batch", "Failure", "Tally", "judge_again", "run_batch", "run_campaign"]
@@ -108,7 +109,7 @@ def _judge_trace(
     trace: Trace, name: str, seed: int, count: int, directory: Path, keep: str, tally: Tally
 ) -> None:
     rng = random.Random(f"{seed}:{trace.name}")
-    cuts = Counter(_cut(trace, rng) for _ in range(count))
+    cuts = _cuts(trace, rng, count)
     for at, (disk, expected) in enumerate(trace.states()):
         for number in range(cuts[at]):
             image_seed = rng.getrandbits(63)
@@ -123,12 +124,47 @@ def _judge_trace(
                 tally.failures.append(Failure(where, str(error), kept))
 
 
-def _cut(trace: Trace, rng: random.Random) -> int:
-    """Any point of the run, or the one behind an event of any kind: rare ones are looked at, too."""
-    if rng.random() < 0.5:
-        return rng.randrange(len(trace.events) + 1)
-    kind = rng.choice(sorted({event.kind for event in trace.events}))
-    return 1 + rng.choice([at for at, event in enumerate(trace.events) if event.kind is kind])
+NAMING = {Kind.CREATE, Kind.MAKE_DIRECTORY, Kind.REMOVE_DIRECTORY, Kind.LINK, Kind.UNLINK}
+
+
+def _loose_stretches(trace: Trace) -> list[range]:
+    """Where several names of one directory are not synced: few points, many orders."""
+    directories = dict(trace.before.directories)
+    since: dict[str, tuple[int, int]] = {}  # directory → (names changed, where the second was)
+    stretches = []
+    for at, event in enumerate(trace.events, 1):
+        if event.kind is Kind.MAKE_DIRECTORY:
+            directories[event.file] = event.path
+        if event.kind in NAMING and event.path:
+            directory = event.path.rpartition("/")[0]
+            count, start = since.get(directory, (0, 0))
+            since[directory] = (count + 1, start if count > 1 else at)
+        elif event.kind is Kind.SYNC_DIRECTORY:
+            count, start = since.pop(directories[event.file], (0, 0))
+            if count > 1:
+                stretches.append(range(start, at))
+    stretches += [range(n, len(trace.events) + 1) for count, n in since.values() if count > 1]
+    return stretches
+
+
+def _cuts(trace: Trace, rng: random.Random, count: int) -> Counter[int]:
+    """Any points of the run; those behind an event of any kind, so that rare ones are looked at, too;
+    and those where names are loose."""
+    events = trace.events
+    loose = _loose_stretches(trace)
+    behind: dict[Kind, list[int]] = {}
+    for at, event in enumerate(events, 1):
+        behind.setdefault(event.kind, []).append(at)
+    cuts: Counter[int] = Counter()
+    for _ in range(count):
+        way = rng.random()
+        if way < 0.5 or not events:
+            cuts[rng.randrange(len(events) + 1)] += 1
+        elif way < 0.75 or not loose:
+            cuts[rng.choice(behind[rng.choice(sorted(behind))])] += 1
+        else:
+            cuts[rng.choice(rng.choice(loose))] += 1
+    return cuts
 
 
 def _judge_image(

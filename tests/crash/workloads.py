@@ -146,8 +146,8 @@ def groups(run: Run) -> None:
 def trimmed(run: Run) -> None:
     """Old segments, queue files and index files go."""
     run.open()
-    for _ in range(4):
-        some(run, 22)
+    for _ in range(3):
+        some(run, 36)
         run.trim()
     run.die()
     run.open()

@@ -124,8 +124,10 @@ class Run:
         self.store._engine.write.checkpointer.save(derived=self.rng.random() < 0.7)
 
     def trim(self) -> None:
-        """The older half of the log goes."""
-        before = (self.store.begin_offset + self.store.end_offset) // 2
+        """All but the newest segments go: several at once."""
+        before = self.store.end_offset - self.rng.randrange(
+            self.options["commit_log_file_size_bytes"]
+        )
         self.mark("trimming", before=before)
         self.mark("trimmed", begin=self.store.trim(before))
 
