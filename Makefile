@@ -22,15 +22,21 @@ SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
 # Examples of 50 steps each: 20,000 steps.
 MACHINE_EXAMPLES ?= 400
+# Of lost power: 10,000 for each change, 1,000,000 before a release.
+IMAGES ?= 10000
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
-# Changed bytes of the reference store: each 23rd, or all with EVERY=1.
-EVERY ?= 23
+# Of the failing calls: every occurrence instead of a sample; a part of the places that make them. Of the
+# changed bytes: each 23rd, or all with EVERY=1.
+EVERY ?=
+SITES ?=
 
-NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd)
+NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
+  rocketstore/_native/*.h)
 
-.PHONY: build test proofs flips demo bench lint types fuzz coverage sanitize tsan interop interop-long docs clean
+.PHONY: build test proofs crash faults flips demo bench lint types fuzz coverage sanitize tsan interop interop-long \
+  fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -52,13 +58,24 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
-# The planted faults are among the tests marked proof.
-proofs: build sanitize fuzz flips interop
-	$(PYTEST) --timeout=1500 -m proof
+# The planted faults and the failing calls (`make faults`) are among the tests marked proof.
+proofs: build sanitize fuzz flips interop crash fs
+	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
+# Images of disks that lost their power, each recovered and judged.
+crash: build
+	$(RUN) -m tests.crash --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+
+# Every call of the table fails, one at a time, in each scene of a store's life. EVERY=1: each occurrence
+# of each call, which takes long; SITES=flusher: only calls that lead there.
+faults: build
+	ROCKETSTORE_EVERY=$(EVERY) ROCKETSTORE_FAULT_SITES=$(SITES) ROCKETSTORE_FAULT_JOBS=$(JOBS) \
+	  $(PYTEST) -s --timeout=14400 tests/faults/test_every_call.py tests/faults/test_strace_sweep.py
+
+# Bytes of the reference store changed, files cut; EVERY=1: each of them, with a table by field.
 flips: build
-	ROCKETSTORE_FLIP_STRIDE=$(EVERY) $(PYTEST) -s --timeout=7200 tests/damage/test_byte_flips.py
+	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),23) $(PYTEST) -s --timeout=7200 tests/damage/test_byte_flips.py
 
 demo: build
 	$(RUN) -m rocketstore.cli demo
@@ -97,6 +114,11 @@ interop: build
 interop-long: build
 	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
 	ROCKETSTORE_CRASH_ROUNDS=$(CRASH_ROUNDS) $(PYTEST) -s --timeout=3600 tests/interop/test_crash.py -k killed
+
+# Real file systems: power cuts, full and failing disks. Needs root; without xfsprogs, btrfs-progs or
+# fuse3 what they are for is skipped.
+fs: build
+	$(PYTEST) -s --timeout=600 tests/fs
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.

@@ -27,6 +27,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "status": [],
     "waiting": [],
     "positions": [],
+    "guard": [],
     "mapping": [],
     "mapped_file": [],
     "codec": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
@@ -91,12 +92,16 @@ def flags() -> tuple[list[str], list[str]]:
 def extensions() -> list[Extension]:
     only = [name for name in switch("ONLY").split(",") if name]
     compile_flags, link_flags = flags()
-    headers = [str(path.relative_to(HERE)) for path in sorted((HERE / "csrc").glob("*.h"))]
+    headers = [
+        str(path.relative_to(HERE))
+        for folder in ("csrc", "rocketstore/_native")
+        for path in sorted((HERE / folder).glob("*.h"))
+    ]
     return [
         Extension(
             f"rocketstore._native.{name}",
             sources=[f"rocketstore/_native/{name}.pyx", *(f"csrc/{c}.c" for c in sources)],
-            include_dirs=["csrc", numpy.get_include()],
+            include_dirs=["csrc", "rocketstore/_native", numpy.get_include()],
             depends=headers,
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
             extra_compile_args=compile_flags,

@@ -3,7 +3,7 @@
 #include "rs_crc32.h"
 
 static_assert(RS_OWN_AT_RUN_ID == RS_OWN_AT_BOOT_ID + RS_RUN_ID_SIZE, "ids are 16 bytes");
-static_assert(RS_OWN_AT_CRC == RS_OWN_AT_RUN_ID + RS_RUN_ID_SIZE, "ids are 16 bytes");
+static_assert(RS_OWN_AT_INDEX_FILES == RS_OWN_AT_RUN_ID + RS_RUN_ID_SIZE, "ids are 16 bytes");
 
 bool rs_checkpoint_sane(const rs_checkpoint *checkpoint)
 {
@@ -35,6 +35,7 @@ void rs_checkpoint_encode(const rs_checkpoint *checkpoint, uint8_t *slot)
     rs_store32(slot + RS_OWN_AT_TAIL_CRC, checkpoint->tail_crc);
     rs_store32(slot + RS_OWN_AT_QUEUE_COUNT, checkpoint->queue_count);
     rs_store32(slot + RS_OWN_AT_QUEUES_DIGEST, checkpoint->queues_digest);
+    rs_store32(slot + RS_OWN_AT_INDEX_FILES, checkpoint->index_files);
     rs_store32(slot + RS_OWN_AT_CLEAN, checkpoint->clean ? 1 : 0);
     memcpy(slot + RS_OWN_AT_BOOT_ID, checkpoint->boot_id, RS_RUN_ID_SIZE);
     memcpy(slot + RS_OWN_AT_RUN_ID, checkpoint->run_id, RS_RUN_ID_SIZE);
@@ -70,6 +71,7 @@ rs_status rs_checkpoint_decode(const uint8_t *bytes, size_t size, rs_checkpoint 
     found.tail_crc = rs_load32(bytes + RS_OWN_AT_TAIL_CRC);
     found.queue_count = rs_load32(bytes + RS_OWN_AT_QUEUE_COUNT);
     found.queues_digest = rs_load32(bytes + RS_OWN_AT_QUEUES_DIGEST);
+    found.index_files = rs_load32(bytes + RS_OWN_AT_INDEX_FILES);
     found.clean = clean == 1;
     memcpy(found.boot_id, bytes + RS_OWN_AT_BOOT_ID, RS_RUN_ID_SIZE);
     memcpy(found.run_id, bytes + RS_OWN_AT_RUN_ID, RS_RUN_ID_SIZE);

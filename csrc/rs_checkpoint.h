@@ -32,6 +32,7 @@ typedef struct rs_checkpoint {
     uint32_t tail_crc;
     uint32_t queue_count;
     uint32_t queues_digest;
+    uint32_t index_files;
     bool clean;
     uint8_t boot_id[RS_RUN_ID_SIZE];
     uint8_t run_id[RS_RUN_ID_SIZE];

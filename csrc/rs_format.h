@@ -154,8 +154,9 @@ static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE,
 #define RS_OWN_AT_CLEAN 108             /* u32, 1 after a clean stop */
 #define RS_OWN_AT_BOOT_ID 112           /* 16 bytes */
 #define RS_OWN_AT_RUN_ID 128            /* 16 bytes */
-#define RS_OWN_AT_CRC 144               /* u32, CRC-32C of bytes 0 … 143 */
-#define RS_OWN_SLOT_SIZE 148
+#define RS_OWN_AT_INDEX_FILES 144       /* u32 */
+#define RS_OWN_AT_CRC 148               /* u32, CRC-32C of bytes 0 … 147 */
+#define RS_OWN_SLOT_SIZE 152
 static_assert(RS_OWN_AT_CRC + 4 == RS_OWN_SLOT_SIZE, "the checksum closes a slot");
 static_assert(RS_OWN_SLOT_SIZE <= 512, "a slot lies in one sector");
 

@@ -36,6 +36,7 @@ from rocketstore.errors import (
     StoreReadOnlyError,
 )
 from rocketstore.log.consumer_offsets import GroupClaimedError
+from rocketstore.log.recovery_report import RecoveryReport
 from rocketstore.message import Message
 from rocketstore.opening import open_store as open  # shadows the builtin on purpose
 from rocketstore.store import Store
@@ -65,6 +66,7 @@ __all__ = [
     "PropertiesTooLargeError",
     "PutResult",
     "ReadFailedError",
+    "RecoveryReport",
     "RocketStoreError",
     "Store",
     "StoreClosedError",

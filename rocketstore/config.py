@@ -73,6 +73,14 @@ class StoreConfig:
     #: (300,000 units), allowed 20 … 2,147,483,640. RocketMQ: `mappedFileSizeConsumeQueue`.
     consume_queue_file_size_bytes: int = _number(6_000_000, QUEUE_UNIT_BYTES, 2_147_483_640)
 
+    #: Directories with files of the commit log, with "," between them; relative ones count from the
+    #: store's directory. One that is not the store's own, or several, can be read and not written.
+    #: Default "": `commitlog` in the store. RocketMQ: `storePathCommitLog`.
+    commit_log_dir: str = ""
+    #: More of them, to which RocketMQ does not write. Default "". RocketMQ:
+    #: `readOnlyCommitLogStorePaths`.
+    read_only_commit_log_dirs: str = ""
+
     #: Largest body, in bytes. Default 4 MiB, or what fits a commit log file where that is less;
     #: allowed 1 … what fits a file. May change while running. RocketMQ: `maxMessageSize`.
     max_message_size_bytes: int = _number(4 * MIB, 1, INT32_MAX)

@@ -8,19 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rocketstore.config import IgnoredOption, StoreConfig
 from rocketstore.errors import ConfigError
 from rocketstore.option_values import Durability
+from rocketstore.properties_file import read_properties
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["OPTIONS", "Option", "import_config", "read_properties"]
-
-#: A settings file is a few kilobytes; anything near this is not one.
-PROPERTIES_BYTES_MAX: Final = 4 * 1024 * 1024
+__all__ = ["OPTIONS", "Option", "import_config"]
 
 
 class Option(NamedTuple):
@@ -37,18 +32,18 @@ _REPLICATION = _NOT_BUILT + "needs replication, which is not part of this store"
 _TIMER = _NOT_BUILT + "timer messages are not part of this store"
 _TRANSACTIONS = _NOT_BUILT + "transactions are not part of this store"
 _TRANSFER = _NOT_BUILT + "a reader says itself how much it takes"
+_DIRECTORIES = "several, or one outside of the store, for reading only"
 _SWAP = _NOT_BUILT + "not wired in RocketMQ either (K-42)"
 _COMPACTION = _NOT_BUILT + "compacted topics are not part of this store"
 _LOCKS = _NOT_BUILT + "the append lock adapts by itself (K-25)"
-_ROOTS = _NOT_BUILT + "everything lies under one root; its directories may be links"
-_EXTENSION = _NOT_BUILT + "extension files are not written"
+_EXTENSION = _NOT_BUILT + "extension files are read, not written"
 _SCHEDULE = _NOT_BUILT + "delivery of delayed messages has no such setting here"
 
 #: Every option of RocketMQ's message store from 3.1 to 5.3, in the order of semantics §15.
 OPTIONS: Final[tuple[Option, ...]] = (
     Option(None, ("storePathRootDir",), "the path given to rocketstore.open"),
-    Option(None, ("storePathCommitLog",), _ROOTS),
-    Option(None, ("readOnlyCommitLogStorePaths",), _ROOTS),
+    Option("commit_log_dir", ("storePathCommitLog",), _DIRECTORIES),
+    Option("read_only_commit_log_dirs", ("readOnlyCommitLogStorePaths",), _DIRECTORIES),
     Option(None, ("storePathEpochFile", "storePathBrokerIdentity"), _REPLICATION),
     Option("commit_log_file_size_bytes", ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")),
     Option(
@@ -59,7 +54,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         ("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
         _EXTENSION,
     ),
-    Option(None, ("mapperFileSizeBatchConsumeQueue",), _NOT_BUILT + "batch queues are not written"),
+    Option(
+        None,
+        ("mapperFileSizeBatchConsumeQueue",),
+        _NOT_BUILT + "batch queues are read, not written",
+    ),
     Option("max_message_size_bytes", ("maxMessageSize",)),
     Option(
         "auto_wide_topic", ("autoMessageVersionOnTopicLen",), "off unless said: 4.9 cannot read V2"
@@ -280,8 +279,18 @@ OPTIONS: Final[tuple[Option, ...]] = (
 _UNKNOWN = "not an option of the message store"
 #: Options whose value is not simply carried over.
 _SPECIAL: Final = frozenset(
-    {"flushDiskType", "transientStorePoolEnable", "readUnCommitted", "brokerIP1", "listenPort"}
+    {
+        "flushDiskType",
+        "transientStorePoolEnable",
+        "readUnCommitted",
+        "brokerIP1",
+        "listenPort",
+        "storePathCommitLog",
+        "readOnlyCommitLogStorePaths",
+    }
 )
+#: What stands between the directories of one setting; a system property of the broker may change it.
+_BETWEEN_PATHS: Final = ","
 
 
 def import_config(
@@ -290,8 +299,11 @@ def import_config(
     """See `StoreConfig.from_rocketmq`."""
     if not isinstance(properties, Mapping):
         properties = read_properties(properties)
-    _check_one_directory(properties)
-    found: dict[str, Any] = {"record_crc": False, **_promises(properties)}
+    found: dict[str, Any] = {
+        "record_crc": False,
+        **_promises(properties),
+        **_log_directories(properties),
+    }
     ignored = []
     by_name = {java: option for option in OPTIONS for java in option.rocketmq}
     rank = {java: place for option in OPTIONS for place, java in enumerate(option.rocketmq)}
@@ -308,13 +320,27 @@ def import_config(
     return config
 
 
-def _check_one_directory(properties: Mapping[str, str]) -> None:
-    """A log that lies in several directories would be opened in part."""
-    several = "," in properties.get("storePathCommitLog", "")
-    for name, wrong in (("storePathCommitLog", several), ("readOnlyCommitLogStorePaths", True)):
-        value = properties.get(name, "").strip()
-        if value and wrong:
-            raise ConfigError(name, value, "a log in several directories cannot be opened")
+def _log_directories(properties: Mapping[str, str]) -> dict[str, str]:
+    """Where the log lies. What lies under the broker's root is told from there, so that a copy of a store
+    does not lead to the log of its model."""
+    root = properties.get("storePathRootDir", "").strip()
+    found = {}
+    for name, java in (
+        ("commit_log_dir", "storePathCommitLog"),
+        ("read_only_commit_log_dirs", "readOnlyCommitLogStorePaths"),
+    ):
+        text = properties.get(java, "").strip()
+        if text:
+            paths = [_under(root, path) for path in text.split(_BETWEEN_PATHS) if path]
+            found[name] = _BETWEEN_PATHS.join(paths)
+    return found
+
+
+def _under(root: str, path: str) -> str:
+    if not root or os.path.isabs(root) != os.path.isabs(path):
+        return path
+    inside = os.path.relpath(path, root)
+    return path if inside.split(os.sep)[0] == os.pardir else inside
 
 
 def _promises(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -353,47 +379,3 @@ def _convert(java: str, name: str, text: str) -> int | bool | str:
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()):
         raise ConfigError(java, text, "must be a whole number")
     return int(text)
-
-
-def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """A Java properties file: `name = value`, `#` and `!` comments, continuation, escapes."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(PROPERTIES_BYTES_MAX + 1)
-    if len(text) > PROPERTIES_BYTES_MAX:
-        raise ConfigError(
-            "properties", os.fspath(path), f"must be at most {PROPERTIES_BYTES_MAX} bytes"
-        )
-    found = {}
-    for line in _logical_lines(text):
-        # A name ends at the first =, : or blank that is not escaped.
-        match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
-        assert match is not None  # every part of the pattern may be empty
-        found[_unescape(match[1])] = _unescape(match[2]).strip()
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; an odd number of backslashes at the end joins the next one."""
-    joined = ""
-    for raw in text.splitlines():
-        line = raw.lstrip()
-        if not joined and (not line or line[0] in "#!"):
-            continue
-        joined += line
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
-            joined = joined[:-1]
-            continue
-        yield joined
-        joined = ""
-    if joined:
-        yield joined
-
-
-def _unescape(text: str) -> str:
-    def character(match: re.Match[str]) -> str:
-        escaped = match[1]
-        if len(escaped) == 5:
-            return chr(int(escaped[1:], 16))
-        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escaped, escaped)
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text, flags=re.DOTALL)

@@ -244,7 +244,7 @@ class Store:
 
     def topics(self) -> list[str]:
         """Names of all topics with a consume queue, sorted; RocketMQ's system topics included."""
-        return sorted(self._open().reader.source.topics())
+        return sorted(set(self._open().reader.source.topics()))
 
     def queues(self, topic: str) -> list[int]:
         """Queue ids of `topic`, sorted; empty for a topic that does not exist."""

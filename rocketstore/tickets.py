@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
+from rocketstore.log.worker import start_thread
 
 if TYPE_CHECKING:
     from rocketstore._native.appender import Log
@@ -161,13 +162,14 @@ class Completions:
         with self._lock:
             closed = self._closed
             if not closed:
-                entry = (ticket.end_offset, next(self._numbers), deadline, ticket)
-                heapq.heappush(self._pending, entry)
                 if self._thread is None:
-                    self._thread = threading.Thread(
+                    thread = threading.Thread(
                         target=self._run, name="rocketstore-completions", daemon=True
                     )
-                    self._thread.start()
+                    start_thread(thread)
+                    self._thread = thread
+                entry = (ticket.end_offset, next(self._numbers), deadline, ticket)
+                heapq.heappush(self._pending, entry)
         if closed:
             ticket.complete(StoreClosedError("the store was closed"))
         self._log.request_flush(ticket.end_offset)

@@ -61,7 +61,7 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
 
 #: The bits of numbers that a recovery of RocketMQ reads in every record (format.md 14.1).
 _NUMBERS = {"DELAY": 32, "INNER_NUM": 16, "INNER_BASE": 64}
-_DECIMAL = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def check_numbers(topic: str, properties: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Builds and loads native_probe.pyx, once a process."""
+"""Builds and loads native code that only tests need, once a process."""
 
 from __future__ import annotations
 
@@ -23,24 +23,33 @@ PACKAGE_PARENT = Path(rocketstore.__path__[0]).parent
 
 @functools.cache
 def load() -> Any:
-    """The built module; skips the test where nothing can be built."""
+    """The built native_probe.pyx; skips the test where nothing can be built."""
+    with tempfile.TemporaryDirectory() as directory:
+        return load_built(build(SOURCE, Path(directory)))
+
+
+def build(source: Path, directory: Path) -> Path:
+    """The library of a .pyx of tests, made in `directory`; skips the test where nothing can be built."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or importlib.util.find_spec("Cython") is None:
         pytest.skip("needs a C compiler and Cython")
-    with tempfile.TemporaryDirectory() as directory:
-        c_file = Path(directory) / "native_probe.c"
-        built = Path(directory) / f"native_probe{sysconfig.get_config_var('EXT_SUFFIX')}"
-        cython = [sys.executable, "-m", "cython", "-3", f"-I{PACKAGE_PARENT}"]
-        _run([*cython, "-o", str(c_file), str(SOURCE)])
-        include = sysconfig.get_path("include")
-        command = [compiler, "-O1", "-fPIC", "-shared", "-w", f"-I{include}"]
-        _run([*command, str(c_file), "-o", str(built)])
-        spec = importlib.util.spec_from_file_location("native_probe", built)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+    c_file = directory / f"{source.stem}.c"
+    built = directory / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    cython = [sys.executable, "-m", "cython", "-3", f"-I{PACKAGE_PARENT}"]
+    _run([*cython, "-o", str(c_file), str(source)])
+    include = [f"-I{sysconfig.get_path('include')}", f"-I{source.parent}"]
+    _run([compiler, "-O1", "-fPIC", "-shared", "-w", *include, str(c_file), "-o", str(built)])
+    return built
+
+
+def load_built(built: Path) -> Any:
+    name = built.name.partition(".")[0]
+    spec = importlib.util.spec_from_file_location(name, built)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _run(command: list[str]) -> None:

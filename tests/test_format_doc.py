@@ -88,6 +88,7 @@ FIELDS = {
         "clean": "RS_OWN_AT_CLEAN",
         "bootId": "RS_OWN_AT_BOOT_ID",
         "runId": "RS_OWN_AT_RUN_ID",
+        "indexFiles": "RS_OWN_AT_INDEX_FILES",
         "crc": "RS_OWN_AT_CRC",
         "zeros": "RS_OWN_SLOT_SIZE",
     },

@@ -1,24 +1,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.core cimport (
-    rs_appended, rs_host, rs_log, rs_message, rs_queue_state, rs_span, rs_status,
+    rs_appended, rs_host, rs_log, rs_message, rs_span, rs_status,
 )
+from rocketstore._native.guarded_log cimport Lights, append_call
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.put_result cimport PutResult
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.waiting cimport Mutex, Signal
-
-cdef enum:
-    MAX_LIGHTS = 256
-
-# Further queues that a message is listed in; `text` holds its properties and has `room` bytes.
-cdef struct Lights:
-    rs_queue_state *states[MAX_LIGHTS]
-    size_t count
-    uint8_t *text
-    size_t room
-
 
 cdef class Log:
     cdef rs_log log
@@ -46,11 +36,8 @@ cdef class Log:
 
     cdef int64_t now_ms(self) noexcept nogil
     cdef int64_t monotonic_ns(self) noexcept nogil
-    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue, Lights *lights,
-                                 rs_appended *appended) noexcept nogil
-    cdef rs_status batch_locked(self, rs_message *message, const rs_span *bodies, size_t count,
-                                rs_queue_state *queue, int64_t *offsets,
-                                rs_appended *appended) noexcept nogil
+    cdef rs_status append_locked(self, append_call *call) noexcept nogil
+    cdef rs_status settle_locked(self, rs_status status) noexcept nogil
     cdef void publish(self) noexcept nogil
     cdef int ready(self) except -1
     cdef int append(self, rs_message *message, QueueState queue, Lights *lights,

@@ -13,11 +13,11 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED,
-    RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_RECORD_TOO_LARGE, RS_STATUS_COUNT,
-    rs_appended, rs_host, rs_log, rs_log_append, rs_log_append_batch, rs_log_append_lights,
-    rs_log_append_raw, rs_message,
-    rs_position_load, rs_position_store, rs_queue_state, rs_record_size,
-    rs_segment, rs_span, rs_status,
+    RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_RECORD_TOO_LARGE, rs_appended, rs_host,
+    rs_log, rs_message, rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
+)
+from rocketstore._native.guarded_log cimport (
+    FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
@@ -195,35 +195,19 @@ cdef class Log:
             if not self.visible_when_flushed:
                 rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, self.log.wrote)
 
-    cdef rs_status append_locked(self, rs_message *message, rs_queue_state *queue, Lights *lights,
-                                 rs_appended *appended) noexcept nogil:
-        cdef rs_status status
+    cdef rs_status append_locked(self, append_call *call) noexcept nogil:
         if rs_load_int(&self.state) != STATE_OPEN:
-            return RS_STATUS_COUNT
-        cdef int64_t now = self.now_ms()
-        if message.born_timestamp_ms == NOW:
-            message.born_timestamp_ms = now
-        if lights is NULL:
-            status = rs_log_append(&self.log, message, queue, now, appended)
-        else:
-            status = rs_log_append_lights(&self.log, message, queue, lights.states, lights.count,
-                                          lights.text, lights.room, now, appended)
-        if status == RS_OK:
-            self.publish()
-        return status
+            return <rs_status>REFUSED
+        call.now_ms = self.now_ms()
+        if call.message.born_timestamp_ms == NOW:
+            call.message.born_timestamp_ms = call.now_ms
+        return self.settle_locked(guarded_append(call))
 
-    cdef rs_status batch_locked(self, rs_message *message, const rs_span *bodies, size_t count,
-                                rs_queue_state *queue, int64_t *offsets,
-                                rs_appended *appended) noexcept nogil:
-        if rs_load_int(&self.state) != STATE_OPEN:
-            return RS_STATUS_COUNT
-        cdef int64_t now = self.now_ms()
-        if message.born_timestamp_ms == NOW:
-            message.born_timestamp_ms = now
-        cdef rs_status status = rs_log_append_batch(&self.log, message, bodies, count, queue, now,
-                                                    offsets, appended)
+    cdef rs_status settle_locked(self, rs_status status) noexcept nogil:
         if status == RS_OK:
             self.publish()
+        elif <int>status == FAULTED:
+            rs_store_int(&self.state, STATE_REFUSING)  # nobody appends behind a record in part
         return status
 
     cdef int ready(self) except -1:
@@ -238,16 +222,21 @@ cdef class Log:
                     rs_appended *appended) except -1:
         """One record, whatever it takes: a roll, room, a detached wait for the mutex. `lights`: the
         further queues it is listed in, or NULL."""
+        cdef append_call call
         cdef rs_status status
+        memset(&call, 0, sizeof(call))
+        call.log, call.message, call.appended = &self.log, message, appended
+        call.queue = &queue.state
+        call.lights = lights
         while True:
             self.ready()
             if self.mutex.try_lock():
-                status = self.append_locked(message, &queue.state, lights, appended)
+                status = self.append_locked(&call)
                 self.mutex.unlock()
             else:
                 with nogil:
                     self.mutex.lock()
-                    status = self.append_locked(message, &queue.state, lights, appended)
+                    status = self.append_locked(&call)
                     self.mutex.unlock()
             if status == RS_OK:
                 return self.after(appended)
@@ -256,12 +245,17 @@ cdef class Log:
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1:
         """All bodies in one segment under one lock, without the GIL."""
+        cdef append_call call
         cdef rs_status status
+        memset(&call, 0, sizeof(call))
+        call.log, call.message, call.appended = &self.log, message, appended
+        call.queue = &queue.state
+        call.bodies, call.count, call.offsets = bodies, count, offsets
         while True:
             self.ready()
             with nogil:
                 self.mutex.lock()
-                status = self.batch_locked(message, bodies, count, &queue.state, offsets, appended)
+                status = self.append_locked(&call)
                 self.mutex.unlock()
             if status == RS_OK:
                 return self.after(appended)
@@ -278,7 +272,9 @@ cdef class Log:
                 "the message or batch is larger than a segment (or the write buffer) can take; "
                 "send smaller batches, or open the store with a larger commit_log_file_size_bytes "
                 "or write_buffer_bytes")
-        elif status != RS_STATUS_COUNT:
+        elif <int>status == FAULTED:
+            self.owner.segment_faulted()
+        elif <int>status != REFUSED:
             raise RocketStoreError(f"append ended with status {<int>status}")
         return 0
 
@@ -309,11 +305,10 @@ cdef class Log:
             self.ready()
             with nogil:
                 self.mutex.lock()
-                status = RS_STATUS_COUNT
+                status = <rs_status>REFUSED
                 if rs_load_int(&self.state) == STATE_OPEN:
-                    status = rs_log_append_raw(&self.log, start, span, &appended)
-                if status == RS_OK:
-                    self.publish()
+                    status = guarded_append_raw(&self.log, start, span, &appended)
+                status = self.settle_locked(status)
                 self.mutex.unlock()
             if status == RS_OK:
                 self.after(&appended)

@@ -24,6 +24,7 @@ def pack_slot(
     tail_crc: int,
     queue_count: int,
     queues_digest: int,
+    index_files: int,
     clean: bool,
     boot_id: bytes,
     run_id: bytes,

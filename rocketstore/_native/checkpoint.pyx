@@ -30,6 +30,7 @@ cdef extern from "rs_checkpoint.h" nogil:
         uint32_t tail_crc
         uint32_t queue_count
         uint32_t queues_digest
+        uint32_t index_files
         bint clean
         uint8_t boot_id[16]
         uint8_t run_id[16]
@@ -56,7 +57,7 @@ def pack_slot(
     int64_t last_record_start, int64_t last_store_timestamp_ms, int64_t cut, int64_t max_unflushed,
     uint32_t segment_count, uint32_t segments_digest, uint32_t last_record_size,
     uint32_t last_record_crc, uint32_t tail_crc, uint32_t queue_count, uint32_t queues_digest,
-    bint clean, bytes boot_id not None, bytes run_id not None,
+    uint32_t index_files, bint clean, bytes boot_id not None, bytes run_id not None,
 ):
     """One slot of our checkpoint, 4096 bytes. ValueError for what `unpack_slot` would not accept."""
     cdef rs_checkpoint fields
@@ -79,6 +80,7 @@ def pack_slot(
     fields.tail_crc = tail_crc
     fields.queue_count = queue_count
     fields.queues_digest = queues_digest
+    fields.index_files = index_files
     fields.clean = clean
     memcpy(fields.boot_id, PyBytes_AS_STRING(boot_id), RS_RUN_ID_SIZE)
     memcpy(fields.run_id, PyBytes_AS_STRING(run_id), RS_RUN_ID_SIZE)
@@ -111,6 +113,7 @@ def unpack_slot(bytes slot not None):
         "tail_crc": fields.tail_crc,
         "queue_count": fields.queue_count,
         "queues_digest": fields.queues_digest,
+        "index_files": fields.index_files,
         "clean": bool(fields.clean),
         "boot_id": PyBytes_FromStringAndSize(<char *>fields.boot_id, RS_RUN_ID_SIZE),
         "run_id": PyBytes_FromStringAndSize(<char *>fields.run_id, RS_RUN_ID_SIZE),

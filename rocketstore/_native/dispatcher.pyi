@@ -12,6 +12,7 @@ INDEX_FILE: int
 LIGHT: int
 BAD_RECORD: int
 ARRIVALS: int
+FAULT: int
 
 @final
 class DispatchLoop:
@@ -21,7 +22,9 @@ class DispatchLoop:
         self, delay_level_ms: tuple[int, ...], *, multi_dispatch: bool, report_arrivals: bool
     ) -> None: ...
     @property
-    def status(self) -> str | None: ...
+    def status(self) -> str: ...
+    @property
+    def faulted(self) -> str: ...
     @property
     def last_store_timestamp_ms(self) -> int: ...
     @property

@@ -18,27 +18,12 @@ from rocketstore._native.core cimport (
     rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store,
     rs_unit_written,
 )
+from rocketstore._native.guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.status cimport status_text
 
 cdef extern from "rs_unit_tags.h" nogil:
-    rs_status rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count,
-                           int64_t *code)
-
-cdef enum:
-    REASON_DONE = 0        # everything below `to_offset` is dispatched
-    REASON_END = 1         # a blank, or zeros: the segment goes no further
-    REASON_NEW_QUEUE = 2
-    REASON_QUEUE_FILE = 3  # the unit lies in another file, or beyond the blocks reserved
-    REASON_GAP = 4         # queue offsets are missing in front of this record's
-    REASON_CONFLICT = 5    # another unit stands where this record's belongs
-    REASON_INDEX_FILE = 6
-    REASON_LIGHT = 7       # the record is listed in further queues
-    REASON_BAD_RECORD = 8
-    REASON_ARRIVALS = 9    # the buffer of arrivals is full
-    ARRIVALS_MAX = 1024
-    DELAY_LEVELS_MAX = 1000
-    FIRST_CAPACITY = 64
+    int64_t rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count)
 
 DONE = REASON_DONE
 END = REASON_END
@@ -50,45 +35,28 @@ INDEX_FILE = REASON_INDEX_FILE
 LIGHT = REASON_LIGHT
 BAD_RECORD = REASON_BAD_RECORD
 ARRIVALS = REASON_ARRIVALS
+FAULT = REASON_FAULT
 
 
 # Next offset of a queue that gets no units.
 cdef int64_t IGNORED = INT64_MIN
 
 
-cdef struct arrival_row:
-    int64_t entry
-    int64_t next_offset
-    int64_t tags_code
-    int64_t store_timestamp_ms
+cdef void walk_work(void *given) noexcept nogil:
+    cdef walk_call *call = <walk_call *>given
+    call.reason = (<DispatchLoop>call.loop).walk(call)
+
+
+cdef bint inside(MappedFile file) noexcept:
+    """Whether the last fault of this thread was in this file's mapping."""
+    cdef const uint8_t *address = <const uint8_t *>fault_address()
+    return file is not None and file.base <= address < file.base + file.size
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class DispatchLoop:
     """State of the one dispatcher of a store: its queues and its index file. One thread at a time."""
-
-    cdef rs_queue_table table
-    cdef MappedFile index
-    cdef uint32_t index_slots
-    cdef uint32_t index_limit
-    cdef int64_t index_from
-    cdef int64_t keys_done
-    cdef int64_t lights_done
-    cdef bint multi_dispatch
-    cdef bint report
-    cdef int64_t delays[DELAY_LEVELS_MAX]
-    cdef size_t delay_count
-    cdef list topics
-    cdef list files
-    cdef dict handles
-    cdef rs_record record
-    cdef readonly str status
-    cdef int64_t tags_code
-    cdef arrival_row arrivals[ARRIVALS_MAX]
-    cdef size_t arrival_count
-    cdef readonly int64_t last_store_timestamp_ms
-    cdef readonly int64_t records
 
     def __cinit__(self):
         memset(&self.table, 0, sizeof(self.table))
@@ -168,7 +136,11 @@ cdef class DispatchLoop:
         self.handles[topic, queue_id] = file  # keeps the mapping while the table points to it
 
     def set_next(self, bytes topic not None, int32_t queue_id, int64_t next_offset):
-        self.entry_of(topic, queue_id).next_offset = next_offset
+        """The units up to there were written by other means."""
+        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        if entry.next_offset < entry.dirty_from:
+            entry.dirty_from = entry.next_offset
+        entry.next_offset = next_offset
 
     def ignore_queue(self, bytes topic not None, int32_t queue_id):
         """Records of this queue get no unit: its name cannot be a directory."""
@@ -223,36 +195,47 @@ cdef class DispatchLoop:
 
     def run(self, MappedFile segment not None, int64_t from_offset, int64_t to_offset):
         """Dispatches the records of `segment` in [from_offset, to_offset): (reason, offset reached)."""
-        cdef int64_t offset = from_offset
-        cdef int reason
+        cdef walk_call call
+        cdef bint whole
         if not segment.start_offset <= from_offset <= segment.start_offset + segment.size:
             raise ValueError(f"{from_offset} is not in {segment!r}")
+        call.loop = <void *>self
+        call.segment = segment.base
+        call.start, call.end = segment.start_offset, segment.start_offset + segment.size
+        call.offset, call.to_offset = from_offset, to_offset
         with nogil:
-            reason = self.walk(segment, &offset, to_offset)
-        return reason, offset
+            whole = guarded(walk_work, &call)
+        if whole:
+            return call.reason, call.offset
+        # A record that was dispatched in part is dispatched again, like after any other stop.
+        self.faulted = "log" if inside(segment) else "index" if inside(self.index) else "queue"
+        return REASON_FAULT, call.offset
 
-    cdef int walk(self, MappedFile segment, int64_t *offset, int64_t to_offset) noexcept nogil:
-        cdef int64_t end = segment.start_offset + segment.size
+    @property
+    def status(self):
+        """Why the record at which the loop stopped cannot be believed."""
+        if self.bad_status == BAD_PLACE:
+            return "physical offset"
+        return "delay" if self.bad_status == BAD_DELAY else status_text(<rs_status>self.bad_status)
+
+    cdef int walk(self, walk_call *call) noexcept nogil:
+        cdef int64_t end = min(call.end, call.to_offset)
         cdef rs_status status
         cdef int reason
-        if to_offset < end:
-            end = to_offset
-        while offset[0] < end:
-            status = rs_record_decode(segment.base + (offset[0] - segment.start_offset),
-                                      <size_t>(segment.start_offset + segment.size - offset[0]),
-                                      &self.record)
+        while call.offset < end:
+            status = rs_record_decode(call.segment + (call.offset - call.start),
+                                      <size_t>(call.end - call.offset), &self.record)
             if status == RS_BLANK or status == RS_NOTHING:
                 return REASON_END
-            if status != RS_OK or self.record.physical_offset != offset[0]:
-                with gil:
-                    self.status = status_text(status) if status != RS_OK else "physical offset"
+            if status != RS_OK or self.record.physical_offset != call.offset:
+                self.bad_status = <int>status if status != RS_OK else BAD_PLACE
                 return REASON_BAD_RECORD
-            if offset[0] + self.record.size > to_offset:
+            if call.offset + self.record.size > call.to_offset:
                 return REASON_DONE
             reason = self.dispatch()
             if reason != REASON_DONE:
                 return reason
-            offset[0] += self.record.size
+            call.offset += self.record.size
             self.last_store_timestamp_ms = self.record.store_timestamp_ms
             self.records += 1
         return REASON_DONE
@@ -280,10 +263,7 @@ cdef class DispatchLoop:
             return REASON_NEW_QUEUE
         if entry.next_offset == IGNORED:
             return REASON_DONE
-        if rs_unit_tags(&self.record, self.delays, self.delay_count, &self.tags_code) != RS_OK:
-            with gil:
-                self.status = "delay"
-            return REASON_BAD_RECORD
+        self.tags_code = rs_unit_tags(&self.record, self.delays, self.delay_count)
         if n > entry.next_offset:
             return REASON_GAP
         if entry.units is NULL or n < entry.first_unit or n - entry.first_unit >= entry.unit_limit:
@@ -297,9 +277,10 @@ cdef class DispatchLoop:
                 or there.tags_code != unit.tags_code):
             if rs_unit_written(there):
                 return REASON_CONFLICT
-            rs_unit_store(at, unit)
-            if n < entry.dirty_from:
-                entry.dirty_from = n
+        # Also one that stands there already: it may be of a run that died, and in the page cache only.
+        rs_unit_store(at, unit)
+        if n < entry.dirty_from:
+            entry.dirty_from = n
         if self.multi_dispatch and self.lights_done != self.record.physical_offset:
             if rs_property_find(self.record.properties, b"INNER_MULTI_DISPATCH", 20, &names):
                 return REASON_LIGHT
@@ -368,9 +349,9 @@ cdef class DispatchLoop:
         """(topic, queue_id, queue_offset, physical_offset, size, tags_code, properties) of the record
         at which the loop stopped. Valid while its segment is mapped."""
         cdef rs_record *r = &self.record
-        return ((<const char *>r.topic.bytes)[:r.topic.size], r.queue_id, r.queue_offset,
+        return (copied_bytes(r.topic.bytes, r.topic.size, "a topic"), r.queue_id, r.queue_offset,
                 r.physical_offset, <int64_t>r.size, self.tags_code,
-                (<const char *>r.properties.bytes)[:r.properties.size])
+                copied_bytes(r.properties.bytes, r.properties.size, "the properties of a record"))
 
     def lights_written(self):
         """The further queues of the current record have their units: it is not asked for again."""

@@ -6,6 +6,7 @@ its length. What stands in the file is untrusted; csrc bounds it.
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from rocketstore._native.core cimport (
     RS_INDEX_ENTRIES_MAX,
@@ -32,6 +33,7 @@ from rocketstore._native.core cimport (
     rs_span,
     rs_status,
 )
+from rocketstore._native.guard cimport guarded, raise_unread, raise_unwritten
 from rocketstore._native.mapped_file cimport MappedFile
 
 import io
@@ -39,6 +41,77 @@ import io
 HEADER_SIZE = RS_INDEX_HEADER_SIZE
 ENTRIES_MAX = RS_INDEX_ENTRIES_MAX
 SLOTS_MAX = RS_INDEX_SLOTS_MAX
+
+
+cdef enum What:
+    LOAD_HEADER, LOAD_ENTRY, LOOK_PLAUSIBLE, PUT, START_WALK, DEDUCE, WALK, VALIDATE, CUT
+
+cdef struct index_call:
+    What what
+    uint8_t *base
+    uint64_t size
+    uint32_t slots
+    uint32_t entries
+    uint32_t number        # of the entry to load; limit of a put; next entry after a cut
+    uint32_t key_hash
+    int64_t offset         # of a put or cut; of a walk the earliest time
+    int64_t timestamp_ms   # of a put; of a walk the latest time
+    rs_index_header header
+    rs_index_entry entry
+    rs_index_walk *walk
+    rs_index_hit *hits
+    Py_ssize_t room
+    Py_ssize_t count
+    rs_status status
+    bint plausible
+
+
+cdef void index_work(void *given) noexcept nogil:
+    cdef index_call *call = <index_call *>given
+    if call.what == PUT:
+        call.status = rs_index_put(call.base, call.slots, call.number, call.key_hash, call.offset,
+                                   call.timestamp_ms)
+    elif call.what == WALK:
+        while call.count < call.room and rs_index_walk_next(call.walk, &call.hits[call.count]):
+            call.count += 1
+    elif call.what == START_WALK:
+        rs_index_walk_start(call.walk, call.base, call.slots, call.entries, call.key_hash,
+                            call.offset, call.timestamp_ms)
+    elif call.what == LOAD_HEADER:
+        call.status = rs_index_header_load(call.base, call.entries, &call.header)
+    elif call.what == LOAD_ENTRY:
+        rs_index_entry_load(call.base, call.slots, call.number, &call.entry)
+    elif call.what == LOOK_PLAUSIBLE:
+        call.plausible = rs_index_plausible(call.base, call.slots, call.entries)
+    elif call.what == DEDUCE:
+        call.status = rs_index_deduce(call.base, call.size, &call.slots, &call.entries)
+    elif call.what == VALIDATE:
+        call.status = rs_index_validate(call.base, call.slots, call.entries)
+    else:
+        call.number = rs_index_cut(call.base, call.slots, call.entries, call.offset)
+
+
+cdef index_call prepare(MappedFile file, What what, uint32_t slots, uint32_t entries) noexcept:
+    cdef index_call call
+    memset(&call, 0, sizeof(call))
+    call.what, call.base, call.size = what, file.base, <uint64_t>file.size
+    call.slots, call.entries = slots, entries
+    return call
+
+
+cdef int run(MappedFile file, index_call *call) except -1:
+    """An error where a page of the file cannot be had."""
+    cdef bint whole
+    if call.what <= PUT:
+        whole = guarded(index_work, call)
+    else:  # over the whole file: each step may wait for the disk
+        with nogil:
+            whole = guarded(index_work, call)
+    if not whole and call.what in (PUT, CUT):
+        raise_unwritten(file.path)
+    if not whole:
+        raise_unread(file.path, "a page of the index")
+    return 0
 
 
 cdef int check_shape(MappedFile file, uint32_t slots, uint32_t entries) except -1:
@@ -91,9 +164,10 @@ def header(MappedFile file not None, uint32_t slots, uint32_t entries) -> tuple:
     index_count is the number of the next entry, held within the file; `sane` is false when the file
     says a number that it has no room for.
     """
-    cdef rs_index_header found
+    cdef index_call call = prepare(file, LOAD_HEADER, slots, entries)
     check_shape(file, slots, entries)
-    cdef rs_status status = rs_index_header_load(file.base, entries, &found)
+    run(file, &call)
+    cdef rs_index_header found = call.header
     return (
         found.begin_timestamp_ms,
         found.end_timestamp_ms,
@@ -101,34 +175,35 @@ def header(MappedFile file not None, uint32_t slots, uint32_t entries) -> tuple:
         found.end_offset,
         found.slot_count,
         found.index_count,
-        status == RS_OK,
+        call.status == RS_OK,
     )
 
 
 def entry(MappedFile file not None, uint32_t slots, uint32_t entries, uint32_t number) -> tuple:
     """(key_hash, physical_offset, time_diff_s, previous) of entry `number`, as it stands."""
-    cdef rs_index_entry found
+    cdef index_call call = prepare(file, LOAD_ENTRY, slots, entries)
     check_shape(file, slots, entries)
     if number >= entries:
         raise ValueError(f"entry {number} of {entries}")
-    rs_index_entry_load(file.base, slots, number, &found)
+    call.number = number
+    run(file, &call)
+    cdef rs_index_entry found = call.entry
     return found.key_hash, found.physical_offset, found.time_diff_s, found.previous
 
 
 def plausible(MappedFile file not None, uint32_t slots, uint32_t entries) -> bool:
     """Whether first and last entries lie where this shape puts them; a file without keys fits any."""
+    cdef index_call call = prepare(file, LOOK_PLAUSIBLE, slots, entries)
     check_shape(file, slots, entries)
-    return rs_index_plausible(file.base, slots, entries)
+    run(file, &call)
+    return call.plausible
 
 
 def deduce(MappedFile file not None) -> tuple | None:
     """(slots, entries) when the file's own bytes allow exactly one answer. May read the whole file."""
-    cdef uint32_t slots = 0, entries = 0
-    cdef rs_status status
-    cdef uint64_t size = <uint64_t>file.size
-    with nogil:
-        status = rs_index_deduce(file.base, size, &slots, &entries)
-    return (slots, entries) if status == RS_OK else None
+    cdef index_call call = prepare(file, DEDUCE, 0, 0)
+    run(file, &call)
+    return (call.slots, call.entries) if call.status == RS_OK else None
 
 
 def put(
@@ -145,10 +220,11 @@ def put(
     check_writable(file)
     if limit > entries:
         raise ValueError(f"limit {limit} beyond {entries} entries")
-    return (
-        rs_index_put(file.base, slots, limit, key_hash, physical_offset, store_timestamp_ms)
-        == RS_OK
-    )
+    cdef index_call call = prepare(file, PUT, slots, entries)
+    call.number, call.key_hash = limit, key_hash
+    call.offset, call.timestamp_ms = physical_offset, store_timestamp_ms
+    run(file, &call)
+    return call.status == RS_OK
 
 
 def find(
@@ -167,32 +243,32 @@ def find(
     """
     cdef rs_index_walk walk
     cdef rs_index_hit hits[64]
-    cdef Py_ssize_t room, count, at
+    cdef index_call call = prepare(file, START_WALK, slots, entries)
+    cdef Py_ssize_t room, at
     cdef list found = []
     check_shape(file, slots, entries)
-    rs_index_walk_start(&walk, file.base, slots, entries, key_hash, begin_ms, end_ms)
+    call.walk, call.hits, call.key_hash = &walk, hits, key_hash
+    call.offset, call.timestamp_ms = begin_ms, end_ms
+    run(file, &call)
+    call.what = WALK
     while True:
         room = limit - len(found)
         if room <= 0:
             return found
-        room = min(room, 64)
-        count = 0
-        with nogil:  # a chain jumps over the whole file: each step may wait for the disk
-            while count < room and rs_index_walk_next(&walk, &hits[count]):
-                count += 1
-        for at in range(count):
+        call.room, call.count = min(room, 64), 0
+        run(file, &call)
+        for at in range(call.count):
             found.append((hits[at].physical_offset, hits[at].timestamp_ms))
-        if count < room:
+        if call.count < call.room:
             return found
 
 
 def validate(MappedFile file not None, uint32_t slots, uint32_t entries) -> bool:
     """Whether every chain and count is sane. Reads the whole file."""
-    cdef rs_status status
+    cdef index_call call = prepare(file, VALIDATE, slots, entries)
     check_shape(file, slots, entries)
-    with nogil:
-        status = rs_index_validate(file.base, slots, entries)
-    return status == RS_OK
+    run(file, &call)
+    return call.status == RS_OK
 
 
 def cut(MappedFile file not None, uint32_t slots, uint32_t entries, int64_t from_offset) -> int:
@@ -200,9 +276,9 @@ def cut(MappedFile file not None, uint32_t slots, uint32_t entries, int64_t from
 
     Returns the number of the next entry. An interrupted cut is finished by the same cut.
     """
-    cdef uint32_t following
+    cdef index_call call = prepare(file, CUT, slots, entries)
     check_shape(file, slots, entries)
     check_writable(file)
-    with nogil:
-        following = rs_index_cut(file.base, slots, entries, from_offset)
-    return following
+    call.offset = from_offset
+    run(file, &call)
+    return call.number

@@ -3,11 +3,12 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, EINVAL, ENXIO, ESTALE, errno
+from libc.errno cimport EAGAIN, EFAULT, EINTR, EINVAL, ENXIO, ESTALE, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
+from rocketstore._native.guard cimport copied, guarded_zero, raise_unread, raise_unwritten
+from rocketstore._native.mapped_range cimport find_nonzero, touched
 from rocketstore._native.mapping cimport Mapping, map_memory
 from rocketstore._native.syscalls cimport (
     done, file_stat, forked_since, outcome, page_size, process_token, sys,
@@ -21,9 +22,6 @@ from rocketstore._native import syscalls as system
 from rocketstore._native.mapping import mapped_bytes, mapped_files
 from rocketstore.errors import StoreClosedError
 
-cdef extern from "rs_zeros.h" nogil:
-    size_t rs_find_nonzero(const uint8_t *bytes, size_t size)
-
 cdef extern from *:
     """
     #include <sys/mman.h>
@@ -34,15 +32,7 @@ cdef extern from *:
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
     #endif
-    /* Makes each page of [bytes, bytes + size) present and writable without changing it: another thread
-     * may be storing to it, so a plain load and store would be wrong. */
-    static void rs_touch(uint8_t *bytes, size_t size, size_t page)
-    {
-        for (size_t at = 0; at < size; at += page)
-            __atomic_fetch_add((volatile uint8_t *)bytes + at, 0, __ATOMIC_SEQ_CST);
-    }
     """
-    void rs_touch(uint8_t *bytes, size_t size, size_t page) noexcept nogil
     enum:
         MADV_COLD, MADV_DONTNEED, MADV_NORMAL, MADV_POPULATE_WRITE, MADV_RANDOM, MADV_SEQUENTIAL
         MADV_WILLNEED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ
@@ -50,8 +40,6 @@ cdef extern from *:
 
 cdef enum:
     MLOCK_ONFAULT = 1  # linux/mman.h
-    # Copies above this give up the GIL; below, giving it up costs more than the copy.
-    LONG_COPY = 1 << 18
 
 ADVICE = {
     "normal": MADV_NORMAL,
@@ -199,12 +187,8 @@ cdef class MappedFile:
         """A copy."""
         self.check_range(position, size)
         cdef bytes copy = PyBytes_FromStringAndSize(NULL, size)
-        cdef char *to = PyBytes_AS_STRING(copy)
-        if size > LONG_COPY:
-            with nogil:
-                memcpy(to, self.base + position, <size_t>size)
-        else:
-            memcpy(to, self.base + position, <size_t>size)
+        if not copied(PyBytes_AS_STRING(copy), self.base + position, <size_t>size):
+            raise_unread(self.path, f"{size} bytes at {position}")
         return copy
 
     def write(self, int64_t position, data):
@@ -214,19 +198,19 @@ cdef class MappedFile:
         PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
         try:
             self.check_range(position, source.len)
-            if source.len > LONG_COPY:
-                with nogil:
-                    memcpy(self.base + position, source.buf, <size_t>source.len)
-            else:
-                memcpy(self.base + position, source.buf, <size_t>source.len)
+            if not copied(self.base + position, source.buf, <size_t>source.len):
+                raise_unwritten(self.path)
         finally:
             PyBuffer_Release(&source)
 
     def zero(self, int64_t position, int64_t size):
         self.check_writable()
         self.check_range(position, size)
+        cdef bint whole
         with nogil:
-            memset(self.base + position, 0, <size_t>size)
+            whole = guarded_zero(self.base + position, <size_t>size)
+        if not whole:
+            raise_unwritten(self.path)
 
     def find_data(self, int64_t position, int64_t end):
         """Position of the first byte in [position, end) that is not zero, `end` when there is none."""
@@ -242,10 +226,12 @@ cdef class MappedFile:
             found = self.find(fd, position, end)
             if fd >= 0:
                 sys.close(fd)
+        if found < 0:
+            raise_unread(self.path, f"a page of [{position}, {end})")
         return found
 
     cdef int64_t find(self, int fd, int64_t position, int64_t end) noexcept nogil:
-        """`fd` may be -1: then holes are read like everything else."""
+        """`fd` may be -1: then holes are read like everything else. -1: a page cannot be read."""
         cdef int64_t at = position
         cdef int64_t stop, found
         while at < end:
@@ -263,9 +249,9 @@ cdef class MappedFile:
                 found = sys.lseek(fd, at, SEEK_HOLE)
                 if found > at:
                     stop = min(end, found)
-            found = at + <int64_t>rs_find_nonzero(self.base + at, <size_t>(stop - at))
-            if found < stop:
-                return found
+            found = find_nonzero(self.base + at, stop - at)
+            if found < stop - at:
+                return found if found < 0 else at + found
             at = stop
         return end
 
@@ -283,13 +269,10 @@ cdef class MappedFile:
         self.check_shared()
         self.check_range(from_position, to_position - from_position)
         cdef int64_t low = from_position & -page_size
-        cdef int64_t result
-        if to_position == from_position:
-            return
-        with nogil:
-            result = outcome(sys.msync(self.base + low, <size_t>(to_position - low), MS_SYNC))
-        if result < 0:
-            raise OSError(<int>-result, os.strerror(<int>-result), self.path)
+        cdef int64_t result = 0 if to_position == from_position else -EINTR
+        while not done(result, self.path):  # EINTR says nothing about the pages: they are still dirty
+            with nogil:
+                result = outcome(sys.msync(self.base + low, <size_t>(to_position - low), MS_SYNC))
 
     def lock_memory(self, *, bint on_fault=False):
         """Whether the memory is locked now; refused beyond RLIMIT_MEMLOCK, which is no error (D-39).
@@ -337,8 +320,7 @@ cdef class MappedFile:
             with nogil:
                 result = outcome(sys.madvise(self.base + low, count, MADV_POPULATE_WRITE))
                 if result == -EINVAL:  # Linux before 5.14
-                    rs_touch(self.base + low, count, <size_t>page_size)
-                    result = 0
+                    result = 0 if touched(self.base + low, count, <size_t>page_size) else -EFAULT
             if result == -EINTR:
                 done(result)
         done(result, self.path)

@@ -2,9 +2,10 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
-from libc.errno cimport ENOMEM
+from libc.errno cimport EINTR, ENOMEM
 from libc.stdint cimport int64_t, uint8_t
 
+from rocketstore._native.guard cimport own_signal
 from rocketstore._native.syscalls cimport done, outcome, sys
 
 cdef extern from *:
@@ -61,18 +62,18 @@ cdef class Mapping:
 
 cdef Mapping map_memory(int fd, object path, int64_t size, int protection, int flags):
     cdef Mapping mapping = Mapping.__new__(Mapping)
-    cdef void *base
-    cdef int64_t result = 0
+    cdef void *base = NULL
+    cdef int64_t result = -EINTR
     if fd >= 0 and rs_counted(rs_mapped_files) >= MAPPED_FILES_MAX:
         raise OSError(ENOMEM, f"{MAPPED_FILES_MAX} files of stores are mapped already", path)
-    with nogil:
-        base = sys.mmap(NULL, <size_t>size, protection, flags, fd, 0)
-        if base == <void *>-1:
-            result = outcome(-1)
-    done(result, path)
+    while not done(result, path):
+        with nogil:
+            base = sys.mmap(NULL, <size_t>size, protection, flags, fd, 0)
+            result = outcome(-1) if base == <void *>-1 else 0
     mapping.base = <uint8_t *>base
     mapping.size = size
     if fd >= 0:
+        own_signal()
         mapping.counted = True
         rs_count(rs_mapped_files, 1)
         rs_count(rs_mapped_bytes, size)

@@ -1,10 +1,11 @@
-from rocketstore._native.core cimport rs_record
+from rocketstore._native.core cimport rs_record, rs_span
 
 # One record. `record` points into `owner`: a Mapping or bytes, both of which never change their address.
 cdef class Message:
     cdef object owner
     cdef rs_record record
 
+    cdef bint find_property(self, bytes name, rs_span *value) except -1
     cdef property_text(self, bytes name)
 
 # A message over `record`, whose spans lie in `owner`. The caller has decoded and judged it.

@@ -1,9 +1,8 @@
 """One stored message: a decoded header, pointers into the mapped file, all else on demand."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
@@ -11,6 +10,7 @@ from rocketstore._native.core cimport (
     rs_property_find, rs_property_next, rs_property_walk, rs_record, rs_record_decode,
     rs_record_verify, rs_span, rs_tags_code,
 )
+from rocketstore._native.guard cimport copied_bytes, guarded, guarded_copy, raise_unread
 from rocketstore._native.mapping cimport Mapping
 from rocketstore._native.status cimport check
 
@@ -19,21 +19,47 @@ import datetime
 from rocketstore._native.codec import unpack_host
 from rocketstore.errors import CorruptRecordError
 
-# The body that a repr shows.
 cdef enum:
-    SHOWN_BYTES = 32
+    SHOWN_BYTES = 32   # of the body, in a repr
+    SHORT_TEXT = 512   # decoded without another object in between
 
 cdef object EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 cdef object MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
+# Everything below the header lies in a mapped file, from which nothing is read but under guard.
+
 cdef inline bytes span_bytes(rs_span span):
-    return PyBytes_FromStringAndSize(<const char *>span.bytes, <Py_ssize_t>span.size)
+    return copied_bytes(span.bytes, span.size, "a message")
 
 
-cdef inline str span_text(rs_span span):
+cdef str span_text(rs_span span):
     # As Java has it: what is not UTF-8 is replaced, never an error.
-    return (<const char *>span.bytes)[:span.size].decode("utf-8", "replace") if span.size else ""
+    cdef char[SHORT_TEXT] text
+    if span.size > SHORT_TEXT:
+        return span_bytes(span).decode("utf-8", "replace")
+    if not guarded_copy(text, span.bytes, span.size):
+        raise_unread("the log", "a message")
+    return text[:span.size].decode("utf-8", "replace") if span.size else ""
+
+
+cdef inline rs_span span_over(bytes copy) noexcept:
+    cdef rs_span span
+    span.bytes, span.size = <const uint8_t *>PyBytes_AS_STRING(copy), <size_t>len(copy)
+    return span
+
+
+cdef struct find_call:
+    rs_span properties
+    const char *name
+    size_t size
+    rs_span value
+    bint found
+
+
+cdef void find_work(void *given) noexcept nogil:
+    cdef find_call *call = <find_call *>given
+    call.found = rs_property_find(call.properties, call.name, call.size, &call.value)
 
 
 cdef Message make_message(object owner, const rs_record *record):
@@ -93,7 +119,8 @@ cdef class Message:
 
     @property
     def properties(self):
-        cdef rs_property_walk walk = rs_properties_walk(self.record.properties)
+        cdef bytes text = span_bytes(self.record.properties)
+        cdef rs_property_walk walk = rs_properties_walk(span_over(text))
         cdef rs_span name, value
         cdef dict found = {}
         while rs_property_next(&walk, &name, &value):
@@ -114,19 +141,26 @@ cdef class Message:
     def unique_id(self):
         return self.property_text(b"UNIQ_KEY")
 
+    cdef bint find_property(self, bytes name, rs_span *value) except -1:
+        cdef find_call call
+        call.properties = self.record.properties
+        call.name, call.size = PyBytes_AS_STRING(name), <size_t>len(name)
+        if not guarded(find_work, &call):
+            raise_unread("the log", "a message")
+        value[0] = call.value
+        return call.found
+
     cdef property_text(self, bytes name):
         cdef rs_span value
-        cdef const char *text = PyBytes_AS_STRING(name)
-        if not rs_property_find(self.record.properties, text, <size_t>len(name), &value):
-            return None
-        return span_text(value)
+        return span_text(value) if self.find_property(name, &value) else None
 
     @property
     def tags_code(self):
         cdef rs_span value
-        if not rs_property_find(self.record.properties, b"TAGS", 4, &value):
+        if not self.find_property(b"TAGS", &value):
             return 0
-        return rs_tags_code(value)
+        tags = span_bytes(value)
+        return rs_tags_code(span_over(tags))
 
     # ---- header ----
 
@@ -189,22 +223,21 @@ cdef class Message:
     @property
     def message_id(self):
         cdef char text[56]
+        host = span_bytes(self.record.store_host)
         cdef size_t size = rs_message_id_encode(
-            self.record.store_host, self.record.physical_offset, text)
+            span_over(host), self.record.physical_offset, text)
         return text[:size].decode("ascii")
 
     # ---- value ----
 
     def __bytes__(self):
-        return PyBytes_FromStringAndSize(
-            <const char *>self.record.start, <Py_ssize_t>self.record.size)
+        return copied_bytes(self.record.start, self.record.size, "a message")
 
     def __eq__(self, other):
         if not isinstance(other, Message):
             return NotImplemented
         cdef Message that = <Message>other
-        return (self.record.size == that.record.size
-                and memcmp(self.record.start, that.record.start, self.record.size) == 0)
+        return self.record.size == that.record.size and bytes(self) == bytes(that)
 
     def __hash__(self):
         return hash((self.record.physical_offset, self.record.size, self.record.body_crc))
@@ -213,8 +246,9 @@ cdef class Message:
         return restore_message, (bytes(self),)
 
     def __repr__(self):
-        body = self.record.body
-        shown = repr((<const char *>body.bytes)[:min(<size_t>SHOWN_BYTES, body.size)])
+        cdef rs_span body = self.record.body, shown_span = body
+        shown_span.size = min(<size_t>SHOWN_BYTES, body.size)
+        shown = repr(span_bytes(shown_span))
         more = f"… {body.size} bytes" if body.size > <size_t>SHOWN_BYTES else ""
         tags = f", tags={self.tags!r}" if self.tags is not None else ""
         keys = f", keys={self.keys!r}" if self.keys else ""

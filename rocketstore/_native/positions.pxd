@@ -1,6 +1,17 @@
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from rocketstore._native.mapped_file cimport MappedFile
+
+cdef enum What:
+    LOAD, STORE, FORMAT, COUNT, ANNOUNCE, PUBLISH
+
+cdef struct position_call:
+    What what
+    uint8_t *page
+    const uint8_t *source
+    size_t at
+    int64_t value
+    uint32_t changes
 
 cdef class Positions:
     cdef uint8_t *page
@@ -9,6 +20,10 @@ cdef class Positions:
     cdef MappedFile file
 
     cdef int check_writable(self) except -1
+    cdef int64_t load(self, size_t at) except? -1
+    cdef int store(self, position_call *call) except -1
     cdef int set(self, size_t at, int64_t value) except -1
     cdef int set_id(self, size_t at, bytes value) except -1
-    cdef void announce(self) noexcept
+    cdef bytes id_at(self, size_t at)
+    cdef uint32_t count_changes(self) except? 0
+    cdef void wake(self) noexcept

@@ -5,7 +5,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.errno cimport EFAULT, EINVAL, ENOSYS
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from rocketstore._native.core cimport (
     RS_POSITIONS_AT_BOOT_ID, RS_POSITIONS_AT_CHANGES, RS_POSITIONS_AT_COMMITTED,
@@ -13,6 +13,9 @@ from rocketstore._native.core cimport (
     RS_POSITIONS_AT_MAGIC, RS_POSITIONS_AT_MINIMUM, RS_POSITIONS_AT_PID, RS_POSITIONS_AT_RUN_ID,
     RS_POSITIONS_AT_STATE, RS_POSITIONS_AT_VISIBLE, RS_POSITIONS_AT_WROTE, RS_POSITIONS_PAGE_SIZE,
     rs_position_load, rs_position_store,
+)
+from rocketstore._native.guard cimport (
+    copied, copied_bytes, guarded, raise_unread, raise_unwritten,
 )
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.waiting cimport futex_wait, futex_wake, now_ns
@@ -39,6 +42,39 @@ cdef enum:
     SLEEP_NS = 200_000_000
     # The same where the kernel cannot wait on the page.
     POLL_NS = 5_000_000
+
+
+cdef void position_work(void *given) noexcept nogil:
+    cdef position_call *call = <position_call *>given
+    if call.what == LOAD:
+        call.value = rs_position_load(call.page, call.at)
+    elif call.what == STORE:
+        rs_position_store(call.page, call.at, call.value)
+    elif call.what == FORMAT:
+        memset(call.page, 0, RS_POSITIONS_PAGE_SIZE)
+        rs_position_store(call.page, RS_POSITIONS_AT_MAGIC, <int64_t>RS_POSITIONS_MAGIC)
+    elif call.what == COUNT:
+        call.changes = rs_load_count(call.page + RS_POSITIONS_AT_CHANGES)
+    else:
+        if call.what == PUBLISH:
+            publish(call.source, call.page)
+        rs_add_count(call.page + RS_POSITIONS_AT_CHANGES)
+
+
+cdef void publish(const uint8_t *source, uint8_t *page) noexcept nogil:
+    """From the hindmost to the foremost, and stored the other way round."""
+    cdef size_t[6] order = [
+        RS_POSITIONS_AT_INDEXED, RS_POSITIONS_AT_DISPATCHED, RS_POSITIONS_AT_VISIBLE,
+        RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_WROTE,
+    ]
+    cdef int64_t[6] values
+    cdef int at
+    for at in range(6):
+        values[at] = rs_position_load(source, order[at])
+    for at in range(5, -1, -1):
+        rs_position_store(page, order[at], values[at])
+    rs_position_store(page, RS_POSITIONS_AT_MINIMUM,
+                      rs_position_load(source, RS_POSITIONS_AT_MINIMUM))
 
 
 @cython.final
@@ -80,26 +116,43 @@ cdef class Positions:
             self.file.check_writable()
         return 0
 
-    cdef int set(self, size_t at, int64_t value) except -1:
+    cdef int64_t load(self, size_t at) except? -1:
+        """One position. Of a page that other processes map, under guard: they may cut its file."""
+        cdef position_call call
+        if self.file is None:
+            return rs_position_load(self.page, at)
+        call.what, call.page, call.at = LOAD, self.page, at
+        if not guarded(position_work, &call):
+            raise_unread(self.file.path, "the page of positions")
+        return call.value
+
+    cdef int store(self, position_call *call) except -1:
         self.check_writable()
-        rs_position_store(self.page, at, value)
+        call.page = self.page
+        if not guarded(position_work, call):
+            raise_unwritten(self.file.path if self.file is not None else None)
         return 0
+
+    cdef int set(self, size_t at, int64_t value) except -1:
+        cdef position_call call
+        call.what, call.at, call.value = STORE, at, value
+        return self.store(&call)
 
     @property
     def magic(self):
         """MAGIC once the page was formatted."""
-        return <uint64_t>rs_position_load(self.page, RS_POSITIONS_AT_MAGIC)
+        return <uint64_t>self.load(RS_POSITIONS_AT_MAGIC)
 
     def format(self):
         """Zeroes everything, then says that this is a page of positions."""
-        self.check_writable()
-        memset(self.page, 0, RS_POSITIONS_PAGE_SIZE)
-        rs_position_store(self.page, RS_POSITIONS_AT_MAGIC, <int64_t>RS_POSITIONS_MAGIC)
+        cdef position_call call
+        call.what = FORMAT
+        self.store(&call)
 
     @property
     def wrote(self):
         """End of what was appended. Writer: the append path, under its lock."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_WROTE)
+        return self.load(RS_POSITIONS_AT_WROTE)
 
     @wrote.setter
     def wrote(self, int64_t value):
@@ -108,7 +161,7 @@ cdef class Positions:
     @property
     def committed(self):
         """End of what is in the files' pages. Writer: the append path or, with a buffer, the flusher."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_COMMITTED)
+        return self.load(RS_POSITIONS_AT_COMMITTED)
 
     @committed.setter
     def committed(self, int64_t value):
@@ -117,7 +170,7 @@ cdef class Positions:
     @property
     def flushed(self):
         """End of what is on disk. Writer: the flusher."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_FLUSHED)
+        return self.load(RS_POSITIONS_AT_FLUSHED)
 
     @flushed.setter
     def flushed(self, int64_t value):
@@ -126,7 +179,7 @@ cdef class Positions:
     @property
     def visible(self):
         """End of what readers are shown. Writer: whoever moves the position that it follows."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_VISIBLE)
+        return self.load(RS_POSITIONS_AT_VISIBLE)
 
     @visible.setter
     def visible(self, int64_t value):
@@ -135,7 +188,7 @@ cdef class Positions:
     @property
     def dispatched(self):
         """End of what has its queue units. Writer: the dispatcher."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_DISPATCHED)
+        return self.load(RS_POSITIONS_AT_DISPATCHED)
 
     @dispatched.setter
     def dispatched(self, int64_t value):
@@ -144,7 +197,7 @@ cdef class Positions:
     @property
     def indexed(self):
         """End of what has its index entries. Writer: the dispatcher."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_INDEXED)
+        return self.load(RS_POSITIONS_AT_INDEXED)
 
     @indexed.setter
     def indexed(self, int64_t value):
@@ -153,7 +206,7 @@ cdef class Positions:
     @property
     def minimum(self):
         """Start of the log. Writer: retention."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_MINIMUM)
+        return self.load(RS_POSITIONS_AT_MINIMUM)
 
     @minimum.setter
     def minimum(self, int64_t value):
@@ -162,7 +215,7 @@ cdef class Positions:
     @property
     def state(self):
         """0 nobody writes, 1 recovering, 2 live (`rocketstore.log.positions.State`)."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_STATE)
+        return self.load(RS_POSITIONS_AT_STATE)
 
     @state.setter
     def state(self, int64_t value):
@@ -171,7 +224,7 @@ cdef class Positions:
     @property
     def pid(self):
         """Process of the writer, for messages only (D-30)."""
-        return rs_position_load(self.page, RS_POSITIONS_AT_PID)
+        return self.load(RS_POSITIONS_AT_PID)
 
     @pid.setter
     def pid(self, int64_t value):
@@ -180,7 +233,7 @@ cdef class Positions:
     @property
     def run_id(self):
         """16 random bytes of the writer's open; a reader that sees new ones looks at everything again."""
-        return self.page[RS_POSITIONS_AT_RUN_ID:RS_POSITIONS_AT_RUN_ID + ID_SIZE]
+        return self.id_at(RS_POSITIONS_AT_RUN_ID)
 
     @run_id.setter
     def run_id(self, bytes value not None):
@@ -189,7 +242,7 @@ cdef class Positions:
     @property
     def boot_id(self):
         """16 bytes: the boot in which the page was written."""
-        return self.page[RS_POSITIONS_AT_BOOT_ID:RS_POSITIONS_AT_BOOT_ID + ID_SIZE]
+        return self.id_at(RS_POSITIONS_AT_BOOT_ID)
 
     @boot_id.setter
     def boot_id(self, bytes value not None):
@@ -199,13 +252,24 @@ cdef class Positions:
         if len(value) != ID_SIZE:
             raise ValueError(f"an id has {ID_SIZE} bytes, not {len(value)}")
         self.check_writable()
-        memcpy(self.page + at, <const char *>value, ID_SIZE)
+        if not copied(self.page + at, <const char *>value, ID_SIZE):
+            raise_unwritten(self.file.path)
         return 0
+
+    cdef bytes id_at(self, size_t at):
+        return copied_bytes(self.page + at, ID_SIZE, "the page of positions")
 
     @property
     def changes(self):
         """Counts publications, modulo 2^32."""
-        return rs_load_count(self.page + RS_POSITIONS_AT_CHANGES)
+        return self.count_changes()
+
+    cdef uint32_t count_changes(self) except? 0:
+        cdef position_call call
+        call.what, call.page = COUNT, self.page
+        if not guarded(position_work, &call):
+            raise_unread(self.file.path if self.file is not None else None, "the page of positions")
+        return call.changes
 
     def publish_to(self, Positions shared not None):
         """Copies the positions to the page that other processes map, and wakes them.
@@ -214,29 +278,20 @@ cdef class Positions:
         `indexed` or `dispatched` first and `wrote` last always sees dispatched <= visible <= committed
         <= wrote, whatever moves meanwhile.
         """
-        cdef size_t[6] order = [
-            RS_POSITIONS_AT_INDEXED, RS_POSITIONS_AT_DISPATCHED, RS_POSITIONS_AT_VISIBLE,
-            RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_WROTE,
-        ]
-        cdef int64_t[6] values
-        cdef int at
-        shared.check_writable()
-        for at in range(6):
-            values[at] = rs_position_load(self.page, order[at])
-        for at in range(5, -1, -1):
-            rs_position_store(shared.page, order[at], values[at])
-        rs_position_store(shared.page, RS_POSITIONS_AT_MINIMUM,
-                          rs_position_load(self.page, RS_POSITIONS_AT_MINIMUM))
-        shared.announce()
+        cdef position_call call
+        call.what, call.source = PUBLISH, self.page
+        shared.store(&call)
+        shared.wake()
 
-    cdef void announce(self) noexcept:
-        rs_add_count(self.page + RS_POSITIONS_AT_CHANGES)
+    cdef void wake(self) noexcept:
         futex_wake(<uint32_t *>(self.page + RS_POSITIONS_AT_CHANGES), INT32_MAX, True)
 
     def notify(self):
         """Counts a change and wakes who waits for one, in any process."""
-        self.check_writable()
-        self.announce()
+        cdef position_call call
+        call.what = ANNOUNCE
+        self.store(&call)
+        self.wake()
 
     def wait_change(self, uint32_t seen, int64_t timeout_ms):
         """`changes` once it is no longer `seen`, or `seen` after the time. Signals are served.
@@ -246,11 +301,12 @@ cdef class Positions:
         cdef uint32_t *word = <uint32_t *>(self.page + RS_POSITIONS_AT_CHANGES)
         cdef int64_t deadline = now_ns() + max(0, min(timeout_ms, 1 << 40)) * 1_000_000
         cdef int64_t left, result
-        cdef uint32_t never = 0
+        cdef uint32_t never = 0, now
         cdef bint polling = False
         while True:
-            if rs_load_count(<uint8_t *>word) != seen:
-                return rs_load_count(<uint8_t *>word)
+            now = self.count_changes()
+            if now != seen:
+                return now
             left = deadline - now_ns()
             if left <= 0:
                 return seen

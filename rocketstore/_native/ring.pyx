@@ -5,7 +5,7 @@ o modulo the size; the flusher writes it to the file from here.
 """
 
 cimport cython
-from libc.errno cimport errno
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport strerror
 from rocketstore._native.syscalls cimport sys
@@ -51,7 +51,9 @@ cdef class Ring:
         cdef void *base
         cdef void *half
         cdef size_t start
-        if sys.ftruncate(fd, self.size) != 0:
+        while sys.ftruncate(fd, self.size) != 0:
+            if errno == EINTR:
+                continue
             raise OSError(errno, f"ftruncate: {strerror(errno).decode()}")
         base = sys.mmap(NULL, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         if base == MAP_FAILED:

@@ -3,7 +3,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
@@ -12,6 +12,7 @@ from rocketstore._native.core cimport (
     rs_scan_find_magic, rs_scan_find_magic_plain, rs_scan_record, rs_scan_resynchronise,
     rs_scan_walk, rs_status, rs_unit_reader, rs_units_read, rs_walked,
 )
+from rocketstore._native.guard cimport fault_address, guarded, raise_unread
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.message cimport make_message
 from rocketstore._native.status cimport check, status_text
@@ -37,6 +38,51 @@ cdef enum:
     CHUNK_UNITS = 512
 
 
+cdef enum What:
+    RECORD, WALK, RESYNCHRONISE, SIZE
+
+cdef struct scan_call:
+    What what
+    rs_scan scan
+    size_t from_position
+    size_t to_position
+    rs_record record
+    rs_walked walked
+    size_t found
+    uint32_t size
+    rs_status status
+
+
+cdef void scan_work(void *given) noexcept nogil:
+    cdef scan_call *call = <scan_call *>given
+    if call.what == SIZE:
+        call.size = rs_load32(call.scan.bytes + call.from_position)
+    elif call.what == RECORD:
+        call.status = rs_scan_record(&call.scan, call.from_position, &call.record)
+    elif call.what == WALK:
+        call.status = rs_scan_walk(&call.scan, call.from_position, call.to_position, &call.walked)
+    else:
+        call.found = rs_scan_resynchronise(&call.scan, call.from_position, call.to_position)
+
+
+cdef int scan_run(MappedFile file, What what, scan_call *call, bint long_) except -1:
+    """ReadFailedError where a page of the file cannot be had."""
+    cdef bint whole
+    call.what = what
+    if long_:
+        with nogil:
+            whole = guarded(scan_work, call)
+    else:
+        whole = guarded(scan_work, call)
+    if not whole:
+        unread(file, "a record at or behind", file.start_offset + <int64_t>call.from_position)
+    return 0
+
+
+cdef int unread(MappedFile file, str what, int64_t offset) except -1:
+    raise_unread(file.path, f"{what} physical offset {offset}")
+
+
 cdef rs_scan scan_of(MappedFile file, int64_t limit, unsigned verify) noexcept:
     """The first `limit` bytes of a file."""
     cdef rs_scan scan
@@ -56,21 +102,21 @@ def read_message(MappedFile file not None, int64_t position, int64_t limit, *, u
     Raises:
         CorruptRecordError: something else stands there; `reason` says what.
         OffsetOutOfRangeError: `position` is not below the limit.
+        ReadFailedError: the disk does not give the bytes back.
     """
-    cdef rs_scan scan = scan_of(file, limit, verify)
-    cdef rs_record record
-    cdef rs_status status
-    cdef size_t at = <size_t>position
-    if position < 0 or position >= <int64_t>scan.size:
+    cdef scan_call call
+    call.scan = scan_of(file, limit, verify)
+    call.from_position = <size_t>position
+    call.size = 0
+    if position < 0 or position >= <int64_t>call.scan.size:
         raise OffsetOutOfRangeError(
-            file.start_offset + position, file.start_offset, file.start_offset + <int64_t>scan.size)
-    if scan.size - at >= 4 and rs_load32(scan.bytes + at) > RELEASE_GIL_ABOVE:
-        with nogil:
-            status = rs_scan_record(&scan, at, &record)
-    else:
-        status = rs_scan_record(&scan, at, &record)
-    check(status, file.start_offset + position)
-    return make_message(file.mapping, &record)
+            file.start_offset + position, file.start_offset,
+            file.start_offset + <int64_t>call.scan.size)
+    if call.scan.size - call.from_position >= 4:
+        scan_run(file, SIZE, &call, False)
+    scan_run(file, RECORD, &call, call.size > RELEASE_GIL_ABOVE)
+    check(call.status, file.start_offset + position)
+    return make_message(file.mapping, &call.record)
 
 
 # ---- queues ----
@@ -115,26 +161,58 @@ cdef class _CodeSet:
         PyMem_RawFree(self.codes)
 
 
-cdef int follow_units(rs_unit_reader *reader, const uint8_t *units, size_t count, tuple segments,
-                      int64_t segment_size, rs_record *records, list messages) except -1:
+cdef struct units_call:
+    rs_unit_reader *reader
+    const uint8_t *units
+    size_t count
+    size_t next
+    rs_record *records
+    size_t found
+    rs_status status
+    int64_t offset  # of the record of the unit at which it stopped
+
+
+cdef void units_work(void *given) noexcept nogil:
+    cdef units_call *call = <units_call *>given
+    call.found = 0
+    call.status = rs_units_read(call.reader, call.units, call.count, &call.next, call.records,
+                                CHUNK_UNITS, &call.found)
+    if call.status != RS_OK:
+        call.offset = rs_load64s(call.units + call.next * UNIT_SIZE)
+
+
+cdef int units_faulted(MappedFile queue_file, MappedFile segment) except -1:
+    cdef const uint8_t *address = <const uint8_t *>fault_address()
+    if segment is None or not segment.base <= address < segment.base + segment.size:
+        raise_unread(queue_file.path, "a unit")
+    unread(segment, "a record at", segment.start_offset + (address - segment.base))
+
+
+cdef int follow_units(rs_unit_reader *reader, MappedFile queue_file, const uint8_t *units,
+                      size_t count, tuple segments, int64_t segment_size, rs_record *records,
+                      list messages) except -1:
     """Appends the messages of all units to `messages`."""
-    cdef size_t next = 0, found, i
-    cdef rs_status status
+    cdef units_call call
+    cdef bint whole
+    cdef size_t i
     cdef MappedFile segment = None
     cdef int64_t offset
     cdef rs_scan nowhere = reader.segment
-    while next < count:
-        found = 0
-        if count - next < RELEASE_GIL_UNITS:
-            status = rs_units_read(reader, units, count, &next, records, CHUNK_UNITS, &found)
+    cdef rs_status status
+    call.reader, call.units, call.count, call.next, call.records = reader, units, count, 0, records
+    while call.next < count:
+        if count - call.next < RELEASE_GIL_UNITS:
+            whole = guarded(units_work, &call)
         else:
             with nogil:
-                status = rs_units_read(reader, units, count, &next, records, CHUNK_UNITS, &found)
-        for i in range(found):
+                whole = guarded(units_work, &call)
+        if not whole:
+            units_faulted(queue_file, segment)
+        for i in range(call.found):
             messages.append(make_message(segment.mapping, &records[i]))
+        status, offset = call.status, call.offset
         if status == RS_OK:
             continue
-        offset = rs_load64s(units + next * UNIT_SIZE)
         if status == RS_END_OF_FILE:
             segment = segment_at(segments, segment_size, offset)
             if segment is not None:
@@ -185,8 +263,8 @@ def read_units(MappedFile queue_file not None, int64_t position, Py_ssize_t coun
     if records is NULL:
         raise MemoryError("no memory for the records of a batch")
     try:
-        follow_units(&reader, queue_file.base + position, <size_t>count, segments, segment_size,
-                     records, messages)
+        follow_units(&reader, queue_file, queue_file.base + position, <size_t>count, segments,
+                     segment_size, records, messages)
     finally:
         PyMem_RawFree(records)
     return messages
@@ -245,21 +323,20 @@ def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_pos
                  unsigned verify, int64_t previous_store_timestamp_ms=0):
     """Walks from record to record, from a record's start until `to_position` is reached (the last
     record may end behind it) or something stands there that is no record. Without the GIL."""
-    cdef rs_scan scan = scan_of(file, file.size, verify)
+    cdef scan_call call
     cdef ScanResult result = ScanResult.__new__(ScanResult)
-    cdef rs_walked walked
-    cdef rs_status status
     check_part(file, from_position, to_position)
-    walked.end = <size_t>from_position
-    walked.records = 0
-    walked.last_record_start = -1
-    walked.first_time_fall = -1
-    walked.last_store_timestamp_ms = previous_store_timestamp_ms
-    walked.record_crc_mismatches = 0
-    with nogil:
-        status = rs_scan_walk(&scan, <size_t>from_position, <size_t>to_position, &walked)
-    result.walked = walked
-    result.status = status_text(status)
+    call.scan = scan_of(file, file.size, verify)
+    call.from_position, call.to_position = <size_t>from_position, <size_t>to_position
+    call.walked.end = <size_t>from_position
+    call.walked.records = 0
+    call.walked.last_record_start = -1
+    call.walked.first_time_fall = -1
+    call.walked.last_store_timestamp_ms = previous_store_timestamp_ms
+    call.walked.record_crc_mismatches = 0
+    scan_run(file, WALK, &call, True)
+    result.walked = call.walked
+    result.status = status_text(call.status)
     return result
 
 
@@ -268,12 +345,12 @@ def resynchronise(MappedFile file not None, int64_t from_position, int64_t to_po
     """Position of the next record or blank that can be believed, None without one in
     [from_position, to_position) (format.md 15.3). `from_position` is the byte behind the start of
     what is damaged. Without the GIL."""
-    cdef rs_scan scan = scan_of(file, file.size, verify)
-    cdef size_t found
+    cdef scan_call call
     check_part(file, from_position, to_position)
-    with nogil:
-        found = rs_scan_resynchronise(&scan, <size_t>from_position, <size_t>to_position)
-    return <int64_t>found if <int64_t>found < to_position else None
+    call.scan = scan_of(file, file.size, verify)
+    call.from_position, call.to_position = <size_t>from_position, <size_t>to_position
+    scan_run(file, RESYNCHRONISE, &call, True)
+    return <int64_t>call.found if <int64_t>call.found < to_position else None
 
 
 def find_magic(bytes data not None, Py_ssize_t from_position, *, bint plain=False):

@@ -357,18 +357,17 @@ cdef int64_t lock_byte(int fd, int command, short kind, file_lock *lock) noexcep
     lock.l_start = 0
     lock.l_len = 1
     lock.l_pid = 0
-    return outcome(sys.lock(fd, command, lock))
+    cdef int64_t result = -EINTR
+    while result == -EINTR:  # none of these waits
+        result = outcome(sys.lock(fd, command, lock))
+    return result
 
 
 def lock_first_byte(int fd):
     """Whether this open file description has byte 0 now. It conflicts with POSIX locks both ways."""
     cdef file_lock lock
-    cdef int64_t result = -EINTR
-    while not done(result, fd):
-        result = lock_byte(fd, F_OFD_SETLK, F_WRLCK, &lock)
-        if result in (-EAGAIN, -EACCES):
-            return False
-    return True
+    cdef int64_t result = lock_byte(fd, F_OFD_SETLK, F_WRLCK, &lock)
+    return result not in (-EAGAIN, -EACCES) and done(result, fd)
 
 
 def unlock_first_byte(int fd):

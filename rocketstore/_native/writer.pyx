@@ -9,11 +9,12 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport MAX_LIGHTS, Lights, Log
+from rocketstore._native.appender cimport Log
 from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
 )
+from rocketstore._native.guarded_log cimport MAX_LIGHTS, Lights
 from rocketstore._native.property_text cimport (
     Text, text_add, text_free, text_keys, text_properties, text_property, text_reserve, text_span,
     text_start,

@@ -18,7 +18,7 @@ from rocketstore.cli import exit_codes
 __all__ = ["cli", "run"]
 
 #: One command a file; `command` in it is the click command.
-COMMANDS: Final = ("bench", "demo", "get", "ingest", "query", "stat", "tail", "verify")
+COMMANDS: Final = ("bench", "demo", "get", "ingest", "query", "recover", "stat", "tail", "verify")
 
 EPILOG: Final = """
 \b
@@ -30,6 +30,7 @@ Examples:
   rocketstore query data/orders orders o-17 --begin 2026-01-01T00:00:00Z
   rocketstore stat data/orders
   rocketstore verify data/orders
+  rocketstore recover data/orders
 \b
 Exit codes:
   0 done   1 failed   2 wrong arguments   3 damaged store   4 locked by another process

@@ -25,10 +25,23 @@ __all__ = ["command"]
     "--index-entries", type=click.IntRange(2), default=20_000_000, help="Entries of an index file."
 )
 @click.option(
+    "--commit-log-dir",
+    default="",
+    metavar="DIRS",
+    help='Directories of the log, with "," between them, if not the one in the store.',
+)
+@click.option(
     "--faults", type=click.IntRange(0), default=20, show_default=True, help="Show so many."
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
-def command(store: str, index_slots: int, index_entries: int, faults: int, as_json: bool) -> int:
+def command(
+    store: str,
+    index_slots: int,
+    index_entries: int,
+    commit_log_dir: str,
+    faults: int,
+    as_json: bool,
+) -> int:
     """Checks every record, queue unit, index entry, checkpoint and stored offset of a store.
 
     Takes no lock and changes nothing; beside a live writer it checks what that has published. Exit
@@ -47,7 +60,11 @@ def command(store: str, index_slots: int, index_entries: int, faults: int, as_js
             progress.update(tasks[what], completed=done, total=total)
 
         report = tools.verify(
-            store, progress=show, index_slots=index_slots, index_entries=index_entries
+            store,
+            progress=show,
+            index_slots=index_slots,
+            index_entries=index_entries,
+            commit_log_dir=commit_log_dir,
         )
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from rocketstore.engine.running import Engine
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.follower import Follower
 from rocketstore.log.index import IndexStore
+from rocketstore.log.missing_segments import missing_segments
 from rocketstore.log.recovery_report import RecoveryReport
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.services.statistics import StoreStatistics
@@ -17,6 +19,8 @@ from rocketstore.services.statistics import StoreStatistics
 if TYPE_CHECKING:
     from rocketstore.engine.options import Options
     from rocketstore.log.layout import StoreLayout
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["open_followed"]
 
@@ -70,12 +74,21 @@ def open_followed(
         verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
         stopped=None if stopped is None else (stopped.begin, stopped.end),
     )
-    offsets = ConsumerOffsets(layout, read_only=True)
-    offsets.load()
+    try:
+        offsets = ConsumerOffsets(layout, read_only=True)
+        offsets.load()
+        visible = follower.end()
+        begin = follower.minimum()
+    except BaseException:
+        follower.close()
+        raise
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
-    visible = follower.end()
     report = stopped or RecoveryReport(
-        mode="following", begin=follower.minimum(), start=visible, end=visible
+        mode="following",
+        begin=begin,
+        start=visible,
+        end=visible,
+        missing=_missing(layout, follower),
     )
     engine = Engine(
         path,
@@ -94,3 +107,14 @@ def open_followed(
     )
     engine.read_from(follower)
     return engine
+
+
+def _missing(layout: StoreLayout, follower: Follower) -> tuple[str, ...]:
+    """What is missing of the log, told aloud: units of such records are not to be had. A writer of ours
+    has looked at its log itself."""
+    if follower.writer not in ("java", "none"):
+        return ()
+    found = missing_segments(layout)
+    for text in found:
+        logger.error("%s: %s", layout.root, text)
+    return tuple(found)

@@ -10,16 +10,16 @@ import dataclasses
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
 from rocketstore.engine import starting
+from rocketstore.engine.catching_up import CatchingUp
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
-from rocketstore.engine.place import check_place, queue_file_size
+from rocketstore.engine.place import check_place
 from rocketstore.engine.running import Engine
 from rocketstore.errors import ConfigError, MissingSegmentsError
 from rocketstore.log import recovery
@@ -29,7 +29,7 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.dispatcher import Dispatcher
-from rocketstore.log.index import IndexStore
+from rocketstore.log.index import IndexStore, count_index_files
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import (
@@ -41,8 +41,11 @@ from rocketstore.log.lock import (
     rocketstore_wrote_last,
 )
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.other_queues import batch_topics
+from rocketstore.log.missing_segments import queue_file_size
+from rocketstore.log.other_queues import batch_topics, batches_end
 from rocketstore.log.positions import PositionsPage, boot_id
+from rocketstore.log.recovered_batches import recovered_batches
+from rocketstore.log.recovery_progress import load_progress
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.log.state_files import clean_tmp, make_directories
 from rocketstore.log.store_state import (
@@ -61,8 +64,7 @@ VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 def open_engine(path: str, mode: str, options: Options) -> Engine:
     """The engine behind one open store."""
-    layout = StoreLayout(Path(path).absolute())
-    check_place(layout, mode)
+    layout = check_place(path, mode, options.config)
     index_is_there = layout.index.is_dir()
     if mode == "r":
         if options.untrusted:
@@ -86,11 +88,13 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     try:
         return _Opening(path, layout, options, "write", lock, index_is_there).run()
     except BaseException as error:
-        if clean and isinstance(error, MissingSegmentsError):
-            # Nothing was changed. With the mark left behind the next open would see a crash, after which
-            # a log may be shorter than its queues, and cut them.
-            remove_abort(layout)
-        lock.release()
+        try:
+            if clean and isinstance(error, MissingSegmentsError):
+                # Nothing was changed. With the mark left behind the next open would see a crash and go
+                # by its rules.
+                remove_abort(layout)
+        finally:
+            lock.release()
         raise
 
 
@@ -115,15 +119,27 @@ class _Opening:
     index_is_there: bool = True
     #: Files of the log are not as long as the others: a follower would leave them out.
     odd_sizes: bool = False
+    caller: ArrivalCaller | None = None
 
     def run(self) -> Engine:
+        own_file = CheckpointFile(self.layout.own_checkpoint)
+        rocketmq = RocketmqCheckpoint(self.layout.checkpoint)
+        try:
+            return self._run(own_file, rocketmq)
+        except BaseException:
+            own_file.close()
+            rocketmq.close()
+            if self.caller is not None:
+                self.caller.close()
+            raise
+
+    def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
         layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
         clean = not abort_exists(layout)
         page = None
         run_id = bytes(16)
-        own_file = CheckpointFile(layout.own_checkpoint)
         if lock is not None:
             if not ours:
                 # Before the mark: a stop between the two must not leave a checkpoint that is believed.
@@ -135,8 +151,7 @@ class _Opening:
         log = self._load_log()
         config = self._fit_config(log)
         state = self._load_state()
-        rocketmq = RocketmqCheckpoint(layout.checkpoint)
-        own = None if self.options.untrusted else self._fit_indexed(own_file.load())
+        own = None if self.options.untrusted else own_file.load()
         if lock is not None:
             create_abort(layout)  # before anything changes: a stop from here on is not a clean one
         positions = Positions()
@@ -164,11 +179,14 @@ class _Opening:
         for position in ("wrote", "committed", "flushed", "visible"):
             setattr(positions, position, report.end)
         positions.minimum = report.begin
-        parts = self._derive(config, log, positions, queues, report, state)
+        template = report.checkpoint or own or OwnCheckpoint()
+        catching_up = CatchingUp(layout, positions, queues, template, self.options.on_recovery)
+        if lock is not None:
+            catching_up.file = own_file
+        parts = self._derive(config, log, queues, report, state, catching_up)
         if lock is None or page is None:
             return starting.read_only(parts)
-        template = report.checkpoint or own or OwnCheckpoint()
-        template = dataclasses.replace(template, boot_id=boot_id(), run_id=run_id)
+        template = dataclasses.replace(catching_up.checkpoint, boot_id=boot_id(), run_id=run_id)
         record_crc = self._record_crc(state)
         files = (own_file, rocketmq)
         return starting.for_writing(parts, lock, page, files, template, record_crc=record_crc)
@@ -177,15 +195,17 @@ class _Opening:
         self,
         config: StoreConfig,
         log: MappedFileQueue,
-        positions: Positions,
         queues: ConsumeQueueStore,
         report: recovery.RecoveryReport,
         state: StoreState | None,
+        catching_up: CatchingUp,
     ) -> starting.Parts:
         """Queues and index hold exactly what the log says, up to its end."""
+        positions = catching_up.positions
         arrival = Signal()
         index = self._load_index(config, report)
-        listener = self.options.on_arrival
+        if self.options.on_arrival is not None:
+            self.caller = ArrivalCaller(self.options.on_arrival)
         dispatcher = Dispatcher(
             positions,
             log.find,
@@ -196,14 +216,14 @@ class _Opening:
             multi_dispatch=True,
             damage=[(damage.start, damage.end) for damage in report.damage],
             ignored_topics=batch_topics(self.layout),
-            listener=ArrivalCaller(listener) if listener is not None else None,
+            listener=self.caller,
         )
         if report.mode != "clean":
             queues.truncate(report.end)
         # A log that was lost begins again further on: there is nothing to dispatch in front of it.
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
-        dispatcher.catch_up(report.end)
+        catching_up.run(dispatcher, index, report.end)
         # The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
         # wrote last by the mark, and only the bytes differ, that is damage to who reads.
         found = report.foreign and (self.lock is not None or not self._last_writer_was_ours())
@@ -222,6 +242,7 @@ class _Opening:
             flags=RunningFlags(),
             offsets=self._load_offsets(queues),
             report=report,
+            batches=recovered_batches(self.layout, log, report),
             verify=VERIFY_ALL | lenient,
         )
 
@@ -247,10 +268,12 @@ class _Opening:
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = None
         dispatch_from = None
-        if not trusted and queues.all():
-            derived_end = max(queues.max_physical_end(), 0)
-        if trusted and own is not None and queues.digest() != (own.queue_count, own.queues_digest):
-            dispatch_from = 0  # a queue is missing or new: D-18
+        if not trusted and (queues.all() or batch_topics(self.layout)):
+            derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
+        if trusted and own is not None:
+            digest = own.queue_count, own.queues_digest
+            if queues.has_lost_any(digest, own.dispatched):
+                dispatch_from = 0  # D-18
         return recovery.Marks(
             own=own,
             ours=ours,
@@ -258,17 +281,21 @@ class _Opening:
             rocketmq_times=times[:3],
             derived_end=derived_end,
             dispatch_from=dispatch_from,
-            index_from=self._index_from(trusted),
+            index_from=self._index_from(own if trusted else None),
+            indexed=self.options.config.index_enabled,
             foreign=state.foreign if state is not None else (),
             record_crc=state is None or state.record_crc,
+            progress=load_progress(self.layout),
         )
 
-    def _index_from(self, trusted: bool) -> int | None:
+    def _index_from(self, own: OwnCheckpoint | None) -> int | None:
         """Where the index ends if no checkpoint that counts says so, and the begin of the log if somebody
-        deleted it: RocketMQ's recovery drops index files, operators drop all. A directory without a
-        file is that of a store without keys."""
-        if not self.options.config.index_enabled or (trusted and self.index_is_there):
+        deleted it or one of its files: RocketMQ's recovery drops the newest, operators drop all."""
+        if not self.options.config.index_enabled:
             return None
+        if own is not None:
+            there = count_index_files(self.layout)
+            return 0 if there < own.index_files or not self.index_is_there else None
         end = self._index_end()
         return None if end == 0 and self.index_is_there else end
 
@@ -300,33 +327,20 @@ class _Opening:
         if state is not None:
             save_store_state(self.layout, state.with_foreign(start, end))
 
-    def _fit_indexed(self, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
-        """A store that ran without its index does not say how far that is: the index files do, and
-        without an index now nothing has to catch up."""
-        if own is None:
-            return None
-        if not self.options.config.index_enabled:
-            return dataclasses.replace(own, indexed=own.flushed)
-        if own.indexed > 0:
-            return own
-        return dataclasses.replace(own, indexed=min(self._index_end(), own.flushed))
-
     # ---- files ----
 
     def _load_log(self) -> MappedFileQueue:
         layout = self.layout
         if self.lock is not None:
             LiveLinks(layout).restore()
-        log = (
-            CopiedLog(layout.commit_log)
-            if self.options.untrusted
-            else MappedFileQueue(
-                layout.commit_log,
-                self.access,
-                file_size=None,
-                name="commit log",
-                tmp_directory=layout.tmp,
-            )
+        untrusted = self.options.untrusted
+        log = (CopiedLog if untrusted else MappedFileQueue)(
+            layout.logs[0],
+            "private" if untrusted else self.access,
+            file_size=None,
+            name="commit log",
+            tmp_directory=layout.tmp,
+            more_directories=layout.logs[1:],
         )
         log.load()
         self.odd_sizes = bool(log.shapes)
@@ -364,7 +378,7 @@ class _Opening:
             return None
         index = IndexStore(self.layout, self.access, config.index_slots, config.index_entries)
         index.load()
-        if report.mode != "clean":
+        if report.mode != "clean" or report.index_start < report.end:
             index.reset_from(report.index_start)
         return index
 

@@ -5,26 +5,42 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout import parse_segment_name
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.log_directories import NAME_THEM, log_directories
 from rocketstore.log.other_queues import batch_topics
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from rocketstore.config import StoreConfig
 
-    from rocketstore.log.layout import StoreLayout
-
-__all__ = ["check_place", "queue_file_size"]
+__all__ = ["check_place"]
 
 
-def check_place(layout: StoreLayout, mode: str) -> None:
-    """A store is a directory with a commit log, or nothing yet (mode "rw")."""
+def check_place(path: str, mode: str, config: StoreConfig) -> StoreLayout:
+    """The paths of a store: a directory with a commit log, or nothing yet (mode "rw")."""
+    root = Path(os.path.abspath(path))
+    settings = (config.commit_log_dir, config.read_only_commit_log_dirs)
+    layout = StoreLayout(root, log_directories(root, *settings))
+    if layout.log_directories and mode != "r":
+        raise ConfigError(
+            "commit_log_dir" if settings[0] else "read_only_commit_log_dirs",
+            settings[0] or settings[1],
+            "a log in several directories, or outside of its store, is not written here: open it "
+            f"with mode='r', or let {layout.commit_log} hold it, as a link perhaps",
+        )
+    _check(layout, mode)
+    return layout
+
+
+def _check(layout: StoreLayout, mode: str) -> None:
     root = layout.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
-    store = root.is_dir() and (layout.commit_log.is_dir() or layout.own.is_dir())
+    logs = any(directory.is_dir() for directory in layout.logs)
+    store = root.is_dir() and (logs or layout.own.is_dir())
     if store:
         if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
             what = "readable" if mode == "r" else "readable and writable"
@@ -42,7 +58,11 @@ def check_place(layout: StoreLayout, mode: str) -> None:
         return
     if mode != "rw":
         raise FileNotFoundError(
-            errno.ENOENT, "there is no store here; mode='rw' would create one", str(root)
+            errno.ENOENT,
+            f"queues without a log; {NAME_THEM}"
+            if layout.consume_queue.is_dir()
+            else "there is no store here; mode='rw' would create one",
+            str(root),
         )
     if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
         raise ConfigError(
@@ -67,20 +87,3 @@ def _check_names(layout: StoreLayout) -> None:
                 f"{path} has {found.st_nlink} names (hard links), and opening for writing would "
                 "change all of them: put a copy in its place",
             )
-
-
-def queue_file_size(layout: StoreLayout) -> int | None:
-    """Length of the first whole consume queue file that is found; None without one."""
-    for topic in _directories(layout.consume_queue):
-        for queue in _directories(topic):
-            for name in sorted(os.listdir(queue)):
-                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
-                if size > 0 and size % 20 == 0:
-                    return size
-    return None
-
-
-def _directories(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

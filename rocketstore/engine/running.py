@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.writer import Writer as NativeWriter
+from rocketstore.engine.steps import Steps
 from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError, StoreReadOnlyError
 from rocketstore.log.lock import remove_abort
 from rocketstore.log.reader import Reader
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.preallocator import Preallocator
     from rocketstore.log.put_queues import PutQueues
-    from rocketstore.log.reader import ReadSource
+    from rocketstore.log.read_source import ReadSource
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
     from rocketstore.log.worker import Worker
@@ -290,9 +291,11 @@ class Engine:
         """Closes without marks and removes what belongs to the store, our own files last."""
         from rocketstore.log.destroy import remove_store
 
-        self._close(clean=False, keep_lock=True)
-        remove_store(self.layout)
-        self.write.lock.release()
+        try:
+            self._close(clean=False, keep_lock=True)
+            remove_store(self.layout)
+        finally:
+            self.write.lock.release()
 
     def close(self) -> None:
         """Idempotent; also after a failure, which leaves `abort` and the old checkpoint (D-13)."""
@@ -306,52 +309,53 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            steps = Steps()
             if self._write is not None:
-                self._close_write(self._write, clean=clean, keep_lock=keep_lock)
+                self._close_write(steps, self._write, clean=clean)
             else:
                 close = getattr(self.reader.source, "close", None)
                 if close is not None:
-                    close()
+                    steps.take(close)
             notify = getattr(self.reader.source.arrival, "notify", None)
             if notify is not None:
                 notify()  # consumers that wait hear that there is nothing to wait for
             for part in (self._queues, self.index, self._segments):
                 if part is not None:
-                    part.close()
+                    steps.take(part.close)
+            if self._write is not None and not keep_lock:
+                steps.take(self._write.lock.release)
+            steps.end()
 
-    def _close_write(self, write: WriteParts, *, clean: bool, keep_lock: bool) -> None:
+    def _close_write(self, steps: Steps, write: WriteParts, *, clean: bool) -> None:
         write.commit_log.close()
         for worker in write.workers():
             worker.stop()
         write.commit_log.end()
         if self._dispatcher is not None:
             if clean and write.commit_log.failure is None:
-                self._dispatcher.catch_up(self.positions.visible)
+                steps.take(self._dispatcher.catch_up, self.positions.visible)
             self._dispatcher.stop()
-            self._dispatcher.close()
+            steps.take(self._dispatcher.close)
         write.checkpointer.stop()
-        write.completions.close()
-        write.preallocator.discard()
-        if clean and write.commit_log.failure is None:
-            self._mark_clean(write)
-        write.page.publish(write.positions)
-        write.page.end()
-        write.page.close()
-        write.live.close()
-        write.checkpointer.close()
+        steps.take(write.completions.close)
+        steps.take(write.preallocator.discard)
+        if clean and write.commit_log.failure is None and steps.error is None:
+            steps.take(self._mark_clean, write)
+        steps.take(write.page.publish, write.positions)
+        steps.take(write.page.end)
+        steps.take(write.page.close)
+        steps.take(write.live.close)
+        steps.take(write.checkpointer.close)
         if write.pool is not None:
-            write.pool.close()
-        if not keep_lock:
-            write.lock.release()
+            steps.take(write.pool.close)
 
     def _mark_clean(self, write: WriteParts) -> None:
         """The last steps of a clean stop, only when all of it is on disk (D-13, K-37)."""
         positions = self.positions
-        degraded = write.index is not None and write.index.degraded is not None
         if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
             logger.warning(
                 "%s: not everything is on disk (%r): the next open recovers", self.path, positions
             )
             return
-        write.checkpointer.close_clean(clean=not degraded)
-        remove_abort(self.layout)
+        if write.checkpointer.close_clean():
+            remove_abort(self.layout)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketstore._native import syscalls
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine.running import Engine, WriteParts
@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
     from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.other_queues import BatchQueues
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.log.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Parts:
     flags: RunningFlags
     offsets: ConsumerOffsets
     report: RecoveryReport
+    batches: BatchQueues
     verify: int
 
 
@@ -99,6 +102,7 @@ def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None)
             parts.dispatcher,
             parts.positions,
             parts.arrival,
+            batches=parts.batches,
             verify=parts.verify,
             check=engine.check_readable,
         )
@@ -156,9 +160,19 @@ def for_writing(
     commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     page.publish(parts.positions)
     page.go_live()
-    for worker in (*write.workers(), parts.dispatcher, checkpointer):
-        worker.start()
+    _start_all([*write.workers(), parts.dispatcher, checkpointer])
     return _engine(parts, start.statistics, write)
+
+
+def _start_all(workers: Sequence[Worker]) -> None:
+    """All of them run, or none."""
+    try:
+        for worker in workers:
+            worker.start()
+    except BaseException:
+        for worker in workers:
+            worker.stop()
+        raise
 
 
 class _Start:
@@ -315,7 +329,7 @@ def _reached(parts: Parts) -> Callable[[int, str], bool]:
 def _last_time(parts: Parts) -> int:
     """Store times do not fall, unless the last one is far ahead of the clock (D-28)."""
     last = parts.report.last_store_timestamp_ms
-    now = time.time_ns() // 1_000_000
+    now = syscalls.realtime_ms()
     if last > now + FUTURE_MS:
         logger.warning(
             "%s: the last store time, %d, is %d s ahead of the clock; store times fall once",

@@ -7,6 +7,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from rocketstore.log.worker import start_thread
+
 logger = logging.getLogger(__name__)
 
 __all__ = ["Arrival", "ArrivalCaller"]
@@ -25,7 +27,7 @@ class ArrivalCaller:
         self._waiting: queue.Queue[Arrival | None] = queue.Queue(WAITING_MAX)
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="rocketstore-arrivals", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def hand_over(self, arrivals: list[Arrival]) -> None:
         """Never blocks."""

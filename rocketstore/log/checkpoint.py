@@ -19,11 +19,13 @@ from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.state_files import inherit_owner
 
-__all__ = ["CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
+__all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
 
 logger = logging.getLogger(__name__)
 
 SLOTS: Final = 2
+#: `indexed` of a store that ran without its index: the next open with one makes it anew.
+NOT_INDEXED: Final = 0
 #: Store times up to this much before the checkpoint's are not believed to be forced (format 8.3).
 SAFETY_MS: Final = 3000
 
@@ -48,6 +50,7 @@ class OwnCheckpoint:
     segments_digest: int = 0
     queue_count: int = 0
     queues_digest: int = 0
+    index_files: int = 0
     clean: bool = False
     boot_id: bytes = bytes(16)
     run_id: bytes = bytes(16)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.log.checkpoint import NOT_INDEXED
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ logger = logging.getLogger(__name__)
 #: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
-#: What our checkpoint says of a store whose index is switched off: the next open with one asks the index.
-NOT_INDEXED = 0
 
 
 class Checkpointer(Worker):
@@ -86,7 +85,11 @@ class Checkpointer(Worker):
         with `derived` queue and index files are synced first."""
         with self._save_lock:
             self._note_end()
-            return self._save(derived, clean, minimum)
+            try:
+                return self._save(derived, clean, minimum)
+            except OSError as error:
+                self._on_failure(error)  # D-13: no other save, whoever asked for this one
+                raise
 
     def _save(self, derived: bool, clean: bool, minimum: int | None) -> OwnCheckpoint:
         positions = self._commit_log.positions
@@ -97,13 +100,19 @@ class Checkpointer(Worker):
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
             if self._sync_queues():
                 dispatched = min(dispatched_now, positions.flushed)
+            else:
+                clean = False
             if self._index is None:
                 indexed = NOT_INDEXED
             elif self._index.sync():
                 indexed = min(indexed_now, positions.flushed)
+            else:
+                clean = False  # the next open mends what is degraded only after a crash
         end, last_record_start, store_time = self._durable_mark()
         count, digest = self._queues_digest()
         changes: dict[str, Any] = {"dispatched": dispatched, "indexed": indexed}
+        if derived:
+            changes["index_files"] = 0 if self._index is None else self._index.file_count
         if end >= last.flushed:
             changes |= self._fingerprint(end, last_record_start)
             changes |= {"flushed": end, "last_store_timestamp_ms": store_time}
@@ -118,8 +127,8 @@ class Checkpointer(Worker):
         if dataclasses.replace(new, generation=last.generation) != last:
             new = dataclasses.replace(new, generation=last.generation + 1)
             self._own.store(new)
+            self._last = new  # also if the next line fails: this generation is taken
             self._store_rocketmq(store_time if end >= last.flushed else 0, derived=derived)
-            self._last = new
         return self._last
 
     def _durable_mark(self) -> tuple[int, int, int]:
@@ -158,10 +167,13 @@ class Checkpointer(Worker):
         """What our checkpoint says now."""
         return self._last
 
-    def close_clean(self, *, clean: bool) -> None:
-        """The last save of a clean stop: everything is flushed and dispatched by now."""
-        self.save(derived=True, clean=clean)
+    def close_clean(self) -> bool:
+        """The last save of a clean stop: everything is flushed and dispatched by now. False when a derived
+        file is degraded, perhaps by this very save: then it is no clean stop (D-13)."""
+        return self.save(derived=True, clean=True).clean
 
     def close(self) -> None:
-        self._own.close()
-        self._rocketmq.close()
+        try:
+            self._own.close()
+        finally:
+            self._rocketmq.close()

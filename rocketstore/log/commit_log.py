@@ -6,6 +6,7 @@ an append is refused. Every method that the native side calls runs without the a
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
@@ -95,6 +96,8 @@ class CommitLog:
         self._ended = False
         self._half_at = NEVER
         self._populator: Populator | None = None
+        # Part of the queue, not yet of the log: the next roll goes there, else the log had a gap.
+        self._taken: MappedFile | None = None
         self._failure: BaseException | None = None
         self.log = Log(
             self,
@@ -204,6 +207,18 @@ class CommitLog:
         error.__cause__ = self._failure
         return error
 
+    def segment_faulted(self) -> None:
+        """A page of the segment could not be stored to (SIGBUS): a record may stand there in part, so the
+        store has failed (D-13). The put that met it, and all later ones, are refused."""
+        segment = self.queue.find(self.positions.wrote)
+        self.fail(
+            OSError(
+                errno.EIO,
+                "a page of the log could not be stored to (SIGBUS)",
+                segment.path if segment is not None else str(self.queue.directory),
+            )
+        )
+
     def next_segment(self) -> None:
         """Makes the segment that follows available. Raises with nothing changed (D-16)."""
         with self._roll_lock:
@@ -225,13 +240,15 @@ class CommitLog:
 
     def _take_segment(self, start: int) -> None:
         try:
-            segment = self._preallocator.take(start, self._max_wait_ms / 1000)
+            if self._taken is None:
+                self._taken = self._preallocator.take(start, self._max_wait_ms / 1000)
+                self.queue.publish(self._taken)
+            self._on_new_segment(self._taken)
+            self.log.set_next(self._taken, self._borrow(self._taken))
         except (OSError, RocketStoreError):
             self._on_put_failed()
             raise
-        self.queue.publish(segment)
-        self._on_new_segment(segment)
-        self.log.set_next(segment, self._borrow(segment))
+        self._taken = None
 
     def half_full(self) -> None:
         """A mark was passed: pages ahead are populated, and once the current segment is half used the

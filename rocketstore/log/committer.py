@@ -59,6 +59,7 @@ class Committer(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._last_thorough = time.monotonic()
+        self._error: OSError | None = None
         self._lock = threading.Lock()  # the flusher commits, too, when somebody waits for the disk
 
     def step(self) -> float | None:
@@ -80,7 +81,13 @@ class Committer(Worker):
     def commit(self) -> None:
         """Everything written so far goes into its files."""
         with self._lock:
-            self._commit()
+            if self._error is not None:
+                raise self._error  # D-13: no second write, whoever asks
+            try:
+                self._commit()
+            except OSError as error:
+                self._error = error
+                raise
 
     def _commit(self) -> None:
         started = time.monotonic()

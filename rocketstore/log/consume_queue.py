@@ -17,6 +17,7 @@ from pathlib import Path
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.descriptors import descriptor_of
+from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,9 @@ class ConsumeQueue:
             name="consume queue",
             tmp_directory=tmp_directory,
         )
+        self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
+        self._mapped = False
         self._loaded = False
         self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
         self._max_offset = 0
@@ -78,16 +81,22 @@ class ConsumeQueue:
         with self._lock:
             if self._loaded:
                 return
-            self._files.load()
-            if self._files.shapes and self._access == "write":
-                self._files.repair_last()
-            for file in self._files.files:
-                file.advise("random")
+            if not self._mapped:
+                self._files.load()
+                if self._files.shapes and self._access == "write":
+                    self._files.repair_last()
+                for file in self._files.files:
+                    file.advise("random")
+                self._mapped = True
+            self._find_end()
             self._loaded = True
-            last = self._files.last
-            if last is not None:
-                written = queue_file.written_units(last)
-                self._max_offset = last.start_offset // UNIT + written
+
+    def _find_end(self) -> None:
+        """ReadFailedError where the disk does not give the units back: then the queue has no end that could
+        be believed, and is asked again the next time."""
+        last = self._files.last
+        if last is not None:
+            self._max_offset = last.start_offset // UNIT + queue_file.written_units(last)
 
     @property
     def units_per_file(self) -> int:
@@ -136,6 +145,12 @@ class ConsumeQueue:
         """(physical_offset, size, tags_code) of one unit; None where none is."""
         located = self.locate(queue_offset)
         return None if located is None else queue_file.read_unit(located[0], located[1] // UNIT)
+
+    @property
+    def physical_begin(self) -> int | None:
+        """Of the first record that is still in the log; None for an empty queue."""
+        first = self.unit(self.min_offset)
+        return None if first is None else first[0]
 
     @property
     def physical_end(self) -> int:
@@ -278,6 +293,7 @@ class ConsumeQueue:
             if left or len(self._files.files) == 1:
                 break
             self._files.remove_from(last.start_offset)
+            self._find_end()  # units at the end of the file before may never have reached the disk
             changed = True
         self._min_for = -1
         return changed
@@ -312,6 +328,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         self._files.close()
+        self.extension.close()
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, max_offset={self.max_offset})"

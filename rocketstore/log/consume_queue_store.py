@@ -134,21 +134,43 @@ class ConsumeQueueStore:
                 for topic, queue_id, first, end in ranges:
                     self._queues[topic, queue_id].sync(first, end)
         except OSError as error:
-            self._failed = True
-            logger.error("consume queues cannot be synced any more: %s", error)
+            self.degrade(error)
         return not self._failed
+
+    @property
+    def degraded(self) -> bool:
+        """Whether units may be missing on disk although their queue has them."""
+        return self._failed
+
+    def degrade(self, cause: BaseException) -> None:
+        """What stands in the queue files is not trusted to be on disk any more."""
+        if not self._failed:
+            self._failed = True
+            logger.error("consume queues cannot be synced any more: %s", cause)
 
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
         if self._digest is None:
-            with self._lock:
-                names = sorted(f"{topic}/{queue_id}" for topic, queue_id in self._queues)
-            self._digest = (len(names), crc32c("\n".join(names).encode()))
+            self._digest = _digest(self.all())
         return self._digest
+
+    def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
+        """Whether a queue is missing since a checkpoint said `digest`; one whose first record lies at or
+        behind `dispatched` is new since then, and filled by dispatching from there."""
+        if self.digest() == digest:
+            return False
+        begins = ((queue, queue.physical_begin) for queue in self.all())
+        old = [queue for queue, begin in begins if begin is not None and begin < dispatched]
+        return _digest(old) != digest
 
     def close(self) -> None:
         for queue in self.all():
             queue.close()
+
+
+def _digest(queues: Iterable[ConsumeQueue]) -> tuple[int, int]:
+    names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in queues)
+    return len(names), crc32c("\n".join(names).encode())
 
 
 def _names(directory: Path) -> list[str]:

@@ -6,15 +6,17 @@ was cut is a signal. A copy does neither: what was checked when the store was op
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 
 __all__ = ["CopiedLog"]
 
@@ -29,8 +31,21 @@ FILES_MAX: Final = 20_000
 class CopiedLog(MappedFileQueue):
     """A log in private memory. Together its files take at most `room_bytes`."""
 
-    def __init__(self, directory: Path, room_bytes: int = 0) -> None:
-        super().__init__(directory, "private", file_size=None, name="commit log")
+    def __init__(
+        self,
+        directory: Path,
+        access: Access = "private",
+        *,
+        file_size: int | None = None,
+        name: str = "commit log",
+        tmp_directory: Path | None = None,
+        more_directories: Sequence[Path] = (),
+        room_bytes: int = 0,
+    ) -> None:
+        super().__init__(
+            directory, access, file_size=file_size, name=name,
+            tmp_directory=tmp_directory, more_directories=more_directories,
+        )  # fmt: skip
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._room_bytes = room_bytes or memory // 2
 
@@ -44,23 +59,22 @@ class CopiedLog(MappedFileQueue):
         super().load()
 
     def _check(self) -> None:
-        total = count = 0
-        try:
-            entries = os.scandir(self.directory)
-        except FileNotFoundError:
-            return
-        with entries:
-            for entry in entries:
-                found = entry.stat(follow_symlinks=False)
-                count += 1
-                total += min(found.st_size, found.st_blocks * 512)
-                if count > FILES_MAX:
-                    raise ReadFailedError(f"{self.directory} holds more than {FILES_MAX} names")
-                if stat.S_ISREG(found.st_mode) and found.st_size > FILE_BYTES_MAX:
-                    text = f"{entry.path} has {found.st_size} bytes, which no log file has"
-                    raise ReadFailedError(text)
+        total = 0
+        for count, entry in enumerate(self._entries(), 1):
+            found = entry.stat(follow_symlinks=False)
+            total += min(found.st_size, found.st_blocks * 512)
+            if count > FILES_MAX:
+                raise ReadFailedError(f"{self.directory} holds more than {FILES_MAX} names")
+            if stat.S_ISREG(found.st_mode) and found.st_size > FILE_BYTES_MAX:
+                text = f"{entry.path} has {found.st_size} bytes, which no log file has"
+                raise ReadFailedError(text)
         if total > self._room_bytes:
             self._refuse()
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
+        for directory in (self.directory, *self._more):
+            with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+                yield from entries
 
     def _refuse(self) -> None:
         raise ReadFailedError(

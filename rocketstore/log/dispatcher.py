@@ -7,6 +7,7 @@ one at a time. The position moves only over records whose unit and keys are writ
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -18,8 +19,8 @@ from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.consume_queue import UnitRefusedError
+from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.other_queues import is_address
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -164,6 +165,10 @@ class Dispatcher(Worker):
                 if offset >= target or offset == segment.end_offset:
                     continue
                 return offset
+            if reason == native.FAULT:
+                if not self._faulted(offset):
+                    return offset
+                continue
             if reason == native.END:
                 if self._find(segment.end_offset) is None and segment.end_offset > target:
                     return offset
@@ -206,6 +211,20 @@ class Dispatcher(Worker):
             self._refused.add((raw, queue_id))
             logger.warning("the record at %d, and perhaps more, gets no unit: %s", offset, error)
         return offset + size
+
+    def _faulted(self, offset: int) -> bool:
+        """A page of a mapped file could not be had: the disk failed, or the file was cut. Whether
+        dispatching goes on, which it does without an index; the log's own failure is for its writer."""
+        where = self._loop.faulted
+        cause = OSError(errno.EIO, f"a page of the {where} could not be had (SIGBUS)")
+        if where == "index" and self._index is not None:
+            self._index.degrade(cause)
+            self._point_index(self._positions.indexed)
+            return True
+        if where == "queue":
+            self._queues.degrade(cause)
+        self._stop_at(offset, str(cause))
+        return False
 
     # ---- what the loop cannot do itself ----
 

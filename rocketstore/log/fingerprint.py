@@ -117,7 +117,7 @@ def _record_fields(log: MappedFileQueue, flushed: int, start: int) -> dict[str, 
     file = log.find(start) if 0 <= start < flushed else None
     if file is None or flushed > file.end_offset:
         return {"last_record_start": -1, "last_record_size": 0, "last_record_crc": 0}
-    record = file.view(start - file.start_offset, flushed - start)
+    record = file.read(start - file.start_offset, flushed - start)
     return {
         "last_record_start": start,
         "last_record_size": flushed - start,
@@ -131,4 +131,4 @@ def _tail_crc(log: MappedFileQueue, flushed: int) -> int:
         return 0
     position = flushed - file.start_offset
     count = min(TAIL_BYTES, position)
-    return crc32c(file.view(position - count, count))
+    return crc32c(file.read(position - count, count))

@@ -78,6 +78,8 @@ class Flusher(Worker):
     def step(self) -> float | None:
         """One round. Waiters are served at once; the rest on the schedule of semantics 7.2 and 7.3."""
         positions = self._positions
+        if self._commit_log.failure is not None:
+            return None  # D-13: another worker's write failed; what waits has been told
         if self._log.flush_wanted > positions.flushed or self._sync_mode:
             if self._committer is not None and self._log.flush_wanted > positions.committed:
                 self._committer.commit()  # K-08: nobody waits for the committer's next round

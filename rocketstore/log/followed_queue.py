@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout import parse_segment_name
+from rocketstore.log.extension_units import ExtensionUnits
+from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +27,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["UNIT_SIZE", "FollowedQueue", "Horizon", "list_files"]
+__all__ = ["FollowedQueue", "Horizon"]
 
 logger = logging.getLogger(__name__)
 
-UNIT_SIZE = 20
-PRE_BLANK_SIZE = 0x7FFFFFFF
-UNIT = numpy.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 # Units looked at for what has come since; more at a time while there are more.
 FEWEST_UNITS = 64
 MOST_UNITS = 8192
@@ -66,6 +64,7 @@ class FollowedQueue:
         self._directory = directory
         self._horizon = horizon
         self._matches = matches
+        self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
         self._starts: list[int] = []
         self._files: dict[int, MappedFile] = {}
@@ -112,6 +111,7 @@ class FollowedQueue:
                 file.close()
             self._files.clear()
             self._starts.clear()
+        self.extension.close()
 
     def _refresh(self) -> None:
         """Moves the bounds as far as the horizon allows. Does nothing when it has not changed."""
@@ -159,7 +159,7 @@ class FollowedQueue:
         return file
 
     def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:
-        return numpy.frombuffer(file.view(position, count * UNIT_SIZE), UNIT)
+        return numpy.frombuffer(file.read(position, count * UNIT_SIZE), UNIT)
 
     def _good(self, file: MappedFile, position: int, dispatched: int | None) -> bool:
         """Whether a single unit is written and, as far as we are told, complete."""
@@ -290,18 +290,3 @@ def _complete(
     if dispatched is not None:
         good &= (physical + sizes <= dispatched) | (sizes == PRE_BLANK_SIZE)
     return good
-
-
-def list_files(directory: Path) -> list[tuple[int, int]]:
-    """Start offsets and sizes of the log-like files of a directory, in order; other names are
-    passed over."""
-    found = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                start = parse_segment_name(entry.name)
-                if start is not None and entry.is_file(follow_symlinks=False):
-                    found.append((start, entry.stat(follow_symlinks=False).st_size))
-    except FileNotFoundError:
-        return []
-    return sorted(found)

@@ -16,16 +16,20 @@ import time
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import VERIFY_LENIENT, read_units
-from rocketstore.errors import CorruptRecordError, StoreClosedError
-from rocketstore.log.followed_queue import FollowedQueue, Horizon, list_files
+from rocketstore._native.scanner import VERIFY_LENIENT
+from rocketstore.errors import StoreClosedError
+from rocketstore.log.followed_queue import FollowedQueue, Horizon
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.log_directories import has_segment, list_log
 from rocketstore.log.log_end import SIZE_BYTES, LogEnd
+from rocketstore.log.other_queues import BatchQueues
 from rocketstore.log.segment_listing import usual_size
 from rocketstore.log.store_state import has_stale_checksums
+from rocketstore.log.unit_matching import UnitMatching
 from rocketstore.log.writer_watch import WriterWatch
 
 if TYPE_CHECKING:
+    from rocketstore.log.batch_queue import BatchQueue
     from rocketstore.log.layout import StoreLayout
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.writer_watch import WriterState
@@ -65,16 +69,22 @@ class Follower:
         self._segments: tuple[MappedFile, ...] = ()
         self._segment_size = 0
         self._queues: dict[tuple[str, int], FollowedQueue] = {}
-        self._writer = self._watch.see()
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
         self._horizon = Horizon(0, 0, 0, 0)
+        self._matching = UnitMatching(self, self.found)
+        self._batches = BatchQueues(layout, lambda: self._horizon, self._matching.batch_unit)
         self._arrival = _Arrival(self)
-        with self._lock:
-            self._list_segments()
-            self._log_walk = LogEnd(self.verify, None if stopped is None else stopped[1])
-            self._move()
+        try:
+            self._writer = self._watch.see()
+            with self._lock:
+                self._list_segments()
+                self._log_walk = LogEnd(self.verify, None if stopped is None else stopped[1])
+                self._move()
+        except BaseException:
+            self.close()
+            raise
 
     # ---- ReadSource ----
 
@@ -98,7 +108,7 @@ class Follower:
 
     def topics(self) -> tuple[str, ...]:
         self.check()
-        names = _directories(self._layout.consume_queue)
+        names = (*_directories(self._layout.consume_queue), *self._batches.topics())
         return tuple(name for name in names if is_safe_topic(os.fsencode(name)))
 
     def queues(self, topic: str) -> tuple[int, ...]:
@@ -106,19 +116,20 @@ class Follower:
         if not is_safe_topic(topic.encode()):
             return ()
         names = _directories(self._layout.consume_queue / topic)
-        return tuple(sorted(int(name) for name in names if _is_queue_id(name)))
+        ids = tuple(sorted(int(name) for name in names if _is_queue_id(name)))
+        return ids or tuple(self._batches.queues(topic))
 
-    def queue(self, topic: str, queue_id: int) -> FollowedQueue | None:
+    def queue(self, topic: str, queue_id: int) -> FollowedQueue | BatchQueue | None:
         with self._lock:
             known = self._queues.get((topic, queue_id))
             if known is None and is_safe_topic(topic.encode()):
                 directory = self._layout.queue_directory(topic, queue_id)
                 if directory.is_dir():
                     known = FollowedQueue(
-                        directory, lambda: self._horizon, _Matcher(self, topic, queue_id)
+                        directory, lambda: self._horizon, self._matching.units_of(topic, queue_id)
                     )
                     self._queues[topic, queue_id] = known
-            return known
+            return known or self._batches.queue(topic, queue_id)
 
     def segments(self) -> tuple[MappedFile, ...]:
         return self._segments
@@ -162,6 +173,7 @@ class Follower:
             for segment in self._segments:
                 segment.close()
             self._queues.clear()
+            self._batches.close()
             self._watch.close()
 
     # ---- what the writer says ----
@@ -253,6 +265,7 @@ class Follower:
         for queue in self._queues.values():
             queue.close()
         self._queues.clear()
+        self._batches.close()
         for segment in self._segments:
             segment.close()
         self._segments = ()
@@ -262,20 +275,20 @@ class Follower:
     # ---- segments ----
 
     def _next_segment_exists(self) -> bool:
-        return (self._layout.commit_log / f"{self._log_end():020d}").exists()
+        return has_segment(self._layout, self._log_end())
 
     def _list_segments(self) -> None:
         """Maps new segments, lets removed ones go. Files of another length than the first are
         left out."""
         self._listed_at = time.monotonic()
         self._lenient = VERIFY_LENIENT if has_stale_checksums(self._layout) else 0
-        found = list_files(self._layout.commit_log)
+        found = list_log(self._layout)
         size = self._segment_size or usual_size(found) or 0
-        starts = [start for start, length in found if length == size and size and start % size == 0]
+        good = {s: path for s, length, path in found if length == size and size and s % size == 0}
         known = {segment.start_offset: segment for segment in self._segments}
         segments: list[MappedFile] = []
-        for start in starts:
-            segment = known.pop(start, None) or self._open_segment(start, size)
+        for start, path in good.items():
+            segment = known.pop(start, None) or self._open_segment(path, start, size)
             if segment is None:
                 segments.clear()  # It was removed while we looked: so were all before it.
             else:
@@ -283,11 +296,9 @@ class Follower:
         self._segment_size = size
         self._segments = tuple(segments)
 
-    def _open_segment(self, start: int, size: int) -> MappedFile | None:
+    def _open_segment(self, path: str, start: int, size: int) -> MappedFile | None:
         try:
-            file = MappedFile.open(
-                str(self._layout.commit_log / f"{start:020d}"), start, size, "read"
-            )
+            file = MappedFile.open(path, start, size, "read")
             file.close_descriptor()
             return file
         except OSError as error:
@@ -345,39 +356,6 @@ class _Arrival:
 
     def wait(self, seen: int, timeout_ms: int | None) -> int:
         return self._follower._wait(seen, timeout_ms)
-
-
-class _Matcher:
-    """Compares units of one queue with their records (format 15.2, equation 9)."""
-
-    __slots__ = ("_follower", "_queue_id", "_topic")
-
-    def __init__(self, follower: Follower, topic: str, queue_id: int) -> None:
-        self._follower = follower
-        self._topic = topic.encode()
-        self._queue_id = queue_id
-
-    def __call__(self, file: MappedFile, position: int, queue_offset: int) -> bool:
-        follower = self._follower
-        try:
-            read_units(
-                file,
-                position,
-                1,
-                follower.segments(),
-                follower.segment_size,
-                topic=self._topic,
-                queue_id=self._queue_id,
-                first_queue_offset=queue_offset,
-                log_minimum=follower.minimum(),
-                limit_offset=follower.visible(),
-                verify=0,
-                tags_codes=None,
-            )
-        except CorruptRecordError:
-            return False
-        follower.found()
-        return True
 
 
 def _directories(path: os.PathLike[str]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.errors import ReadFailedError
 from rocketstore.log.index_segment import (
     IndexSegment,
     Shape,
@@ -30,7 +31,7 @@ from rocketstore.log.state_files import make_directories
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["IndexStore", "IndexTarget"]
+__all__ = ["IndexStore", "IndexTarget", "count_index_files"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,14 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 #: Names tried for a new file before the directory is taken to be broken.
 NAMES_TRIED: Final = 1000
+
+
+def count_index_files(layout: StoreLayout) -> int:
+    """Names of index files, whether they can be opened or not."""
+    try:
+        return sum(NAME.fullmatch(name) is not None for name in os.listdir(layout.index))
+    except FileNotFoundError:
+        return 0
 
 
 class IndexTarget(NamedTuple):
@@ -71,7 +80,9 @@ class IndexStore:
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
         self._degraded: BaseException | None = None
-        self._failed: IndexSegment | None = None  # whose sync failed: never synced again (D-13)
+        self._failed: set[str] = (
+            set()
+        )  # names of files whose sync failed: never synced again (D-13)
 
     def load(self) -> None:
         """Open the files of the directory; a directory that is missing or empty is an empty index.
@@ -108,7 +119,12 @@ class IndexStore:
         except (OSError, ValueError) as error:
             logger.warning("%s: ignored, it cannot be opened: %s", path, error)
             return None
-        shape = deduce_shape(file, self._shape)
+        try:
+            shape = deduce_shape(file, self._shape)
+        except ReadFailedError as error:
+            logger.warning("%s: ignored: %s", path, error)
+            file.close()
+            return None
         if shape is None:
             logger.warning(
                 "%s: ignored, its %d bytes are no index file of %d slots and %d entries (%d bytes)",
@@ -231,15 +247,19 @@ class IndexStore:
         names += [segment.name for segment in self._files]
         return [name for name in names if NAME.fullmatch(name)]
 
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
+
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""
         for segment in self._files:
-            if segment is self._failed:
+            if segment.name in self._failed:
                 continue
             try:
                 segment.sync()
-            except OSError as error:
-                self._failed = segment
+            except (OSError, ReadFailedError) as error:
+                self._failed.add(segment.name)
                 self.degrade(error)
         return self._degraded is None
 
@@ -268,10 +288,10 @@ class IndexStore:
             raise ValueError("an index opened to read cannot be reset")
         try:
             self._drop_from(physical_offset)
-        except OSError as error:
+        except (OSError, ReadFailedError) as error:
             self.degrade(error)
         else:
-            if self._failed is None:
+            if not self._failed:
                 self._degraded = None
 
     def _drop_from(self, physical_offset: int) -> None:
@@ -300,8 +320,7 @@ class IndexStore:
                 syscalls.unlink(segment.file.path)
             syscalls.sync_directory(str(self._layout.index))
         segment.file.close()
-        if segment is self._failed:
-            self._failed = None
+        self._failed.discard(segment.name)
 
     # -- reading
 

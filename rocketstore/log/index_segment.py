@@ -157,12 +157,12 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
         else:
             syscalls.rename_noreplace(named, os.fspath(path))
         syscalls.sync_directory(os.fspath(path.parent))
+        file = MappedFile.adopt(fd, os.fspath(path), 0, shape.file_size)
     except BaseException:
         syscalls.close(fd)
         if named is not None:
             _unlink_if_there(named)
         raise
-    file = MappedFile.adopt(fd, os.fspath(path), 0, shape.file_size)
     file.close_descriptor()
     file.advise("random")
     return IndexSegment(file, shape, allocated=allocated)

@@ -53,6 +53,8 @@ class StoreLayout:
     """The paths of one store. `root` is made absolute: a later chdir must not move the store."""
 
     root: Path
+    #: Where the commit log lies, if not in one directory under the root.
+    log_directories: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", Path(os.path.abspath(self.root)))
@@ -62,6 +64,11 @@ class StoreLayout:
     @property
     def commit_log(self) -> Path:
         return self.root / "commitlog"
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """Every directory with files of the commit log."""
+        return self.log_directories or (self.commit_log,)
 
     @property
     def consume_queue(self) -> Path:
@@ -116,6 +123,10 @@ class StoreLayout:
     @property
     def store_json(self) -> Path:
         return self.own / "store.json"
+
+    @property
+    def recovery(self) -> Path:
+        return self.own / "recovery.json"
 
     @property
     def live(self) -> Path:

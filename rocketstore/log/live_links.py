@@ -39,6 +39,7 @@ class LiveLinks:
     def restore(self) -> list[str]:
         """Before a log is loaded: segments that lost their name get it back; returns which."""
         restored = []
+        removed = False
         for name in sorted(os.listdir(self._layout.live)) if self._layout.live.is_dir() else []:
             if parse_segment_name(name) is None:
                 continue
@@ -49,6 +50,10 @@ class LiveLinks:
                 restored.append(name)
                 logger.error("%s had vanished, restored from %s", path, live)
             syscalls.unlink(str(live))
+            removed = True
+        if removed:
+            # Before recovery takes a segment away: its second name must not bring it back.
+            syscalls.sync_directory(str(self._layout.live))
         return restored
 
     def add(self, file: MappedFile) -> None:
@@ -98,10 +103,14 @@ class LiveLinks:
             self._remove(file)
 
     def close(self) -> None:
+        """A name that a failed disk keeps is dealt with by the next open (`restore`)."""
         with self._lock:
             files, self._files = self._files, []
         for file in files:
-            self._remove(file)
+            try:
+                self._remove(file)
+            except OSError as error:
+                logger.warning("a second name of a segment cannot be removed: %s", error)
 
     def _remove(self, file: MappedFile) -> None:
         live = str(self._layout.live / segment_name(file.start_offset))

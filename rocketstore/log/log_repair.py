@@ -47,14 +47,19 @@ class LogRepair:
         checkpoint: CheckpointFile | None,
         base: OwnCheckpoint,
         on_foreign: Callable[[int, int], None] | None,
+        keep: Callable[[LogWalk, int], None],
     ) -> None:
-        """`base`: what the checkpoint says now, or what a first one is made from."""
+        """`base`: what the checkpoint says now, or what a first one is made from. `keep` is told before
+        the durable offset moves: what else the next attempt has to know is stored then."""
         self._log = log
         self._layout = layout
         self._checkpoint = checkpoint
         self._last = base
         self._on_foreign = on_foreign
+        self._keep_progress = keep
         self._durable = 0
+        self._noted = 0
+        self._kept = False
         self.cut_range: tuple[int, int] | None = None
         self.quarantine: list[str] = []
         self.notes: list[str] = []
@@ -69,9 +74,9 @@ class LogRepair:
             if discarded is not None:
                 self._last = dataclasses.replace(self._last, generation=discarded.generation)
 
-    def prepare(self, durable: int) -> None:
+    def prepare(self, durable: int, start: int) -> None:
         """Files of a wrong length get theirs; what retention has given up goes (D-27)."""
-        self._durable = durable
+        self._durable, self._noted = durable, start
         if self._log.shapes:
             self._repair_lengths()
         minimum = self._last.minimum
@@ -109,25 +114,47 @@ class LogRepair:
 
     # ---- what stays becomes durable (D-23) ----
 
-    def advance(self, walk: LogWalk, offset: int, starts: tuple[int, int]) -> None:
+    def advance(
+        self,
+        walk: LogWalk,
+        offset: int,
+        *,
+        rewrite: bool,
+        foreign: tuple[int, int] | None,
+        starts: tuple[int, int],
+    ) -> None:
         """The records up to `offset` are good: after a while they are made durable and noted, so that a
         recovery that is killed goes on from here."""
-        if offset - self._durable >= ADVANCE_BYTES:
-            self._write_again(walk, self._durable, offset)
-            self._store(offset, walk, starts, cut=-1)
+        if offset - self._noted < ADVANCE_BYTES:
+            return
+        self._noted, self._kept = offset, True
+        if offset <= self._durable:
+            self._keep_progress(walk, offset)
+            return
+        self._make_durable(walk, offset, rewrite=rewrite)
+        if foreign is not None and self._on_foreign is not None:
+            self._on_foreign(*foreign)
+        self._keep_progress(walk, offset)
+        self._store(offset, walk, starts, cut=-1)
 
     def settle(self, walk: LogWalk, *, rewrite: bool) -> None:
-        """Makes all that was walked durable. `rewrite`: the page cache may show what the disk never
-        got, so that a sync alone would not do."""
+        """Makes all that was walked durable."""
+        self._make_durable(walk, walk.end, rewrite=rewrite)
+        if rewrite:
+            syscalls.sync_directory(os.fspath(self._log.directory))
+
+    def _make_durable(self, walk: LogWalk, end: int, *, rewrite: bool) -> None:
+        """`rewrite`: the page cache may show what the disk never got, so that a sync alone would not
+        do."""
         begin = max(self._durable, walk.start)
         if rewrite:
-            self._write_again(walk, begin, walk.end)
-            syscalls.sync_directory(os.fspath(self._log.directory))
+            self._write_again(walk, begin, end)
         else:
             for file in self._log.files:
-                if file.end_offset > begin and file.start_offset < walk.end:
+                if file.end_offset > begin and file.start_offset < end:
                     with descriptor_of(file) as fd:
                         syscalls.fdatasync(fd)
+        self._durable = max(self._durable, end)
 
     def _write_again(self, walk: LogWalk, start: int, end: int) -> None:
         """Stores each good byte in its place again and syncs. Damaged ranges are not touched."""
@@ -142,7 +169,6 @@ class LogRepair:
                         data = file.read(position, min(STEP_BYTES, stop - offset))
                         syscalls.pwrite(fd, data, position)
                 syscalls.fdatasync(fd)
-        self._durable = max(self._durable, end)
 
     # ---- the end ----
 
@@ -178,6 +204,8 @@ class LogRepair:
         for damage in walk.damage:
             lost = pieces_of(self._log.files, damage.start, damage.end)
             self._keep(lost, f"damage: {damage.reason}", {"topics": list(damage.topics)})
+        if self._kept:
+            self._keep_progress(walk, end)
         self._store(end, walk, starts, cut=-1)
 
     def _keep(self, pieces: list[Piece], reason: str, details: Mapping[str, Any]) -> None:

@@ -79,9 +79,10 @@ class LogWalk:
     islands: list[Island] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def run(self, start: int) -> None:
-        """Walks from `start`, the start of a record, a blank or a file. `end` is P afterwards."""
-        self.start = start
+    def run(self, start: int, known_from: int | None = None) -> None:
+        """Walks from `start`, the start of a record, a blank or a file. `end` is P afterwards.
+        `known_from`: where an earlier walk began that was good up to `start`, but for `damage`."""
+        self.start = start if known_from is None else known_from
         offset: int | None = start
         while offset is not None:
             self.end = offset

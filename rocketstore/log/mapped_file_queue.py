@@ -24,8 +24,8 @@ from rocketstore.log.layout import segment_name
 from rocketstore.log.segment_listing import Shape, list_segments, make_directory, usual_size
 from rocketstore.log.state_files import file_model, inherit_owner
 from rocketstore.log.unfinished_files import (
-    explained,
     open_unfinished,
+    raise_explained,
     rename_finished,
     unlink_if_there,
 )
@@ -42,7 +42,7 @@ _start = attrgetter("start_offset")
 
 
 class MappedFileQueue:
-    """The files of one directory.
+    """The files of one directory; of several with `more_directories`, which are for reading only.
 
     `access`: "write"; "read", which changes neither files nor memory; "private", where files are made,
     changed and removed in memory only; "memory", the same beside a directory that is not looked at.
@@ -59,6 +59,7 @@ class MappedFileQueue:
         file_size: int | None,
         name: str,
         tmp_directory: Path | None = None,
+        more_directories: Sequence[Path] = (),
     ) -> None:
         if file_size is not None and file_size <= 0:
             raise ValueError(f"file_size = {file_size}: above 0")
@@ -67,6 +68,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.name = name
         self._tmp = tmp_directory
+        self._more = more_directories
         self._lock = threading.RLock()
         # Each replaced as a whole, under the lock.
         self.files: tuple[MappedFile, ...] = ()
@@ -87,22 +89,24 @@ class MappedFileQueue:
         if self.access == "memory":
             return
         with self._lock:
-            found, self.aliens = list_segments(self.directory, self.name)
+            found, self.aliens = list_segments((self.directory, *self._more), self.name)
             if self.file_size is None and found:
                 self.file_size = usual_size(found)
             files: list[MappedFile] = []
             self.shapes = []
-            for number, (start, size) in enumerate(found):
+            for number, (start, size, path) in enumerate(found):
                 low = files[-1].end_offset if files else 0
+                last = number == len(found) - 1
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
-                    file = self._load_one(start, size, low, last=number == len(found) - 1)
+                    file = self._load_one(start, size, path, low, last=last)
                     files += [file] if file is not None else []
             self._set(files)
         for begin, end in self.gaps:
             logger.warning("%s: no file for the bytes %d to %d", self.directory, begin, end)
 
-    def _load_one(self, start: int, size: int, low: int, *, last: bool) -> MappedFile | None:
-        path = os.fspath(self.directory / segment_name(start))
+    def _load_one(
+        self, start: int, size: int, path: str, low: int, *, last: bool
+    ) -> MappedFile | None:
         wanted = self.file_size or size
         usable = min(size, wanted)
         placed = low <= start and start + wanted < 1 << 63
@@ -156,7 +160,7 @@ class MappedFileQueue:
                 syscalls.ftruncate(fd, shape.wanted_bytes)
             syscalls.fsync(fd)
         except OSError as error:
-            raise explained(error, shape.path, shape.missing_bytes) from error
+            raise_explained(error, shape.path, shape.missing_bytes)
         finally:
             syscalls.close(fd)
         start = shape.start_offset
@@ -288,7 +292,8 @@ class MappedFileQueue:
         """Removes the files that start at or beyond `offset`, last to first."""
         with self._lock:
             kept = bisect.bisect_left(self.files, offset, key=_start)
-            return self._remove(self.files[kept:][::-1])
+            # One by one: a file that is gone while a later one is there would be a gap.
+            return [path for file in self.files[kept:][::-1] for path in self._remove((file,))]
 
     def _remove(self, files: Sequence[MappedFile]) -> list[str]:
         """In this order. A file leaves the snapshot when its name has gone, so a failure in between
@@ -356,7 +361,7 @@ def allocate_file(
         model = file_model(directory) if model_stat is None else model_stat
         fd, name = open_unfinished(path, tmp_directory)
     except OSError as error:
-        raise explained(error, path, size) from error
+        raise_explained(error, path, size)
     try:
         inherit_owner(fd, model)
         _fill_blocks(fd, 0, size, sparse=sparse, zeroed=zeroed)
@@ -373,7 +378,7 @@ def allocate_file(
         if name is not None:
             unlink_if_there(name)
         if isinstance(error, OSError):
-            raise explained(error, path, size) from error
+            raise_explained(error, path, size)
         raise
 
 

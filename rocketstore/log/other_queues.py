@@ -1,26 +1,90 @@
-"""What a broker may keep beside plain consume queues: batch queues and extension units (format 6.5, 6.6).
+"""What a broker may keep instead of plain consume queues: batch queues (format 6.6).
 
-Neither is written here. Batch queues are not read either: a topic has plain queues or batch queues, and a
-RocketMQ that finds both for one topic does not load the store.
+They are read here and not written. A topic has plain queues or batch queues, and a RocketMQ that finds both
+for one topic does not load the store.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+import threading
+from typing import TYPE_CHECKING
 
-import numpy
-
-from rocketstore.log.followed_queue import UNIT
+from rocketstore.log.batch_queue import BatchQueue
+from rocketstore.log.followed_queue import Horizon
+from rocketstore.log.layout import is_safe_topic
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rocketstore.log.batch_queue import BatchUnit
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["LAST_ADDRESS", "batch_topics", "is_address", "with_addresses"]
+__all__ = ["BatchQueues", "batch_directory", "batch_topics", "batches_end"]
 
-#: Up to here a unit's tags code is the address of an extension unit; hashes and times are larger.
-LAST_ADDRESS: Final = -(1 << 31) - 1
+
+class BatchQueues:
+    """All batch queues of a store, opened when they are asked for. Any thread may use it."""
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        horizon: Callable[[], Horizon],
+        matches: Callable[[str, int, BatchUnit], bool] | None = None,
+    ) -> None:
+        """`matches`: whether a unit of a queue is that of its record, where nobody says it (`BatchQueue`)."""
+        self._layout = layout
+        self._horizon = horizon
+        self._matches = matches
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[str, int], BatchQueue] = {}
+
+    def topics(self) -> list[str]:
+        return batch_topics(self._layout)
+
+    def queues(self, topic: str) -> list[int]:
+        if not is_safe_topic(os.fsencode(topic)):
+            return []
+        names = _directories(os.path.join(self._layout.root, "batchconsumequeue", topic))
+        ids = (
+            int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 11
+        )
+        return sorted(queue_id for queue_id in ids if queue_id < 1 << 31)
+
+    def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
+        with self._lock:
+            known = self._queues.get((topic, queue_id))
+            if known is None and is_safe_topic(os.fsencode(topic)):
+                directory = batch_directory(self._layout, topic, queue_id)
+                if directory.is_dir():
+                    known = BatchQueue(directory, self._horizon, self._matches_in(topic, queue_id))
+                    self._queues[topic, queue_id] = known
+            return known
+
+    def _matches_in(self, topic: str, queue_id: int) -> Callable[[BatchUnit], bool] | None:
+        matches = self._matches
+        return None if matches is None else lambda unit: matches(topic, queue_id, unit)
+
+    def close(self) -> None:
+        """Lets all files go, and forgets what was known of them."""
+        with self._lock:
+            for queue in self._queues.values():
+                queue.close()
+            self._queues.clear()
+
+
+def batches_end(layout: StoreLayout) -> int:
+    """End of the last record that any batch queue has; -1 when there is no unit at all."""
+    everything = Horizon(0, 0, (1 << 64) - 1, 0)
+    batches = BatchQueues(layout, lambda: everything)
+    end = -1
+    for topic in batches.topics():
+        for queue_id in batches.queues(topic):
+            queue = batches.queue(topic, queue_id)
+            end = end if queue is None else max(end, queue.physical_end)
+        batches.close()
+    return end
 
 
 def batch_topics(layout: StoreLayout) -> list[str]:
@@ -28,20 +92,9 @@ def batch_topics(layout: StoreLayout) -> list[str]:
     return _directories(os.path.join(layout.root, "batchconsumequeue"))
 
 
-def is_address(tags_code: int) -> bool:
-    """Whether it says where the real tags code is."""
-    return tags_code <= LAST_ADDRESS
-
-
-def with_addresses(
-    tags_codes: frozenset[int], file: MappedFile, position: int, count: int
-) -> frozenset[int]:
-    """Codes to look for in `count` units, those of extension units among them: what the real code of
-    such a unit is stands elsewhere, so its record has to be looked at."""
-    units = numpy.frombuffer(file.read(position, count * UNIT.itemsize), UNIT)
-    codes = units["tags_code"]
-    addresses = codes[codes <= LAST_ADDRESS]
-    return tags_codes.union(addresses.tolist()) if len(addresses) else tags_codes
+def batch_directory(layout: StoreLayout, topic: str, queue_id: int) -> Path:
+    """Where the files of a batch queue lie."""
+    return layout.root / "batchconsumequeue" / topic / str(queue_id)
 
 
 def _directories(path: str) -> list[str]:

@@ -15,6 +15,7 @@ import os
 import secrets
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from rocketstore._native import syscalls
@@ -48,6 +49,7 @@ class PositionsPage:
     def __init__(self, file: MappedFile) -> None:
         self._file = file
         self._publishing = threading.Lock()
+        self._lost = False
         self.positions = Positions.over(file)
 
     @classmethod
@@ -103,13 +105,29 @@ class PositionsPage:
 
     def end(self) -> None:
         """Nobody writes; what the page says is history."""
+        self._change(self._say_none)
+
+    def _say_none(self) -> None:
         self.positions.state = State.NONE
         self.positions.notify()
 
     def publish(self, positions: Positions) -> None:
         """Copies the private positions of the process that writes into the page, and wakes readers."""
         with self._publishing:  # the flusher and the dispatcher: an older copy must not come last
-            positions.publish_to(self.positions)
+            self._change(lambda: positions.publish_to(self.positions))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """The page is for others only: where it cannot be changed any more (somebody cut the file, the
+        disk failed) they see no more of this run, and the store goes on."""
+        if self._lost:
+            return
+        try:
+            change()
+        except OSError as error:
+            self._lost = True
+            logger.error(
+                "processes that read beside this one see nothing new from now on: %s", error
+            )
 
     @property
     def state(self) -> State:

@@ -280,8 +280,12 @@ class Preallocator(Worker):
             self._changed.notify_all()
 
     def discard(self) -> None:
-        """Removes what was made and not taken (D-07). For the end, after `stop`."""
+        """Removes what was made and not taken (D-07). For the end, after `stop`. A file that a failed disk
+        keeps is an empty segment behind the log, which the next open knows."""
         with self._changed:
             requests, self._requests = self._requests, {}
             for request in requests.values():
-                self._discard(request)
+                try:
+                    self._discard(request)
+                except OSError as error:
+                    logger.warning("an unused segment cannot be removed: %s", error)

@@ -10,7 +10,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore.errors import OffsetOutOfRangeError
-from rocketstore.log import reader as read
+from rocketstore.log import fetch as read
 from rocketstore.log.light_queues import offset_in_queue
 
 if TYPE_CHECKING:

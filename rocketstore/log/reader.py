@@ -6,50 +6,45 @@ A reader works on a `ReadSource`: the store of this process, or a store that ano
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.scanner import read_message, read_units
-from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.errors import (
+    CorruptRecordError,
+    MessageNotFoundError,
+    OffsetOutOfRangeError,
+    ReadFailedError,
+)
+from rocketstore.log.batch_queue import BatchQueue
+from rocketstore.log.batch_reader import batch_end, batch_time, fetch_batches
+from rocketstore.log.extension_units import with_addresses
+from rocketstore.log.fetch import (
+    FOUND,
+    MESSAGE_WAS_REMOVING,
+    NO_MATCHED_LOGIC_QUEUE,
+    NO_MATCHED_MESSAGE,
+    NO_MESSAGE_IN_QUEUE,
+    OFFSET_FOUND_NULL,
+    OFFSET_OVERFLOW_BADLY,
+    OFFSET_OVERFLOW_ONE,
+    OFFSET_TOO_SMALL,
+    Fetch,
+)
 from rocketstore.log.light_queues import offset_in_queue
-from rocketstore.log.other_queues import with_addresses
+from rocketstore.log.read_source import segment_at
 from rocketstore.log.time_search import offset_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
+    from rocketstore.log.extension_units import ExtensionUnits
+    from rocketstore.log.read_source import QueueView, ReadSource
     from rocketstore.log.time_search import Boundary
 
-__all__ = [
-    "FOUND",
-    "MESSAGE_WAS_REMOVING",
-    "NO_MATCHED_LOGIC_QUEUE",
-    "NO_MATCHED_MESSAGE",
-    "NO_MESSAGE_IN_QUEUE",
-    "OFFSET_FOUND_NULL",
-    "OFFSET_OVERFLOW_BADLY",
-    "OFFSET_OVERFLOW_ONE",
-    "OFFSET_TOO_SMALL",
-    "Arrivals",
-    "Fetch",
-    "QueueView",
-    "ReadSource",
-    "Reader",
-    "segment_at",
-]
-
-FOUND = "FOUND"
-NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
-MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+__all__ = ["Reader"]
 
 UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
@@ -57,90 +52,16 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 FILTER_UNITS = 800
 
 
-class QueueView(Protocol):
-    """One consume queue, as a reader sees it. Offsets are queue offsets."""
-
-    @property
-    def min_offset(self) -> int: ...
-
-    @property
-    def max_offset(self) -> int: ...
-
-    @property
-    def file_size(self) -> int: ...
-
-    def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
-        """File, position of the unit in it, and how many units can be read from there in this file.
-        None when the file that should hold the unit is not there."""
-        ...
-
-
-class Arrivals(Protocol):
-    """Counts arrivals, so that a wait that begins late cannot miss one."""
-
-    @property
-    def count(self) -> int: ...
-
-    def wait(self, seen: int, timeout_ms: int | None, /) -> int: ...
-
-
-class ReadSource(Protocol):
-    """What a reader needs of a store."""
-
-    @property
-    def segment_size(self) -> int: ...
-
-    @property
-    def verify(self) -> int:
-        """Checksums that are tested in each record handed out: `RS_VERIFY_*` bits."""
-        ...
-
-    @property
-    def arrival(self) -> Arrivals: ...
-
-    def check(self) -> None:
-        """Raises `StoreClosedError` when nothing can be read any more."""
-        ...
-
-    def topics(self) -> Sequence[str]: ...
-
-    def queues(self, topic: str, /) -> Sequence[int]: ...
-
-    def queue(self, topic: str, queue_id: int, /) -> QueueView | None: ...
-
-    def segments(self) -> tuple[MappedFile, ...]:
-        """The log's files in order; a snapshot. Files can be missing where damage took them."""
-        ...
-
-    def minimum(self) -> int:
-        """The least physical offset that is kept."""
-        ...
-
-    def visible(self) -> int:
-        """The physical offset up to which messages may be shown (D-32)."""
-        ...
-
-    def catch_up(self) -> None:
-        """Brings the queues up to the visible end, where this process has the dispatcher."""
-        ...
-
-
-class Fetch(NamedTuple):
-    """What one look at a queue gave; `next_offset` is where to look next, in every case."""
-
-    messages: list[Message]
-    next_offset: int
-    status: str
-
-
 class _Place(NamedTuple):
-    """Where a unit stands: its queue, its offset there, its file and position."""
+    """Where a unit stands: its queue, its offset there, its file and position, and where the queue's
+    extension units are."""
 
     topic: str
     queue_id: int
     offset: int
     file: MappedFile
     position: int
+    extension: ExtensionUnits
 
 
 class Reader:
@@ -167,10 +88,10 @@ class Reader:
     ) -> Fetch:
         """Up to `max_messages` messages of one queue from `offset` on, within one queue file.
 
-        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose
-        unit has one of these codes: different tags can have one code, so the caller still
-        compares the tag itself. A record that does not hold raises `CorruptRecordError`, but only
-        once it is the first one.
+        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose unit has
+        one of these codes: different tags can have one code, so the caller still compares the tag. A
+        record that does not hold raises `CorruptRecordError`, one that the disk does not give back
+        `ReadFailedError`, but only once it is the first one.
         """
         found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
         if self._record is not None:
@@ -198,13 +119,15 @@ class Reader:
             return Fetch([], offset, OFFSET_OVERFLOW_ONE)
         if offset > maximum:
             return Fetch([], maximum, OFFSET_OVERFLOW_BADLY)
+        if isinstance(queue, BatchQueue):
+            return fetch_batches(self._source, queue, topic, queue_id, offset, max_messages)
         located = queue.locate(offset)
         if located is None:
             return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
         file, position, available = located
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
         count = min(wanted, available, maximum - offset)
-        place = _Place(topic, queue_id, offset, file, position)
+        place = _Place(topic, queue_id, offset, file, position, queue.extension)
         return self._read(place, count, max_messages, tags_codes)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -248,7 +171,7 @@ class Reader:
             return None
         try:
             return read_message(segment, 0, limit, verify=0).store_timestamp_ms
-        except CorruptRecordError:
+        except (CorruptRecordError, ReadFailedError):
             return None
 
     def unit_end(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
@@ -256,6 +179,8 @@ class Reader:
         queue = self._source.queue(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return None
+        if isinstance(queue, BatchQueue):
+            return batch_end(queue, queue_offset)
         located = queue.locate(queue_offset)
         if located is None:
             return None
@@ -292,28 +217,29 @@ class Reader:
             queue = source.queue(topic, queue_id)
             if queue is None:
                 return None
+            if isinstance(queue, BatchQueue):
+                return batch_time(queue, offset, to_offset)
             located = queue.locate(offset)
             if located is None:
                 offset = _next_file(queue, offset)
                 continue
             file, position, available = located
             count = min(width, available, to_offset - offset)
-            place = _Place(topic, queue_id, offset, file, position)
+            place = _Place(topic, queue_id, offset, file, position, queue.extension)
             try:
                 found = self._units(place, count, None, verify=0)
-            except CorruptRecordError:
-                if count == 1:
-                    found = []
-                else:
+            except (CorruptRecordError, ReadFailedError):
+                if count > 1:
                     width = 1
                     continue
+                found = []
             if found:
                 first = found[0]
                 return offset_in_queue(first, topic, queue_id), first.store_timestamp_ms
             offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
         return None
 
-    def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | None:
+    def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | BatchQueue | None:
         """The queue; behind a catch-up when the offset asked for has not arrived yet."""
         source = self._source
         source.check()
@@ -331,7 +257,7 @@ class Reader:
         while messages is None:
             try:
                 messages = self._units(place, count, tags_codes, self._source.verify)
-            except CorruptRecordError as error:
+            except (CorruptRecordError, ReadFailedError) as error:
                 if count == 1:
                     where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
                     error.add_note(f"{where}: seek({place.offset + 1}) steps over it")
@@ -352,7 +278,8 @@ class Reader:
     ) -> list[Message]:
         source = self._source
         if tags_codes is not None:
-            tags_codes = with_addresses(tags_codes, place.file, place.position, count)
+            units = place.file.read(place.position, count * UNIT_SIZE)
+            tags_codes = with_addresses(tags_codes, units, place.extension)
         # In this order: the files then reach as far as the visible end at least.
         minimum, visible = source.minimum(), source.visible()
         return read_units(
@@ -375,23 +302,3 @@ def _next_file(queue: QueueView, queue_offset: int) -> int:
     """First queue offset of the file behind the one that should hold `queue_offset`."""
     units = max(1, queue.file_size // UNIT_SIZE)
     return (queue_offset // units + 1) * units
-
-
-def segment_at(
-    segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
-) -> MappedFile | None:
-    """The file that holds a physical offset: by arithmetic, by halving where files are missing.
-
-    There is no fallback to another file (K-46).
-    """
-    if not segments:
-        return None
-    index = (physical_offset - segments[0].start_offset) // segment_size
-    if index >= len(segments) or segments[max(0, index)].start_offset > physical_offset:
-        index = bisect_right(segments, physical_offset, key=_start_of) - 1
-    file = segments[max(0, index)]
-    return file if file.start_offset <= physical_offset < file.start_offset + file.size else None
-
-
-def _start_of(file: MappedFile) -> int:
-    return file.start_offset

@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MissingSegmentsError
-from rocketstore.log.checkpoint import OwnCheckpoint
+from rocketstore.log.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.fingerprint import (
     Verdict,
     discard_checkpoint,
     fingerprint,
     judge_checkpoint,
 )
+from rocketstore.log.log_directories import NAME_THEM
 from rocketstore.log.log_repair import LogRepair
 from rocketstore.log.log_walk import LogWalk, Rules
+from rocketstore.log.recovery_marks import Marks
+from rocketstore.log.recovery_progress import RecoveryProgress, drop_progress, save_progress
 from rocketstore.log.recovery_report import Damage, Island, RecoveryReport
 
 if TYPE_CHECKING:
@@ -54,31 +57,6 @@ ROCKETMQ_MARGIN_MS = 3000
 #: Files that RocketMQ reads after a clean stop (format.md 14.2).
 ROCKETMQ_CLEAN_FILES = 3
 NO_VERDICT = Verdict(False, False, False, "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """What a store says about its last writer, read before anything is changed."""
-
-    #: Our checkpoint, if it has a whole slot.
-    own: OwnCheckpoint | None = None
-    #: `lock` said that rocketstore wrote last (D-01).
-    ours: bool = False
-    #: There was no `abort`.
-    clean: bool = True
-    #: physic, logics and index time of RocketMQ's checkpoint.
-    rocketmq_times: tuple[int, int, int] = (0, 0, 0)
-    #: RocketMQ's messageIndexEnable and messageIndexSafe: the index time counts, too.
-    index_safe: bool = False
-    #: Largest physical end of all consume queues; None when there is no queue at all.
-    derived_end: int | None = None
-    #: Dispatch has to begin here at the latest, whatever the checkpoint says (D-18); None: no wish.
-    dispatch_from: int | None = None
-    #: The same for the index.
-    index_from: int | None = None
-    #: Ranges that other programs wrote, and whether our records have a record CRC (store.json).
-    foreign: tuple[tuple[int, int], ...] = ()
-    record_crc: bool = True
 
 
 def recover(
@@ -119,7 +97,7 @@ def recover(
         boot_id=boot_id,
         run_id=run_id,
     )
-    repair = LogRepair(log, layout, checkpoint, base, on_foreign)
+    repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress)
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report
@@ -137,10 +115,12 @@ class _Recovery:
     on_progress: Progress | None = None
     verdict: Verdict = NO_VERDICT
     own: OwnCheckpoint | None = None  # only while it speaks of these bytes
+    resumed: RecoveryProgress | None = None  # up to our durable offset
     mode: str = ""
     start: int = 0
     dispatch_start: int = 0
     index_start: int = 0
+    missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     # ---- whose bytes ----
@@ -152,14 +132,17 @@ class _Recovery:
             self.verdict = judge_checkpoint(marks.own, log)
         if marks.ours and self.verdict.missing:
             self._missing(self.verdict.why)
-        if marks.clean and log.files and (marks.derived_end or 0) > log.end_offset:
+        # After a crash as well: a file has its name before it has a record, a record before its unit.
+        if log.files and (marks.derived_end or 0) > log.end_offset:
             self._missing(
                 f"the log ends at {log.end_offset}, but the queues point up to {marks.derived_end}"
             )
-        if not log.files and marks.clean and marks.derived_end:
+        if not log.files and marks.derived_end:
             self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
+        given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
         for start, end in log.gaps:
-            self._missing(f"between {start} and {end}")
+            if end > given_up:  # D-27: unlinks come to the disk in any order
+                self._missing(f"between {start} and {end}")
         for shape in log.shapes:
             if not shape.last:
                 wrong = (
@@ -177,6 +160,24 @@ class _Recovery:
             self.mode = "clean" if marks.clean else "unclean"
         else:
             self.mode = "foreign-clean" if marks.clean else "foreign-unclean"
+            if log.begin_offset > 0:
+                begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
+                self.notes.append(f"{begin}; {NAME_THEM}")
+        self._resume()
+
+    def _resume(self) -> None:
+        """Goes on from where an earlier attempt came to. A cut that it had begun is finished by our own
+        rules: what stands below it was judged before."""
+        own, progress = self.own, self.marks.progress
+        if own is None or progress is None or self.mode != "unclean":
+            return
+        end = min(own.flushed, progress.end)
+        if end < progress.start:
+            return
+        self.resumed = progress.up_to(end)
+        if own.cut < 0:
+            self.mode = progress.mode
+        self.notes.append(f"an earlier recovery came to {end}: this one went on from there")
 
     def _why_not(self) -> str:
         if not self.marks.ours:
@@ -188,11 +189,11 @@ class _Recovery:
         text = f"segments of the commit log are missing: {what}"
         if self.writes and not self.force:
             raise MissingSegmentsError(
-                f"{self.layout.commit_log}: {text}; mount or restore them, "
+                f"{self.layout.commit_log}: {text}; mount or restore them ({NAME_THEM}), "
                 "or open with force=True to go on without"
             )
-        logger.error("%s: %s", self.layout.commit_log, text)
-        self.notes.append(text)
+        logger.error("%s: %s; %s", self.layout.logs[0], text, NAME_THEM)
+        self.missing.append(f"{text}; {NAME_THEM}")
 
     def _ends_cleanly(self) -> bool:
         """Nothing stands at the end of a log that was stopped cleanly."""
@@ -211,10 +212,15 @@ class _Recovery:
         scan begins no later (K-55)."""
         begin = self.log.begin_offset
         if self.own is not None:
-            own = self.own
-            self.dispatch_start = self._clamp(own.dispatched, self.marks.dispatch_from)
-            self.index_start = self._clamp(own.indexed, self.marks.index_from)
+            own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
+            if resumed is not None and wish is not None:
+                wish = resumed.dispatch_start
+            self.dispatch_start = self._clamp(own.dispatched, wish)
+            indexed = own.indexed if self.marks.indexed else own.flushed
+            self.index_start = self._clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
+            if resumed is not None and resumed.start <= wanted:
+                wanted = max(wanted, resumed.end)
             self.start = max(begin, own.minimum, wanted)
         elif self.log.files:
             self.start = self._foreign_start()
@@ -265,19 +271,22 @@ class _Recovery:
     def run(
         self, repair: LogRepair, *, window: int, check_crc: bool, began: float
     ) -> RecoveryReport:
-        own = self.own
+        own, resumed = self.own, self.resumed
+        foreign = self.mode.startswith("foreign")
         if self.writes:
-            if self.mode.startswith("foreign"):
+            if resumed is None:
+                drop_progress(self.layout)
+            if foreign and resumed is None:
                 repair.discard(self.marks.own)
-            repair.prepare(own.flushed if own is not None else self.start)
+            repair.prepare(own.flushed if own is not None else self.start, self.start)
         limit = None
         if own is not None and (own.cut >= 0 or self.mode == "clean"):
             # A cut that was begun is finished where it was decided; a clean log ends where it says.
             limit = own.cut if own.cut >= 0 else own.flushed
         rules = Rules(
-            durable=own.flushed if own is not None else -1,
+            durable=own.flushed if own is not None and not foreign else -1,
             window=window,
-            clean=self.marks.clean,
+            clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
             foreign=self.marks.foreign,
             record_crc=self.marks.record_crc,
@@ -287,9 +296,13 @@ class _Recovery:
         if own is not None:
             walk.last_record_start = own.last_record_start
             walk.last_store_timestamp_ms = own.last_store_timestamp_ms
-        advances = self.mode == "unclean" and self.writes and limit is None
+        known_from = None
+        if resumed is not None and self.start >= resumed.end:
+            known_from, walk.damage = resumed.start, list(resumed.damage)
+            walk.first_time_fall = resumed.first_time_fall
+        advances = self.mode != "clean" and self.writes and limit is None
         walk.on_valid = self._watcher(repair if advances else None)
-        walk.run(self.start)
+        walk.run(self.start, known_from)
         self._warn_of_times(walk)
         if self.writes:
             if self.mode != "clean":
@@ -307,15 +320,35 @@ class _Recovery:
 
         def watch(walk: LogWalk, offset: int) -> None:
             if repair is not None:
-                repair.advance(walk, offset, self._starts(offset))
+                repair.advance(
+                    walk,
+                    offset,
+                    rewrite=self.mode != "foreign-clean",
+                    foreign=self._foreign_range(offset),
+                    starts=self._starts(offset),
+                )
             if self.on_progress is not None:
                 self.on_progress("log", offset - self.start, total)
 
         return watch
 
+    def keep_progress(self, walk: LogWalk, offset: int) -> None:
+        """What an attempt after this one has to know to go on at `offset`."""
+        progress = RecoveryProgress(
+            mode=self.mode,
+            clean=self.resumed.clean if self.resumed is not None else self.marks.clean,
+            start=walk.start,
+            end=offset,
+            dispatch_start=self.dispatch_start,
+            damage=tuple(walk.damage),
+            first_time_fall=walk.first_time_fall,
+        )
+        save_progress(self.layout, progress)
+
     def _starts(self, end: int) -> tuple[int, int]:
-        """Dispatch and index start, never beyond the log (D-17)."""
-        return min(self.dispatch_start, end), min(self.index_start, end)
+        """What our checkpoint says of queues and index, never beyond the log (D-17)."""
+        index = min(self.index_start, end) if self.marks.indexed else NOT_INDEXED
+        return min(self.dispatch_start, end), index
 
     def _foreign_range(self, end: int) -> tuple[int, int] | None:
         """What another program may have written: from our durable offset if that still stands."""
@@ -333,7 +366,8 @@ class _Recovery:
             )
 
     def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
-        dispatch_start, index_start = self._starts(walk.end)
+        dispatch_start = min(self.dispatch_start, walk.end)
+        index_start = min(self.index_start, walk.end)
         begin = self.log.begin_offset if self.log.files else walk.end
         if self.own is not None:
             begin = max(begin, self.own.minimum)
@@ -358,6 +392,7 @@ class _Recovery:
             last_store_timestamp_ms=walk.last_store_timestamp_ms,
             dispatch_start=dispatch_start,
             index_start=index_start,
+            missing=tuple(self.missing),
             notes=(*self.notes, *walk.notes, *repair.notes),
             checkpoint=repair.stored,
         )

@@ -71,6 +71,8 @@ class RecoveryReport:
     #: Where dispatch to the consume queues and to the index has to begin.
     dispatch_start: int = 0
     index_start: int = 0
+    #: Which segments are missing, in words.
+    missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     #: What our checkpoint says now; None when nothing was written.
     checkpoint: OwnCheckpoint | None = field(default=None, repr=False)
@@ -78,7 +80,7 @@ class RecoveryReport:
     @property
     def lost(self) -> bool:
         """Whether anything that may have been acknowledged cannot be read."""
-        return bool(self.damage or self.islands) or self.end < self.was_durable
+        return bool(self.damage or self.islands or self.missing) or self.end < self.was_durable
 
     def __str__(self) -> str:
         lines = [
@@ -99,7 +101,7 @@ class RecoveryReport:
             lines.append(f"written by another program: [{self.foreign[0]}, {self.foreign[1]})")
         if self.record_crc_mismatches:
             lines.append(f"{self.record_crc_mismatches} records there have a stale record CRC")
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *self.missing, *self.notes])
 
 
 def _time(timestamp_ms: int) -> str:

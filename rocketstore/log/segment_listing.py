@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,37 +42,39 @@ class Shape:
         return f"{self.path}: {self.found_bytes} bytes instead of {self.wanted_bytes} ({where})"
 
 
-def list_segments(directory: Path, name: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Start and length of each file, in order, and the names that are none of a `name` (K-44): these
-    are left alone, with a warning each. Directories are skipped, links never followed."""
-    found: list[tuple[int, int]] = []
+def list_segments(
+    directories: Iterable[Path], name: str
+) -> tuple[list[tuple[int, int, str]], list[str]]:
+    """Start, length and path of each file, in order, and the names that are none of a `name` (K-44):
+    these are left alone, with a warning each. Directories are skipped, links never followed."""
+    found: list[tuple[int, int, str]] = []
     aliens: list[str] = []
-    try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return found, aliens
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            continue
-        start = parse_segment_name(entry.name)
-        if start is None or not entry.is_file(follow_symlinks=False):
-            aliens.append(entry.name)
-            logger.warning("%s: %r is no file of a %s", directory, entry.name, name)
-            continue
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
-            found.append((start, entry.stat(follow_symlinks=False).st_size))
-    return found, aliens
+    for directory in directories:
+        entries: list[os.DirEntry[str]] = []
+        with contextlib.suppress(FileNotFoundError):
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                continue
+            start = parse_segment_name(entry.name)
+            if start is None or not entry.is_file(follow_symlinks=False):
+                aliens.append(entry.name)
+                logger.warning("%s: %r is no file of a %s", directory, entry.name, name)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
+                found.append((start, entry.stat(follow_symlinks=False).st_size, entry.path))
+    return sorted(found), aliens
 
 
-def usual_size(found: list[tuple[int, int]]) -> int | None:
+def usual_size(found: Sequence[tuple[int, int, str]]) -> int | None:
     """File size of a queue whose configuration is not known: the most common length. Among several the
     one at whose multiples most files start, and the greater one: a file may have lost its end."""
-    counts = Counter(size for _, size in found if size > 0)
+    counts = Counter(size for _, size, _ in found if size > 0)
     most = max(counts.values(), default=0)
     common = [size for size in counts if counts[size] == most]
     return max(
         common,
-        key=lambda size: (sum(start % size == 0 for start, _ in found), size),
+        key=lambda size: (sum(start % size == 0 for start, _, _ in found), size),
         default=None,
     )
 

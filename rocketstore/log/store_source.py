@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
+    from rocketstore.log.batch_queue import BatchQueue
     from rocketstore.log.consume_queue import ConsumeQueue
     from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.dispatcher import Dispatcher
     from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.other_queues import BatchQueues
 
 __all__ = ["StoreSource"]
 
@@ -28,6 +30,7 @@ class StoreSource:
         positions: Positions,
         arrival: Signal,
         *,
+        batches: BatchQueues,
         verify: int,
         check: Callable[[], None],
     ) -> None:
@@ -36,6 +39,7 @@ class StoreSource:
         self._dispatcher = dispatcher
         self._positions = positions
         self._arrival = arrival
+        self._batches = batches
         self._verify = verify
         self.check = check
 
@@ -52,13 +56,15 @@ class StoreSource:
         return self._arrival
 
     def topics(self) -> Sequence[str]:
-        return self._queues.topics()
+        self.catch_up()
+        return [*self._queues.topics(), *self._batches.topics()]
 
     def queues(self, topic: str, /) -> Sequence[int]:
-        return self._queues.queues(topic)
+        self.catch_up()
+        return self._queues.queues(topic) or self._batches.queues(topic)
 
-    def queue(self, topic: str, queue_id: int, /) -> ConsumeQueue | None:
-        return self._queues.get(topic, queue_id)
+    def queue(self, topic: str, queue_id: int, /) -> ConsumeQueue | BatchQueue | None:
+        return self._queues.get(topic, queue_id) or self._batches.queue(topic, queue_id)
 
     def segments(self) -> tuple[MappedFile, ...]:
         return self._log.files

@@ -7,7 +7,7 @@ import errno
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
@@ -15,7 +15,13 @@ from rocketstore.errors import DiskFullError
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
 
-__all__ = ["explained", "open_unfinished", "rename_finished", "unlink_if_there", "withdraw_file"]
+__all__ = [
+    "open_unfinished",
+    "raise_explained",
+    "rename_finished",
+    "unlink_if_there",
+    "withdraw_file",
+]
 
 #: The file system has no files without a name (O_TMPFILE): some say so, some do not know the flag.
 NOT_UNNAMED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -63,12 +69,12 @@ def rename_finished(name: str, final: str) -> None:
         syscalls.unlink(name)
 
 
-def explained(error: OSError, path: str | Path, size: int) -> OSError:
-    """DiskFullError for an error that means "no room for `size` bytes", else the error itself."""
+def raise_explained(error: OSError, path: str | Path, size: int) -> NoReturn:
+    """Raises DiskFullError for an error that means "no room for `size` bytes", else the error itself."""
     if error.errno not in NO_ROOM or isinstance(error, DiskFullError):
-        return error
+        raise error  # not from itself: who follows the causes would go round for ever
     text = f"no room for a file of {size} bytes; nothing was changed, try again when there is some"
-    return DiskFullError(error.errno, text, os.fspath(path))
+    raise DiskFullError(error.errno, text, os.fspath(path)) from error
 
 
 def unlink_if_there(path: str) -> None:
@@ -78,7 +84,9 @@ def unlink_if_there(path: str) -> None:
 
 def withdraw_file(file: MappedFile) -> None:
     """Takes back a file that was published and never used."""
-    if file.path:
-        unlink_if_there(file.path)
-        syscalls.sync_directory(os.path.dirname(file.path))
-    file.close()
+    try:
+        if file.path:
+            unlink_if_there(file.path)
+            syscalls.sync_directory(os.path.dirname(file.path))
+    finally:
+        file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import threading
@@ -9,9 +10,17 @@ from collections.abc import Callable
 
 from rocketstore._native.waiting import Signal
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "start_thread"]
 
 logger = logging.getLogger(__name__)
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """OSError when the system has no thread left, which Python tells by a RuntimeError."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, f"no thread for {thread.name}: {error}") from error
 
 
 class Worker:
@@ -48,8 +57,9 @@ class Worker:
         with self._lock:
             if self._thread is not None or self._stopping:
                 raise RuntimeError(f"{self.name} was started or stopped before")
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            start_thread(thread)
+            self._thread = thread
 
     def wake(self) -> None:
         """The next step comes at once; one that runs now is followed by another."""

@@ -59,8 +59,10 @@ class WriterWatch:
 
     def close(self) -> None:
         """Closes both. The lock is not ours: nothing is unlocked."""
-        if self.page is not None:
-            self.page.close()
-        if self._lock_fd >= 0:
-            syscalls.close(self._lock_fd)
-            self._lock_fd = -1
+        fd, self._lock_fd = self._lock_fd, -1
+        try:
+            if self.page is not None:
+                self.page.close()
+        finally:
+            if fd >= 0:
+                syscalls.close(fd)

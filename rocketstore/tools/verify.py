@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.followed_queue import list_files
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.log_directories import list_log, log_directories
+from rocketstore.log.other_queues import batch_topics
 from rocketstore.log.segment_listing import usual_size
 from rocketstore.log.store_state import load_store_state
 from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
+from rocketstore.tools.verify_batches import walk_batches
 from rocketstore.tools.verify_log import Scope, scan_log, walk_log
 from rocketstore.tools.verify_queues import compare_queues, walk_queues
 from rocketstore.tools.verify_rest import check_checkpoint, check_offsets, walk_index
@@ -35,6 +37,7 @@ def verify(
     progress: Progress | None = None,
     index_slots: int = INDEX_SLOTS,
     index_entries: int = INDEX_ENTRIES,
+    commit_log_dir: str = "",
 ) -> VerifyReport:
     """Walks every record, queue unit and index entry of the store in directory `path`, without a
     lock.
@@ -50,11 +53,13 @@ def verify(
             index files.
         index_slots: shape of the index files, which they do not hold themselves.
         index_entries: the same.
+        commit_log_dir: all directories of the log, with "," between them, where it has several or lies
+            outside of the store.
     """
     root = Path(path)
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is not the directory of a store")
-    layout = StoreLayout(root)
+    layout = StoreLayout(root, log_directories(root, commit_log_dir))
     findings = Findings()
     watch = WriterWatch(layout)
     segments: list[MappedFile] = []
@@ -97,8 +102,8 @@ def _walk(
 ) -> LogFacts:
     """Log and queues: the quick way where it proves that all is well, else record by record."""
     facts = scan_log(segments, scope, findings, progress)
-    quick = facts is not None
-    if facts is None:
+    quick = facts is not None and not batch_topics(layout)
+    if facts is None or not quick:
         facts = walk_log(segments, scope, findings, progress)
     queues = walk_queues(layout, facts, findings, progress, growing=scope.growing)
     if quick and sum(queue.own for queue in queues) == facts.records == sum(
@@ -111,8 +116,9 @@ def _walk(
     if quick:
         facts = walk_log(segments, scope, findings, progress)
     tail_may_miss = scope.growing or layout.abort.exists()
+    walk_batches(layout, facts, findings, growing=scope.growing, tail_may_miss=tail_may_miss)
     compare_queues(layout, queues, facts, findings, tail_may_miss=tail_may_miss)
-    facts.ends = {place: known.next for place, known in facts.queues.items()}
+    facts.ends.update((place, known.next) for place, known in facts.queues.items())
     return facts
 
 
@@ -124,11 +130,10 @@ def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
 
 def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
     """The log's files in order; those of another length, and gaps, are faults."""
-    found = list_files(layout.commit_log)
+    found = list_log(layout)
     size = usual_size(found) or 0
     segments: list[MappedFile] = []
-    for start, length in found:
-        path = str(layout.commit_log / f"{start:020d}")
+    for start, length, path in found:
         if length != size or start % size:
             findings.add(path, 0, f"{length} bytes at {start}, the others have {size}")
             continue

@@ -7,6 +7,7 @@ be.
 
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
@@ -70,7 +71,8 @@ class QueueFacts:
 class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
-    `queues` is there after a walk record by record; `ends`, the next queue offsets, in the end.
+    `queues` and `batches`, records that are inner batches, are there after a walk record by record;
+    `ends`, the next queue offsets, in the end.
     """
 
     begin: int
@@ -79,6 +81,7 @@ class LogFacts:
     records: int = 0
     queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    batches: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def file_size(self) -> int:
@@ -107,7 +110,7 @@ def scan_log(
         return scan_segment(segment, first, end, verify=BOTH_CHECKSUMS)
 
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
-        for segment, result in zip(used, threads.map(scan, used), strict=True):
+        for segment, result in zip(used, _map(threads, scan, used), strict=True):
             first, _ = _part(segment, scope)
             blank = result.status == "blank"
             if not _ends_well(segment, result, last=segment is used[-1]):
@@ -124,6 +127,17 @@ def scan_log(
     counts.segments, counts.records, counts.blanks = len(used), facts.records, blanks
     counts.record_bytes, counts.lost_bytes = record_bytes, 0
     return facts
+
+
+def _map(
+    threads: ThreadPoolExecutor,
+    scan: Callable[[MappedFile], ScanResult],
+    used: Sequence[MappedFile],
+) -> Iterator[ScanResult]:
+    try:
+        return threads.map(scan, used)
+    except RuntimeError as error:  # the system has no thread left
+        raise OSError(errno.EAGAIN, f"no thread for a scan: {error}") from error
 
 
 def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
@@ -265,7 +279,10 @@ class _Walk:
         if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
             return
         if message.sys_flag & INNER_BATCH:
-            return  # Inner batches count messages, not records, and have batch queues (format 4.2).
+            # Inner batches count messages, not records, and have batch queues (format 4.2).
+            place = (message.topic, message.queue_id)
+            self._facts.batches[place] = self._facts.batches.get(place, 0) + 1
+            return
         own = (message.topic, message.queue_id, message.queue_offset)
         for topic, queue_id, queue_offset in (own, *light_queues(message)):
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):

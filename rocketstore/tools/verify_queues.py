@@ -11,10 +11,10 @@ import numpy
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_units
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.followed_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.log.extension_units import LAST_ADDRESS, ExtensionUnits, is_address
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
-from rocketstore.log.other_queues import LAST_ADDRESS
+from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def walk_queues(
     for done, (topic, queue_id, directory) in enumerate(directories):
         if progress is not None:
             progress("queues", done, len(directories))
-        seen.append(_QueueWalk(topic, queue_id, facts, findings, growing).run(directory))
+        seen.append(_QueueWalk(topic, queue_id, directory, facts, findings, growing).run())
     if progress is not None:
         progress("queues", len(directories), len(directories))
     return seen
@@ -109,10 +109,18 @@ class _QueueWalk:
     """One queue: its units in order."""
 
     def __init__(
-        self, topic: str, queue_id: int, facts: LogFacts, findings: Findings, growing: bool
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        facts: LogFacts,
+        findings: Findings,
+        growing: bool,
     ) -> None:
         self._topic = topic
         self._queue_id = queue_id
+        self._directory = directory
+        self._extension = ExtensionUnits.beside(directory)
         self._facts = facts
         self._findings = findings
         self._growing = growing
@@ -123,8 +131,8 @@ class _QueueWalk:
         self._own = 0
         self._bad = 0
 
-    def run(self, directory: Path) -> QueueSeen:
-        findings = self._findings
+    def run(self) -> QueueSeen:
+        findings, directory = self._findings, self._directory
         findings.counts.queues += 1
         files = list_files(directory)
         size = next((length for _, length in files if length), 0)
@@ -143,6 +151,7 @@ class _QueueWalk:
                 ended = self._file(file, ended)
             finally:
                 file.close()
+        self._extension.close()
         return QueueSeen(
             self._topic,
             self._queue_id,
@@ -214,6 +223,9 @@ class _QueueWalk:
             told = numpy.fromiter((m.tags_code for m in messages), "i8", len(messages))
             if len(messages) != len(codes) or ((told != codes) & (codes > LAST_ADDRESS)).any():
                 return False
+        for at in numpy.flatnonzero(codes <= LAST_ADDRESS).tolist():
+            if self._extension_fault(int(codes[at]), messages[at]):
+                return False
         self._matching += len(messages)
         self._own += sum(message.topic == self._topic for message in messages)
         self._findings.counts.pre_blanks += int(blank.sum())
@@ -257,11 +269,28 @@ class _QueueWalk:
         if place != own and place not in light_queues(message):
             return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
         expected = message.tags_code
-        if code != expected and code > LAST_ADDRESS and message.topic != SCHEDULE_TOPIC:
+        if code != expected and not is_address(code) and message.topic != SCHEDULE_TOPIC:
             return f"has tags code {code}, the record {expected}"
+        fault = self._extension_fault(code, message) if is_address(code) else ""
+        if fault:
+            return fault
         self._matching += 1
         self._own += place == own
         return ""
+
+    def _extension_fault(self, address: int, message: Message) -> str:
+        """What is wrong with the extension unit at an address, or "". None there is no fault: readers look
+        at the record then."""
+        unit = self._extension.unit(address)
+        if unit is None:
+            return ""
+        expected = unit.tags_code if message.topic == SCHEDULE_TOPIC else message.tags_code
+        if (unit.tags_code, unit.store_timestamp_ms) == (expected, message.store_timestamp_ms):
+            return ""
+        return (
+            f"its extension unit has tags code {unit.tags_code} and store time "
+            f"{unit.store_timestamp_ms}, the record {expected} and {message.store_timestamp_ms}"
+        )
 
 
 def _pre_blanks(units: NDArray[numpy.void]) -> NDArray[numpy.bool_]:

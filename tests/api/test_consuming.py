@@ -106,6 +106,14 @@ def test_own_writes_are_read_at_once(store: rocketstore.Store) -> None:
         assert [message.body for message in consumer] == [b"%d" % number]
 
 
+def test_own_topics_are_known_at_once(store: rocketstore.Store) -> None:
+    for number in range(50):
+        store.put_message(f"topic-{number}", b"x", queue_id=number)
+        assert f"topic-{number}" in store.topics()
+        store.put_message(f"topic-{number}", b"x", queue_id=number + 1)
+        assert store.queues(f"topic-{number}") == [number, number + 1]
+
+
 def test_a_follower_in_a_thread_gets_everything_once_and_in_order(
     store: rocketstore.Store, small_switch_interval: None
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a broker keeps beside plain consume queues: extension units are looked through, batch queues refused."""
+"""What a broker keeps beside plain consume queues: extension units, which hold the tags codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError
+from rocketstore._native.codec import tags_code
+from rocketstore.log.layout import StoreLayout
+from rocketstore.tools import verify
+from tests.live_writer import java_writer
 from tests.made_store import MadeStore
 from tests.small_store import dispatched, everything, open_small
 
@@ -57,40 +60,74 @@ def test_addresses_give_way_in_silence(tmp_path: Path, caplog: pytest.LogCapture
     assert "rewritten" not in caplog.text
 
 
+def extension_units(root: Path, codes: list[int]) -> None:
+    """The units that these addresses lead to, as a broker writes them: one of 28 bytes for each message."""
+    directory = root / "consumequeue_ext/orders/0"
+    directory.mkdir(parents=True)
+    size = 28 * 1000
+    packed = b"".join(
+        struct.pack(">hqqhq", 28, code, 1_700_000_000_000 + 10 * n, 8, 0)
+        for n, code in enumerate(codes)
+    )
+    (directory / f"{0:020d}").write_bytes(packed.ljust(size, b"\0"))
+
+
 @pytest.fixture
-def batches(tmp_path: Path) -> Path:
-    """A plain topic, and one with a batch queue: three records of two messages each."""
+def addressed(tmp_path: Path) -> MadeStore:
+    """A broker's store whose units hold addresses, with the units that they lead to."""
     made = MadeStore(tmp_path)
-    made.fill(3)
-    for n in range(3):
-        counts = {"INNER_NUM": "2", "INNER_BASE": str(2 * n)}
-        made.put("packed", properties=counts, keys=["k"], sys_flag=0xC0, queue_offset=2 * n)
-    made.put(body=b"behind")
-    queue = tmp_path / "batchconsumequeue/packed/0"
-    queue.mkdir(parents=True)
-    (queue / f"{0:020d}").write_bytes(bytes(460))
-    return tmp_path
+    made.fill(30)
+    for file in sorted((tmp_path / "consumequeue/orders/0").iterdir()):
+        units = bytearray(file.read_bytes())
+        for at in range(0, len(units), 20):
+            number = (int(file.name) + at) // 20
+            if number < 30:
+                struct.pack_into(">q", units, at + 12, FIRST_ADDRESS + 28 * number)
+        file.write_bytes(units)
+    extension_units(tmp_path, [tags_code(record.tags) for record in made.records])
+    return made
 
 
-def test_batch_queues_are_not_written(batches: Path) -> None:
-    """A plain queue beside one would keep RocketMQ from loading the store."""
-    before = sorted(batches.rglob("*"))
-    for mode in ("rw", "r+"):
-        with pytest.raises(ConfigError, match=r"batch queues \(packed\)"):
-            rocketstore.open(batches, mode)
-    assert sorted(batches.rglob("*")) == before
+def paid(store: rocketstore.Store) -> list[bytes]:
+    return [message.body for message in store.consumer("orders", tags="paid")]
 
 
-def test_the_rest_of_a_store_with_batch_queues_is_read(batches: Path) -> None:
-    with rocketstore.open(batches, "r") as store:
-        assert store.topics() == ["orders"]
-        assert [m.body for m in everything(store)][-1] == b"behind"
-        assert len(everything(store)) == 4
-        assert [m.queue_offset for m in store.query("packed", "k")] == [4, 2, 0]
-        assert store.max_queue_offset("packed", 0) == 0
+def test_addresses_lead_to_tags_codes(addressed: MadeStore) -> None:
+    """Only records whose extension unit has the tags code are looked at: one whose unit has another is
+    passed over, one without a unit is not."""
+    root = addressed.root
+    wanted = [record.body for record in addressed.records if record.tags == "paid"]
+    layout = StoreLayout(root)
+    layout.lock.touch()
+    file = root / "consumequeue_ext/orders/0" / f"{0:020d}"
+    with java_writer(layout):  # its units are read as they stand, and nothing is dispatched again
+        with open_small(root, "r") as store:
+            assert paid(store) == wanted
+            assert list(store.consumer("orders", tags="other")) == []
+            for record in addressed.records[::7]:
+                when = store.get(record.physical_offset).store_timestamp_ms
+                assert store.offset_at("orders", 0, when) == record.queue_offset
+        with file.open("r+b") as content:
+            content.write(bytes(28))
+            content.seek(3 * 28)
+            content.write(struct.pack(">hq", 28, 1))
+        with open_small(root, "r") as store:
+            assert paid(store) == [wanted[0], *wanted[2:]]
+        file.unlink()
+        with open_small(root, "r") as store:
+            assert paid(store) == wanted
 
 
-def test_a_directory_without_batch_queues(batches: Path) -> None:
-    (batches / "batchconsumequeue/packed").rename(batches / "away")
-    with rocketstore.open(batches, "rw") as store:
-        assert "packed" in store.topics()
+def test_a_unit_in_an_extension_file_is_verified(addressed: MadeStore) -> None:
+    root = addressed.root
+    assert verify(root).ok
+    file = root / "consumequeue_ext/orders/0" / f"{0:020d}"
+    with file.open("r+b") as content:
+        content.write(bytes(28))  # it may be missing
+        content.seek(3 * 28)
+        content.write(struct.pack(">hq", 28, 1))
+    (fault,) = verify(root).faults
+    assert "extension unit has tags code 1 " in fault.reason
+    assert fault.position == 3 * 20
+    file.unlink()
+    assert verify(root).ok

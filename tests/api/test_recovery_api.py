@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import MissingSegmentsError
+from rocketstore import MissingSegmentsError, Store
 from rocketstore.log.checkpoint import RocketmqCheckpoint
 from rocketstore.log.recovery import RecoveryReport
 from tests.made_store import MadeStore, write_at
@@ -20,6 +20,7 @@ from tests.small_store import (
     everything,
     open_small,
     open_still,
+    parts,
     segments,
 )
 
@@ -147,7 +148,7 @@ def test_queues_beyond_the_log_are_cut(made: MadeStore) -> None:
     write_at(path, end, bytes(SEGMENT - end))
     for later in segments(made.root):
         if int(later.name) > keep.physical_offset:
-            later.unlink()
+            later.write_bytes(bytes(SEGMENT))  # a file has its name before it has a record
     crash(made, FIRST_MS, FIRST_MS)
     with open_small(made.root) as store:
         assert store.end_offset == keep.physical_offset + keep.size
@@ -300,3 +301,43 @@ def test_missing_segments_are_refused_until_they_are_back(made: MadeStore, gone:
     for file in away.iterdir():
         file.rename(log / file.name)
     assert served(made.root)[1] == offsets(made)
+
+
+def test_a_new_queue_costs_no_scan_of_the_log(tmp_path: Path) -> None:
+    """D-18: what the checkpoint does not count is new, unless records below its dispatch name it."""
+    with open_small(tmp_path / "live", durability="os") as store:
+        for number in range(100):
+            store.put_message("orders", b"%d" % number)
+        dispatched(store)
+        save(store)
+        before = store.end_offset
+        store.put_message("fresh", b"x")
+        dispatched(store)
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    with open_small(tmp_path / "crashed") as store:
+        assert store.recovery.mode == "unclean"
+        assert store.recovery.start == before
+        assert [m.body for m in everything(store, "fresh")] == [b"x"]
+        assert len(everything(store)) == 100
+
+
+def test_a_queue_that_is_gone_is_filled_from_the_begin(tmp_path: Path) -> None:
+    """D-18: though another one is new."""
+    with open_small(tmp_path / "live", durability="os") as store:
+        for number in range(100):
+            store.put_message("orders", b"%d" % number, queue_id=number % 2)
+        dispatched(store)
+        save(store)
+        store.put_message("fresh", b"x")
+        dispatched(store)
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    shutil.rmtree(tmp_path / "crashed" / "consumequeue" / "orders" / "1")
+    with open_small(tmp_path / "crashed") as store:
+        assert store.recovery.start == 0
+        assert len(everything(store)) == 100
+
+
+def save(store: Store) -> None:
+    """What the checkpointer does now and then."""
+    store.wait_flushed(store.end_offset)
+    parts(store).checkpointer.save(derived=True)

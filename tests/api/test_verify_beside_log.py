@@ -69,6 +69,7 @@ def slot(flushed: int, dispatched: int) -> bytes:
         segments_digest=0,
         queue_count=0,
         queues_digest=0,
+        index_files=0,
         clean=False,
         boot_id=bytes(16),
         run_id=bytes(16),

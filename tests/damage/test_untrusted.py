@@ -94,6 +94,16 @@ def test_queues_and_marks_of_the_directory_are_not_believed(reference: Reference
         assert contents(store) == expected
 
 
+def test_batch_queues_are_not_opened(tmp_path: Path) -> None:
+    root = make_reference(tmp_path / "s", record_crc=True, size=2 * SEGMENT).root
+    queue = root / "batchconsumequeue" / "batches" / "0"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020d}").write_bytes(b"\x01" * 4600)
+    with open_untrusted(root) as store:
+        assert "batches" not in store.topics()
+        assert store.queues("batches") == []
+
+
 def test_a_damaged_record_is_an_error_when_it_is_read(reference: Reference) -> None:
     one = reference.records[3]
     write_at(reference.segments[0], one.end - 30, b"\x7f")
@@ -116,8 +126,8 @@ def test_a_log_beyond_the_bound_is_refused_before_it_is_read(tmp_path: Path) -> 
     for number in range(3):
         (tmp_path / f"{number * 8192:020d}").write_bytes(b"x" * 8192)
     with pytest.raises(ReadFailedError, match="does not fit into memory"):
-        CopiedLog(tmp_path, 16384).load()
-    log = CopiedLog(tmp_path, 3 * 8192)
+        CopiedLog(tmp_path, room_bytes=16384).load()
+    log = CopiedLog(tmp_path, room_bytes=3 * 8192)
     log.load()
     assert [file.read(0, 8192) for file in log.files] == [b"x" * 8192] * 3
 
@@ -127,7 +137,7 @@ def test_a_file_that_grows_meanwhile_does_not_get_past_the_bound(tmp_path: Path)
     path = tmp_path / f"{0:020d}"
     path.touch()
     os.truncate(path, 8192)
-    log = CopiedLog(tmp_path, 4096)
+    log = CopiedLog(tmp_path, room_bytes=4096)
     log.load()
     assert log.files[0].read(0, 8192) == bytes(8192)
     path.write_bytes(b"x" * 8192)

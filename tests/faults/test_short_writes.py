@@ -41,7 +41,14 @@ def test_short_writes(tmp_path: Path, probe: Any, durability: str, at_most: int)
 
 @pytest.mark.parametrize(
     ("durability", "call"),
-    [("disk", "pwritev2"), ("disk", "pwrite"), ("memory", "fdatasync"), ("memory", "pwrite")],
+    [
+        ("disk", "pwritev2"),
+        ("disk", "pwrite"),
+        ("memory", "fdatasync"),
+        ("memory", "pwrite"),
+        ("os", "msync"),
+        ("os", "mmap"),
+    ],
 )
 def test_calls_that_a_signal_breaks_off(
     tmp_path: Path, probe: Any, durability: str, call: str

@@ -46,7 +46,8 @@ static void lead(uint8_t *units, size_t count, const uint8_t *log, size_t size,
         if (n == 0) {
             reader->topic = record.topic;
             reader->queue_id = record.queue_id;
-            reader->first_queue_offset = record.queue_offset;
+            /* From the name of a file, so far below the greatest i64. */
+            reader->first_queue_offset = record.queue_offset & (INT64_MAX >> 4);
         }
         if (rs_load32(units + n * RS_UNIT_SIZE) % 4 == 3)
             continue;

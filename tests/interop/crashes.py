@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
@@ -39,6 +40,8 @@ LONGEST_RUN_S: Final = 0.35
 OUR_LONGEST_RUN_S: Final = 0.15
 #: Of each 256 numbers these are put as parts of batches.
 BATCHED: Final = range(240, 256)
+HEADER_BYTES: Final = 40
+ENTRY_BYTES: Final = 20
 #: What our writer gives without being told: a batch has no more than bodies here, so it has no keys.
 OWN_HOST: Final = "127.0.0.1:10911"
 TOPICS: Final = ("Orders", "Events", "%RETRY%group")
@@ -133,26 +136,30 @@ def keyed(view: View, indexed: Indexed, rng: random.Random, most: int) -> list[F
 
 @dataclass(frozen=True)
 class Indexed:
-    """First and last record of each index file.
+    """Records that have an entry in an index file, as physical offsets.
 
     RocketMQ's recovery deletes index files that are younger than its checkpoint, and makes entries from
     where it begins to read the log: what lies between is in no index any more.
     """
 
-    ranges: tuple[tuple[int, int], ...]
+    offsets: frozenset[int] = frozenset()
+    #: Where a recovery of ours began to make entries.
+    begin: int = 0
 
     @classmethod
     def of(cls, path: Path) -> Indexed:
-        headers = [file.read_bytes()[:40] for file in sorted((path / "index").glob("*"))]
-        found = [struct.unpack(">16x2q4xi", header) for header in headers if len(header) == 40]
-        return cls(tuple((begin, end) for begin, end, entries in found if entries > 1))
+        """As the files are now; `begin` is behind their last entry."""
+        offsets: set[int] = set()
+        for file in sorted((path / "index").glob("*")):
+            data = file.read_bytes()
+            first = HEADER_BYTES + 4 * int(SMALL["maxHashSlotNum"])
+            count = struct.unpack_from(">i", data, 36)[0] if len(data) > first else 0
+            for number in range(1, count):
+                offsets.add(struct.unpack_from(">q", data, first + ENTRY_BYTES * number + 4)[0])
+        return cls(frozenset(offsets), max(offsets, default=-1) + 1)
 
     def has(self, physical_offset: int) -> bool:
-        """Behind the last one everything is indexed by a recovery."""
-        return not self.ranges or (
-            any(begin <= physical_offset <= end for begin, end in self.ranges)
-            or physical_offset > self.ranges[-1][1]
-        )
+        return physical_offset in self.offsets or physical_offset >= self.begin
 
 
 def subset(theirs: View, ours: View, tally: Tally) -> None:
@@ -235,15 +242,18 @@ def put_until_killed(
 
 def recovered_by_us(path: Path, ledger: Ledger, tally: Tally, rng: random.Random) -> View:
     """What we serve of a crashed directory, which is closed cleanly then."""
-    indexed = Indexed.of(path) if ledger.foreign else Indexed(())
+    indexed = Indexed.of(path) if ledger.foreign else Indexed()
     with rocketstore.open(path, "r", config=config_of(SMALL)) as store:
         in_memory = of_ours(store)
     with rocketstore.open(path, config=config_of(SMALL)) as store:
         view = of_ours(store)
         ledger.check(view, tally)
+        if ledger.foreign:
+            indexed = dataclasses.replace(indexed, begin=store.recovery.index_start)
         for message in keyed(view, indexed, rng, 20):
             found = store.query(message["topic"], message["properties"]["KEYS"])
-            assert [m.physical_offset for m in found] == [message["physical_offset"]]
+            offsets = [m.physical_offset for m in found]
+            assert offsets == [message["physical_offset"]], message["properties"]
     tally.same(in_memory, view)
     return view
 

@@ -177,11 +177,11 @@ def test_refusals(oracle: Oracle, version: str, tally: Tally, tmp_path: Path) ->
     assert statuses.pop(0) == "PUT_OK"
     if version == "5.3.3":
         assert statuses.pop() == "PUT_OK"
-        tally.know("Q-04")  # stored with the wrong length: nothing behind it reaches a queue
+        tally.know("Q-48")  # stored with the wrong length: nothing behind it reaches a queue
         statuses.append("MESSAGE_ILLEGAL")
     else:
         assert statuses[1] == "MESSAGE_ILLEGAL"
-        tally.know("Q-03")
+        tally.know("Q-47")
         statuses[1] = "PROPERTIES_SIZE_EXCEEDED"
     with rocketstore.open(tmp_path / "ours", config=config_of(settings)) as ours:
         for sent, status in zip(bad, statuses, strict=True):

@@ -80,7 +80,7 @@ def test_transactions_and_addresses(oracle: Oracle, tally: Tally, tmp_path: Path
 
 def delayed(path: Path) -> int:
     """Messages of ours as RocketMQ keeps them until they are due, in one file of the log; how many."""
-    levels = ("1", "2", "3", "4", "99", "0", "-1")
+    levels = ("1", "2", "3", "+2", "99", "0", "-1")
     with rocketstore.open(path, config=config_of(SMALL)) as ours:
         for number, level in enumerate(levels * 9):
             Sent(
@@ -231,3 +231,27 @@ def test_numbers_that_end_a_log(version: str, name: str, tally: Tally, tmp_path:
         store = alone.start(path, SMALL)
         kept = end if version in cutters else end + len(record)
         assert store.dump()["max_offset"] == kept
+
+
+@pytest.mark.parametrize("name", ["delay", "long delay"])
+def test_numbers_that_end_no_log(
+    oracle: Oracle, version: str, name: str, tally: Tally, tmp_path: Path
+) -> None:
+    """RocketMQ 5 stores them without a unit, 4.9.8 does not: here they and what follows are in their
+    queues."""
+    if version == "4.9.8":
+        pytest.skip("4.9.8 throws when it is to store one")
+    sent, _ = UNREADABLE[name]
+    steps = [Sent(body=b"before"), sent, Sent(body=b"behind"), sent]
+    path = tmp_path / "store"
+    store = oracle.start(path, SMALL)
+    assert all(r["status"] == "PUT_OK" for r in store.put([s.for_oracle() for s in steps]))
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    store.shutdown()
+    tally.scenarios += 1
+    for root, mode in ((path, "r"), (copy, "r"), (copy, "rw")):
+        with rocketstore.open(root, mode, config=config_of(SMALL)) as ours:
+            found = [m.body for t in ours.topics() for m in ours.consumer(t)]
+            assert sorted(found) == sorted(s.body for s in steps), (root, mode)
+            assert ours.dispatched_offset == ours.end_offset

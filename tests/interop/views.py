@@ -35,6 +35,8 @@ FIELDS: Final = (
     "body_crc",
     "properties",
     "tags_code",
+    "extension",
+    "parts",
 )
 RECORD_CRC: Final = "__CRC32#"
 Fields = dict[str, Any]
@@ -112,6 +114,12 @@ def oracle_message(message: dict[str, Any]) -> Fields:
         fields[name] = (ipaddress.ip_address(address), int(port))
     fields["properties"] = _plain(message["properties"])
     fields["body_crc"] &= 0x7FFFFFFF
+    if "extension" in fields:
+        told = fields["extension"]
+        bit_map = base64.b64decode(told["bit_map"])
+        fields["extension"] = (told["tags_code"], told["store_timestamp_ms"], bit_map)
+    if "parts" in fields:
+        fields["parts"] = [oracle_message(part) for part in fields["parts"]]
     return fields
 
 

@@ -108,7 +108,8 @@ def test_reading_never_refuses(number: int, builder: LogBuilder, tmp_path: Path)
     (layout.commit_log / segment_name(number * SEGMENT)).unlink()
     before = image(layout.root)
     report = recover_store(layout, access="private")
-    assert any("missing" in note for note in report.notes)
+    assert report.lost
+    assert any("missing" in text for text in report.missing)
     assert image(layout.root) == before
 
 

@@ -40,6 +40,7 @@ FULL = OwnCheckpoint(
     segments_digest=0x80000001,
     queue_count=5,
     queues_digest=0x12345678,
+    index_files=2,
     clean=True,
     boot_id=bytes(range(16)),
     run_id=bytes(range(16, 32)),
@@ -67,6 +68,7 @@ CHECKPOINTS = st.builds(
     segments_digest=WORD,
     queue_count=WORD,
     queues_digest=WORD,
+    index_files=WORD,
     clean=st.booleans(),
     boot_id=ID,
     run_id=ID,
@@ -79,7 +81,7 @@ def pack(checkpoint: OwnCheckpoint) -> bytes:
 
 def sealed(slot: bytearray) -> bytes:
     """The slot with the checksum that its bytes need."""
-    slot[144:148] = struct.pack(">I", native.crc32c(bytes(slot[:144])))
+    slot[148:152] = struct.pack(">I", native.crc32c(bytes(slot[:148])))
     return bytes(slot)
 
 
@@ -89,14 +91,14 @@ def sealed(slot: bytearray) -> bytes:
 def test_a_slot_is_laid_out_as_the_format_says() -> None:
     slot = pack(FULL)
     wanted = struct.pack(
-        ">4sIqqqqqqqqqIIIIIIII16s16s",
+        ">4sIqqqqqqqqqIIIIIIII16s16sI",
         b"RSCP", 1, 7, 2548, 2448, 1024, 1000, 2448, 1_700_000_000_024, 2500, 64 << 20,
         3, 0x80000001, 100, 0xDEADBEEF, 0xFFFFFFFF, 5, 0x12345678, 1,
-        bytes(range(16)), bytes(range(16, 32)),
+        bytes(range(16)), bytes(range(16, 32)), 2,
     )  # fmt: skip
-    assert slot[:144] == wanted
-    assert slot[144:148] == struct.pack(">I", native.crc32c(wanted))
-    assert slot[148:] == bytes(4096 - 148)
+    assert slot[:148] == wanted
+    assert slot[148:152] == struct.pack(">I", native.crc32c(wanted))
+    assert slot[152:] == bytes(4096 - 152)
 
 
 @given(CHECKPOINTS)
@@ -109,7 +111,7 @@ def test_unpack_undoes_pack(checkpoint: OwnCheckpoint) -> None:
 
 def test_every_flipped_bit_of_a_slot_is_seen() -> None:
     slot = pack(FULL)
-    for bit in range(148 * 8):
+    for bit in range(152 * 8):
         torn = bytearray(slot)
         torn[bit // 8] ^= 1 << bit % 8
         assert native.unpack_slot(bytes(torn)) is None, bit
@@ -117,8 +119,8 @@ def test_every_flipped_bit_of_a_slot_is_seen() -> None:
 
 def test_a_slot_one_byte_short_is_none() -> None:
     slot = pack(FULL)
-    assert native.unpack_slot(slot[:147]) is None
-    assert native.unpack_slot(slot[:148]) is not None
+    assert native.unpack_slot(slot[:151]) is None
+    assert native.unpack_slot(slot[:152]) is not None
     assert native.unpack_slot(b"") is None
 
 
@@ -213,10 +215,10 @@ def test_a_torn_newer_slot_leaves_the_older_one(tmp_path: Path, rng: random.Rand
     file.store(newer)
     file.close()
     data = path.read_bytes()
-    for cut in (0, 1, 147, rng.randrange(148)):
+    for cut in (0, 1, 151, rng.randrange(152)):
         path.write_bytes(data[: 4096 + cut])
         assert CheckpointFile(path).load() == older
-    path.write_bytes(data[: 4096 + 148])
+    path.write_bytes(data[: 4096 + 152])
     assert CheckpointFile(path).load() == newer
 
 

@@ -39,8 +39,9 @@ def test_where_everything_lies() -> None:
     shown = {
         name: str(getattr(layout, name).relative_to(layout.root))
         for name in dir(StoreLayout)
-        if isinstance(getattr(StoreLayout, name), property) and name != "directories"
+        if isinstance(getattr(StoreLayout, name), property) and name not in ("directories", "logs")
     }
+    assert layout.logs == (layout.commit_log,)
     assert shown == {
         "commit_log": "commitlog",
         "consume_queue": "consumequeue",
@@ -56,6 +57,7 @@ def test_where_everything_lies() -> None:
         "store_json": "rocketstore/store.json",
         "live": "rocketstore/live",
         "quarantine": "rocketstore/quarantine",
+        "recovery": "rocketstore/recovery.json",
         "tmp": "rocketstore/tmp",
         "journal": "rocketstore/journal",
     }

@@ -10,7 +10,8 @@ import pytest
 
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.errors import ConfigError
-from rocketstore.rocketmq_config import OPTIONS, read_properties
+from rocketstore.properties_file import read_properties
+from rocketstore.rocketmq_config import OPTIONS
 
 FIELDS = {item.name for item in dataclasses.fields(StoreConfig) if item.init}
 
@@ -106,13 +107,25 @@ def test_what_has_no_effect_is_listed_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("storePathCommitLog", "/a,/b"), ("readOnlyCommitLogStorePaths", "/old")],
+    ("root", "paths", "own"),
+    [
+        ("", "/a,/b", "/a,/b"),
+        ("/a", "/a/log, /ab/log ", "log, /ab/log"),
+        ("/a/", "/a/../b,/a", "/a/../b,."),
+        ("store", "store/commitlog,/store/x", "commitlog,/store/x"),
+        ("/a", " ", ""),
+    ],
 )
-def test_a_log_in_several_directories_is_refused(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match="several directories") as caught:
-        StoreConfig.from_rocketmq({"storePathCommitLog": "/a", name: value})
-    assert caught.value.field == name
+def test_directories_of_a_log(root: str, paths: str, own: str) -> None:
+    """What lies under the broker's root is told from there; blanks beside a comma belong to the name."""
+    config = StoreConfig.from_rocketmq(
+        {
+            "storePathRootDir": root,
+            "storePathCommitLog": paths,
+            "readOnlyCommitLogStorePaths": paths,
+        }
+    )
+    assert (config.commit_log_dir, config.read_only_commit_log_dirs) == (own, own)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 package rocketstore.interop;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -47,9 +48,19 @@ final class Messages {
     /** Null where RocketMQ cannot decode the record. */
     static JsonObject describe(ByteBuffer record) {
         MessageExt message = MessageDecoder.decode(record, true, false);
-        if (message == null) {
-            return null;
+        return message == null ? null : describe(message);
+    }
+
+    /** What a client makes of one record of several messages. */
+    static JsonArray parts(ByteBuffer record) throws Exception {
+        JsonArray found = new JsonArray();
+        for (MessageExt part : Generation.parts(MessageDecoder.decode(record, true, true))) {
+            found.add(describe(part));
         }
+        return found;
+    }
+
+    private static JsonObject describe(MessageExt message) {
         JsonObject found = new JsonObject();
         found.addProperty("topic", message.getTopic());
         found.addProperty("queue_id", message.getQueueId());

@@ -6,6 +6,7 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -23,6 +24,7 @@ import org.apache.rocketmq.store.StoreCheckpoint;
 /** The verbs. Every request names its store by path; several may be open at a time. */
 final class Requests {
     private static final int MOST_MESSAGES_A_GET = 32;
+    private static final int INNER_BATCH = 0xC0;
 
     private final Map<String, DefaultMessageStore> stores = new HashMap<>();
 
@@ -181,6 +183,10 @@ final class Requests {
         if (selected != null) {
             try {
                 found = Messages.describe(selected.getByteBuffer());
+                if (found != null && (found.get("sys_flag").getAsInt() & INNER_BATCH) == INNER_BATCH) {
+                    selected.getByteBuffer().rewind();
+                    found.add("parts", Messages.parts(selected.getByteBuffer()));
+                }
             } finally {
                 selected.release();
             }
@@ -193,6 +199,16 @@ final class Requests {
         found.addProperty("unit_physical_offset", unit.physicalOffset);
         found.addProperty("unit_size", unit.size);
         found.addProperty("tags_code", unit.tagsCode);
+        found.addProperty("unit_messages", unit.messages);
+        if (unit.extension != null) {
+            JsonObject extension = new JsonObject();
+            extension.addProperty("tags_code", unit.extension.getTagsCode());
+            extension.addProperty("store_timestamp_ms", unit.extension.getMsgStoreTime());
+            byte[] bitMap = unit.extension.getFilterBitMap();
+            extension.addProperty("bit_map",
+                Base64.getEncoder().encodeToString(bitMap == null ? new byte[0] : bitMap));
+            found.add("extension", extension);
+        }
         return found;
     }
 

@@ -5,6 +5,7 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 import java.io.File;
 import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
 import java.util.Map;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -24,7 +25,12 @@ final class Stores {
         for (Map.Entry<String, JsonElement> option : options.entrySet()) {
             set(config, option.getKey(), option.getValue().getAsJsonPrimitive());
         }
-        return Generation.newStore(config);
+        DefaultMessageStore store = Generation.newStore(config);
+        if (config.isEnableConsumeQueueExt()) { // as the broker's filter does, which is not the store
+            store.getDispatcherList().addFirst(request -> request.setBitMap(
+                ByteBuffer.allocate(Long.BYTES).putLong(~request.getConsumeQueueOffset()).array()));
+        }
+        return store;
     }
 
     private static void set(MessageStoreConfig config, String name, JsonPrimitive value) throws Exception {

@@ -9,9 +9,11 @@ import java.util.List;
 import java.util.concurrent.ConcurrentMap;
 import java.util.function.Consumer;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.logging.InternalLogger;
 import org.apache.rocketmq.logging.InternalLoggerFactory;
 import org.apache.rocketmq.store.ConsumeQueue;
+import org.apache.rocketmq.store.ConsumeQueueExt.CqExtUnit;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
@@ -53,6 +55,11 @@ final class Generation {
     /** There is one boundary only. */
     static long offsetByTime(DefaultMessageStore store, String topic, int queueId, long timeMs, boolean upper) {
         return store.getOffsetInQueueByTime(topic, queueId, timeMs);
+    }
+
+    /** No record holds several messages. */
+    static List<MessageExt> parts(MessageExt record) {
+        return List.of(record);
     }
 
     static List<Queue> queues(DefaultMessageStore store) {
@@ -132,7 +139,12 @@ final class Generation {
                 try {
                     ByteBuffer units = selected.getByteBuffer();
                     while (units.remaining() >= ConsumeQueue.CQ_STORE_UNIT_SIZE) {
-                        found.add(new Unit(next, units.getLong(), units.getInt(), units.getLong()));
+                        Unit told = new Unit(next, units.getLong(), units.getInt(), units.getLong());
+                        CqExtUnit extension = new CqExtUnit();
+                        if (queue.isExtAddr(told.tagsCode) && queue.getExt(told.tagsCode, extension)) {
+                            told.extension = extension;
+                        }
+                        found.add(told);
                         next++;
                     }
                 } finally {

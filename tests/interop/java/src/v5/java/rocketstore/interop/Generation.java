@@ -12,6 +12,8 @@ import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicAttributes;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.attribute.CQType;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.logging.ch.qos.logback.classic.Level;
 import org.apache.rocketmq.logging.ch.qos.logback.classic.Logger;
@@ -74,6 +76,12 @@ final class Generation {
         return store.getOffsetInQueueByTime(topic, queueId, timeMs, boundary);
     }
 
+    static List<MessageExt> parts(MessageExt record) throws Exception {
+        List<MessageExt> parts = new ArrayList<>();
+        MessageDecoder.decodeMessage(record, parts);
+        return parts;
+    }
+
     static List<Queue> queues(DefaultMessageStore store) {
         List<Queue> found = new ArrayList<>();
         for (ConcurrentMap<Integer, ConsumeQueueInterface> ids : store.getConsumeQueueTable().values()) {
@@ -125,8 +133,11 @@ final class Generation {
                 try {
                     while (units.hasNext()) {
                         CqUnit unit = units.next();
-                        found.add(new Unit(unit.getQueueOffset(), unit.getPos(), unit.getSize(),
-                            unit.getTagsCode()));
+                        Unit told = new Unit(unit.getQueueOffset(), unit.getPos(), unit.getSize(),
+                            unit.getTagsCode());
+                        told.messages = unit.getBatchNum();
+                        told.extension = unit.getCqExtUnit();
+                        found.add(told);
                         next = unit.getQueueOffset() + unit.getBatchNum();
                     }
                 } finally {

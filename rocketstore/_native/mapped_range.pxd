@@ -1,0 +1,50 @@
+# Loops over a range of mapped memory, under guard.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketstore._native.guard cimport guarded
+
+cdef extern from "rs_zeros.h" nogil:
+    size_t rs_find_nonzero(const uint8_t *bytes, size_t size)
+
+cdef extern from *:
+    """
+    /* Makes each page of [bytes, bytes + size) present and writable without changing it: another thread
+     * may be storing to it, so a plain load and store would be wrong. */
+    static inline void rs_touch(uint8_t *bytes, size_t size, size_t page)
+    {
+        for (size_t at = 0; at < size; at += page)
+            __atomic_fetch_add((volatile uint8_t *)bytes + at, 0, __ATOMIC_SEQ_CST);
+    }
+    """
+    void rs_touch(uint8_t *bytes, size_t size, size_t page) noexcept nogil
+
+cdef struct range_call:
+    uint8_t *bytes
+    size_t size
+    size_t page
+    size_t found
+
+
+cdef inline void find_work(void *given) noexcept nogil:
+    cdef range_call *call = <range_call *>given
+    call.found = rs_find_nonzero(call.bytes, call.size)
+
+
+cdef inline void touch_work(void *given) noexcept nogil:
+    cdef range_call *call = <range_call *>given
+    rs_touch(call.bytes, call.size, call.page)
+
+
+cdef inline int64_t find_nonzero(uint8_t *bytes, int64_t size) noexcept nogil:
+    """Position of the first byte that is not zero, `size` without one, -1: a page cannot be read."""
+    cdef range_call call
+    call.bytes, call.size = bytes, <size_t>size
+    return <int64_t>call.found if guarded(find_work, &call) else -1
+
+
+cdef inline bint touched(uint8_t *bytes, size_t size, size_t page) noexcept nogil:
+    """Whether each page is present and writable now."""
+    cdef range_call call
+    call.bytes, call.size, call.page = bytes, size, page
+    return guarded(touch_work, &call)

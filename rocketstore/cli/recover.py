@@ -1,0 +1,108 @@
+"""`rocketstore recover`: brings a store that was not stopped cleanly to order, and says what it found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from typing import Any
+
+import click
+from rich.progress import TaskID
+from rich.table import Table
+
+import rocketstore
+from rocketstore import RecoveryReport, Store
+from rocketstore.cli import exit_codes
+from rocketstore.cli.output import bytes_progress, console
+from rocketstore.cli.parameters import STORE
+
+__all__ = ["command"]
+
+
+@click.command(short_help="Recover after a crash; exit code 3 when something is lost.")
+@STORE
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Go on although segments of the log are missing: what they held is gone then.",
+)
+@click.option(
+    "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
+)
+@click.option(
+    "--index-entries", type=click.IntRange(2), default=20_000_000, help="Entries of an index file."
+)
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
+def command(store: str, force: bool, index_slots: int, index_entries: int, as_json: bool) -> int:
+    """Does what the next open for writing would do, with a progress bar, and closes the store cleanly.
+
+    Finds the end of the log, makes it durable, copies what has to be cut or cannot be read to
+    rocketstore/quarantine, and brings queues and index up to it. Killed half-way it goes on where it
+    was. Exit code 3 when anything that may have been acknowledged cannot be read.
+
+    \b
+    Example:
+      rocketstore recover data/orders
+    """
+    with bytes_progress() as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done, total=total)
+
+        opened = rocketstore.open(
+            store,
+            "r+",
+            force=force,
+            on_recovery=show,
+            index_slots=index_slots,
+            index_entries=index_entries,
+        )
+    with opened:
+        report = opened.recovery
+        salvage = _salvage(opened, report)
+    if as_json:
+        document = {**dataclasses.asdict(report), "lost": report.lost, "topics": salvage}
+        document.pop("checkpoint")
+        click.echo(json.dumps(document))
+    else:
+        click.echo(str(report))
+        console().print(_table(salvage))
+    return exit_codes.DAMAGED if report.lost else exit_codes.OK
+
+
+def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
+    """For each topic: messages that its queues have, damaged ranges and cut records that name it."""
+    damaged = Counter(topic for damage in report.damage for topic in damage.topics)
+    cut = Counter(topic for island in report.islands for topic in island.topics)
+    topics = sorted({*store.topics(), *damaged, *cut})
+    return {
+        topic: {
+            "queues": len(store.queues(topic)),
+            "messages": sum(
+                store.max_queue_offset(topic, queue_id) - store.min_queue_offset(topic, queue_id)
+                for queue_id in store.queues(topic)
+            ),
+            "damaged_ranges": damaged[topic],
+            "cut_ranges": cut[topic],
+        }
+        for topic in topics
+    }
+
+
+def _table(salvage: dict[str, dict[str, int]]) -> Table:
+    table = Table("topic", box=None, pad_edge=False)
+    columns: dict[str, Any] = {
+        "queues": "queues",
+        "messages": "messages",
+        "damaged_ranges": "damaged ranges",
+        "cut_ranges": "cut ranges",
+    }
+    for title in columns.values():
+        table.add_column(title, justify="right")
+    for topic, counts in salvage.items():
+        table.add_row(topic, *(f"{counts[name]:,}" for name in columns))
+    return table

@@ -1,0 +1,76 @@
+"""Queues and index brought up to the end of a recovered log, with progress that outlives a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.log.checkpoint import NOT_INDEXED
+from rocketstore.log.recovery_progress import drop_progress
+
+if TYPE_CHECKING:
+    from rocketstore._native.positions import Positions
+    from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.dispatcher import Dispatcher
+    from rocketstore.log.index import IndexStore
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.recovery import Progress
+
+__all__ = ["CatchingUp"]
+
+#: Of log; a kill costs no more work than this once again.
+STEP_BYTES: Final = 256 << 20
+
+
+@dataclass(slots=True)
+class CatchingUp:
+    """One catch-up. `file` None: nothing on disk may change."""
+
+    layout: StoreLayout
+    positions: Positions
+    queues: ConsumeQueueStore
+    #: What our checkpoint says.
+    checkpoint: OwnCheckpoint
+    on_progress: Progress | None = None
+    file: CheckpointFile | None = None
+
+    def run(self, dispatcher: Dispatcher, index: IndexStore | None, end: int) -> None:
+        """Dispatches up to `end`, or up to where dispatching is stuck."""
+        positions, begin = self.positions, self.positions.dispatched
+        while True:
+            before = positions.dispatched
+            after = dispatcher.catch_up(min(end, before + STEP_BYTES))
+            if self.on_progress is not None and end > begin:
+                self.on_progress("queues and index", after - begin, end - begin)
+            if after >= end or after == before:
+                break
+            self._save(dispatcher, index)
+        if self.file is not None and self.layout.recovery.exists():
+            self._save(dispatcher, index)
+            drop_progress(self.layout)
+
+    def _save(self, dispatcher: Dispatcher, index: IndexStore | None) -> None:
+        """Units and entries are synced before our checkpoint speaks of them (D-18)."""
+        if self.file is None:
+            return
+        last, positions = self.checkpoint, self.positions
+        dispatched, indexed = last.dispatched, last.indexed
+        if dispatcher.sync_queues():
+            dispatched = min(positions.dispatched, last.flushed)
+        if index is None:
+            indexed = NOT_INDEXED
+        elif index.sync():
+            indexed = min(positions.indexed, last.flushed)
+        count, digest = self.queues.digest()
+        self.checkpoint = dataclasses.replace(
+            last,
+            generation=last.generation + 1,
+            dispatched=dispatched,
+            indexed=indexed,
+            queue_count=count,
+            queues_digest=digest,
+            index_files=0 if index is None else index.file_count,
+        )
+        self.file.store(self.checkpoint)

@@ -1,0 +1,39 @@
+"""What one look at a queue gives, with RocketMQ's read statuses (format 16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rocketstore._native.message import Message
+
+__all__ = [
+    "FOUND",
+    "MESSAGE_WAS_REMOVING",
+    "NO_MATCHED_LOGIC_QUEUE",
+    "NO_MATCHED_MESSAGE",
+    "NO_MESSAGE_IN_QUEUE",
+    "OFFSET_FOUND_NULL",
+    "OFFSET_OVERFLOW_BADLY",
+    "OFFSET_OVERFLOW_ONE",
+    "OFFSET_TOO_SMALL",
+    "Fetch",
+]
+
+FOUND = "FOUND"
+NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+
+
+class Fetch(NamedTuple):
+    """What one look at a queue gave; `next_offset` is where to look next, in every case."""
+
+    messages: list[Message]
+    next_offset: int
+    status: str

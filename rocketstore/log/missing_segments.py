@@ -1,0 +1,82 @@
+"""Which files of a log are missing, as its files and queues tell, where no checkpoint says it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketstore._native import queue_file
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout import parse_segment_name, segment_name
+from rocketstore.log.log_directories import NAME_THEM, list_log
+from rocketstore.log.other_queues import batches_end
+from rocketstore.log.queue_units import UNIT_SIZE, list_files
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["missing_segments", "queue_file_size"]
+
+
+def missing_segments(layout: StoreLayout) -> list[str]:
+    """What is missing of a log that somebody else may be writing: one sentence for each range.
+
+    The queues are looked at first: a unit follows its record, so the log reaches as far as they do.
+    """
+    queues_end = max(_queues_end(layout), batches_end(layout))
+    found = []
+    end = -1
+    for start, length, _ in list_log(layout):
+        if end >= 0 and start > end:
+            found.append(f"between {end} and {start}")
+        end = max(end, start + length)
+    if queues_end > max(end, 0):
+        where = "there is no log" if end < 0 else f"the log ends at {end}"
+        found.append(f"{where}, but the queues point up to {queues_end}")
+    return [f"segments of the commit log are missing: {text}; {NAME_THEM}" for text in found]
+
+
+def _queues_end(layout: StoreLayout) -> int:
+    """End of the last record that any consume queue has; -1 when there is no unit at all. One file at a
+    time is mapped: a broker may have many."""
+    end = -1
+    for topic in _directories(layout.consume_queue):
+        for queue in _directories(topic):
+            for start, size in reversed(list_files(queue)):
+                last = _file_end(str(queue / segment_name(start)), start, size)
+                if last >= 0:
+                    end = max(end, last)
+                    break
+    return end
+
+
+def _file_end(path: str, start: int, size: int) -> int:
+    """As `_queues_end`, of one file."""
+    if size < UNIT_SIZE:
+        return -1
+    try:
+        file = MappedFile.open(path, start, size - size % UNIT_SIZE, "read")
+    except (FileNotFoundError, ValueError):  # it was taken away, or cut, since it was listed
+        return -1
+    try:
+        return queue_file.physical_end(file, queue_file.written_units(file))
+    finally:
+        file.close()
+
+
+def queue_file_size(layout: StoreLayout) -> int | None:
+    """Length of the first whole consume queue file that is found; None without one."""
+    for topic in _directories(layout.consume_queue):
+        for queue in _directories(topic):
+            for name in sorted(os.listdir(queue)):
+                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
+                if size > 0 and size % 20 == 0:
+                    return size
+    return None
+
+
+def _directories(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

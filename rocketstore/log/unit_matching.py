@@ -1,0 +1,66 @@
+"""Whether a unit is that of its record (format 15.2, equation 9): asked where nobody says how far units are
+whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketstore._native.scanner import read_units
+from rocketstore.errors import CorruptRecordError
+from rocketstore.log.batch_reader import record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.batch_queue import BatchUnit
+    from rocketstore.log.read_source import ReadSource
+
+__all__ = ["UnitMatching"]
+
+
+class UnitMatching:
+    """Compares units of one store with their records, and tells `found` of each that holds."""
+
+    __slots__ = ("_found", "_source")
+
+    def __init__(self, source: ReadSource, found: Callable[[], None]) -> None:
+        self._source = source
+        self._found = found
+
+    def units_of(self, topic: str, queue_id: int) -> Callable[[MappedFile, int, int], bool]:
+        """For one consume queue: by file, position and queue offset."""
+        raw = topic.encode()
+
+        def matches(file: MappedFile, position: int, queue_offset: int) -> bool:
+            source = self._source
+            try:
+                read_units(
+                    file,
+                    position,
+                    1,
+                    source.segments(),
+                    source.segment_size,
+                    topic=raw,
+                    queue_id=queue_id,
+                    first_queue_offset=queue_offset,
+                    log_minimum=source.minimum(),
+                    limit_offset=source.visible(),
+                    verify=0,
+                    tags_codes=None,
+                )
+            except CorruptRecordError:
+                return False
+            self._found()
+            return True
+
+        return matches
+
+    def batch_unit(self, topic: str, queue_id: int, unit: BatchUnit) -> bool:
+        """For a unit of a batch queue."""
+        try:
+            record_of(self._source, unit, topic, queue_id, verify=0)
+        except CorruptRecordError:
+            return False
+        self._found()
+        return True

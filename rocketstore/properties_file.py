@@ -1,0 +1,61 @@
+"""Java properties files, in which a broker keeps its settings."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["read_properties"]
+
+#: A settings file is a few kilobytes; anything near this is not one.
+PROPERTIES_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """A Java properties file: `name = value`, `#` and `!` comments, continuation, escapes."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(PROPERTIES_BYTES_MAX + 1)
+    if len(text) > PROPERTIES_BYTES_MAX:
+        raise ConfigError(
+            "properties", os.fspath(path), f"must be at most {PROPERTIES_BYTES_MAX} bytes"
+        )
+    found = {}
+    for line in _logical_lines(text):
+        # A name ends at the first =, : or blank that is not escaped.
+        match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
+        assert match is not None  # every part of the pattern may be empty
+        found[_unescape(match[1])] = _unescape(match[2]).strip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments; an odd number of backslashes at the end joins the next one."""
+    joined = ""
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            continue
+        yield joined
+        joined = ""
+    if joined:
+        yield joined
+
+
+def _unescape(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if len(escaped) == 5:
+            return chr(int(escaped[1:], 16))
+        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escaped, escaped)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text, flags=re.DOTALL)

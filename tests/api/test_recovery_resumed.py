@@ -1,0 +1,184 @@
+"""A recovery that is stopped goes on where it was, and ends as one that was never stopped."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore import Store
+from rocketstore.engine import catching_up
+from rocketstore.log import log_repair, log_walk
+from tests.small_store import everything, open_small, segments
+
+STEP = 2048
+MESSAGES = 400
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a log of some GiB has them."""
+    monkeypatch.setattr(log_walk, "CHUNK_BYTES", STEP)
+    monkeypatch.setattr(log_repair, "ADVANCE_BYTES", STEP)
+    monkeypatch.setattr(catching_up, "STEP_BYTES", STEP)
+
+
+class Stopped(Exception):
+    """What stops a recovery."""
+
+
+class Stopper:
+    """Stops the recovery at its step number `at`; counts how much log was checked and dispatched."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.steps = 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        assert 0 <= done <= total, what
+        self.steps += 1
+        self.left -= 1
+        if self.left == 0:
+            raise Stopped
+
+
+def of_rocketmq(path: Path, rng: random.Random) -> None:
+    """A crashed store of another program: nothing of ours, damage in it, no queues."""
+    with open_small(path, durability="os", record_crc=False) as store:
+        for number in range(MESSAGES):
+            topic = ("orders", "events")[number % 2]
+            store.put_message(
+                topic, b"%d" % number, queue_id=number % 3, properties={"KEYS": f"k{number}"}
+            )
+    for part in ("rocketstore", "consumequeue", "index"):
+        shutil.rmtree(path / part)
+    (path / "lock").write_bytes(b"lock")
+    (path / "checkpoint").unlink()
+    (path / "abort").touch()
+    for number in (1, 4):
+        with open(segments(path)[number], "r+b") as file:
+            file.seek(rng.randrange(200, 3500))
+            file.write(b"\xff" * 40)
+
+
+def of_ours(path: Path, rng: random.Random) -> None:
+    """A crashed store of ours whose queues were deleted."""
+    with open_small(path, durability="os") as store:
+        for number in range(MESSAGES):
+            topic = ("orders", "events")[number % 2]
+            store.put_message(
+                topic, b"%d" % number, queue_id=number % 3, properties={"KEYS": f"k{number}"}
+            )
+    shutil.rmtree(path / "consumequeue")
+    (path / "abort").touch()
+    with open(segments(path)[2], "r+b") as file:
+        file.seek(rng.randrange(200, 3500))
+        file.write(b"\xff" * 40)
+
+
+def outcome(store: Store) -> Any:
+    """What a recovery ends with."""
+    bounds = {
+        (topic, queue_id): (
+            store.min_queue_offset(topic, queue_id),
+            store.max_queue_offset(topic, queue_id),
+        )
+        for topic in store.topics()
+        for queue_id in store.queues(topic)
+    }
+    messages = [
+        (m.physical_offset, m.body) for topic in store.topics() for m in everything(store, topic)
+    ]
+    keyed = [len(store.query("orders", f"k{number}")) for number in range(0, MESSAGES, 2)]
+    return store.end_offset, store.recovery.damage, bounds, messages, keyed
+
+
+@pytest.mark.parametrize("make", [of_rocketmq, of_ours])
+def test_every_stop_is_gone_on_from(
+    make: Callable[[Path, random.Random], None], tmp_path: Path, rng: random.Random
+) -> None:
+    """D-23: stopped after each step, the next attempt does the rest and not the whole again."""
+    make(tmp_path / "crashed", rng)
+    shutil.copytree(tmp_path / "crashed", tmp_path / "whole")
+    whole = Stopper(-1)
+    with open_small(tmp_path / "whole", on_recovery=whole) as store:
+        wanted = outcome(store)
+        assert store.recovery.damage
+    assert whole.steps > 20
+    path = tmp_path / "crashed"
+    stops = 0
+    while True:
+        # An attempt has to come further than the two steps that a stop may cost.
+        stopper = Stopper(rng.randrange(4, 8))
+        try:
+            with open_small(path, on_recovery=stopper) as store:
+                assert outcome(store) == wanted
+                assert not (path / "rocketstore" / "recovery.json").exists()
+                break
+        except Stopped:
+            stops += 1
+            assert stops < whole.steps, "it never comes further"
+    assert stops > whole.steps // 8
+    with open_small(path) as store:
+        assert store.recovery.mode == "clean"
+        assert outcome(store)[2:] == wanted[2:]
+
+
+def test_the_last_attempt_checks_little(tmp_path: Path, rng: random.Random) -> None:
+    """D-23: what an earlier attempt made durable is not read again."""
+    path = tmp_path / "s"
+    of_rocketmq(path, rng)
+    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+        pass
+    with open_small(path) as store:
+        report = store.recovery
+        assert report.mode == "foreign-unclean"
+        assert report.start > 0
+        assert report.scanned_bytes <= report.end - report.start
+        assert "an earlier recovery came to" in str(report)
+        assert report.foreign == (report.start, report.end)
+    state = (path / "rocketstore" / "store.json").read_text()
+    assert f"{report.end}" in state
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2}'])
+def test_progress_that_nobody_can_read(text: str, tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "s"
+    of_rocketmq(path, rng)
+    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+        pass
+    progress = path / "rocketstore" / "recovery.json"
+    assert progress.exists()
+    progress.write_text(text)
+    with open_small(path) as store:
+        assert len(outcome(store)[3]) > MESSAGES * 9 // 10
+        assert not progress.exists()
+
+
+def test_a_rocketmq_between_two_attempts(tmp_path: Path, rng: random.Random) -> None:
+    """What the first attempt noted counts no more, all is checked again."""
+    path = tmp_path / "s"
+    of_rocketmq(path, rng)
+    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+        pass
+    (path / "lock").write_bytes(b"lock")
+    with open_small(path) as store:
+        assert store.recovery.start == 0
+        assert len(store.recovery.damage) == 2
+        assert not (path / "rocketstore" / "recovery.json").exists()
+
+
+def test_reading_changes_no_progress(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "s"
+    of_rocketmq(path, rng)
+    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+        pass
+    before = (path / "rocketstore" / "recovery.json").read_bytes()
+    with rocketstore.open(path, "r") as store:
+        assert len(outcome(store)[3]) > MESSAGES * 9 // 10
+    assert (path / "rocketstore" / "recovery.json").read_bytes() == before

@@ -1,0 +1,102 @@
+"""What must, may and must not be in a store, told by the marks that its writer left in the trace.
+
+Messages carry their queue's number and the life of the process that sent them, so that one which an
+earlier recovery cut cannot pass for the one that was sent in its place.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["BATCH", "Expectation", "body_of", "keys_of", "tags_of"]
+
+#: Tags and keys of a message of a batch, which has one of each for all its messages.
+BATCH: tuple[str, tuple[str, ...]] = ("batch", ("kb",))
+
+
+def body_of(life: int, number: int, size: int) -> bytes:
+    """A body that tells where it belongs and whether all of it is there."""
+    head = b"%d:%d:%d:" % (life, number, size)
+    filler = bytes([1 + (life * 31 + number) % 255])
+    return head + filler * max(0, size - len(head))
+
+
+def tags_of(number: int) -> str:
+    return f"tag{number % 3}"
+
+
+def keys_of(number: int) -> tuple[str, ...]:
+    return (f"k{number % 4}",)
+
+
+@dataclass(slots=True)
+class Expectation:
+    """Grows mark by mark. Queues are named "topic/id"."""
+
+    #: Options that the store was opened with.
+    options: dict[str, Any]
+    #: For each queue, by number, the life that sent the message.
+    lives: dict[str, list[int]] = field(default_factory=dict)
+    #: Physical offset → (queue, number, where it ends) of puts that returned.
+    places: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    #: The log up to here was promised to survive a loss of power; the death of the process.
+    on_disk: int = 0
+    in_system: int = 0
+    #: The log begins between these: what was trimmed, and what was to be.
+    begin: int = 0
+    begin_wanted: int = 0
+    #: "group topic/id" → the offset that was committed last, and those that may have been since.
+    offsets: dict[str, list[int]] = field(default_factory=dict)
+
+    def copy(self) -> Expectation:
+        return copy.deepcopy(self)
+
+    def note(self, mark: dict[str, Any]) -> None:
+        """One mark of a writer."""
+        getattr(self, f"_{mark['what']}")(mark)
+
+    def _sending(self, mark: dict[str, Any]) -> None:
+        self.lives.setdefault(mark["queue"], []).extend([mark["life"]] * mark["count"])
+
+    def _put(self, mark: dict[str, Any]) -> None:
+        places = [*mark["places"], mark["end"]]
+        for n, place in enumerate(mark["places"]):
+            self.places[place] = (mark["queue"], mark["first"] + n, places[n + 1])
+        self._promise(mark["durability"], mark["end"])
+
+    def _flushed(self, mark: dict[str, Any]) -> None:
+        self._promise("disk", mark["end"])
+
+    def _promise(self, durability: str, end: int) -> None:
+        if durability == "disk":
+            self.on_disk = max(self.on_disk, end)
+        if durability != "memory":
+            self.in_system = max(self.in_system, end)
+
+    def _opened(self, mark: dict[str, Any]) -> None:
+        """What a store shows once it is open is on disk; what it does not show is gone for good."""
+        for queue, lives in self.lives.items():
+            del lives[mark["queues"].get(queue, 0) :]
+        end = self.on_disk = self.in_system = mark["end"]
+        self.places = {at: place for at, place in self.places.items() if at < end}
+        self.begin = self.begin_wanted = mark["begin"]
+        self.offsets = {name: [offset] for name, offset in mark["offsets"].items()}
+
+    def _closed(self, mark: dict[str, Any]) -> None:
+        self._promise("disk", mark["end"])
+
+    def _trimming(self, mark: dict[str, Any]) -> None:
+        self.begin_wanted = max(self.begin_wanted, mark["before"])
+
+    def _trimmed(self, mark: dict[str, Any]) -> None:
+        self.begin = self.begin_wanted = mark["begin"]
+
+    def _committing(self, mark: dict[str, Any]) -> None:
+        for name, offset in mark["offsets"].items():
+            self.offsets.setdefault(name, [-1]).append(offset)
+
+    def _committed(self, mark: dict[str, Any]) -> None:
+        for name, offset in mark["offsets"].items():
+            self.offsets[name] = [offset]

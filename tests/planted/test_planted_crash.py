@@ -1,0 +1,223 @@
+"""Faults that images of lost power have to catch, planted one at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.planted.planting import Fault, plant
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+]
+
+FLUSHER = "rocketstore/log/flusher.py"
+#: Some faults show in a rare order only: more images are taken until one fails, up to the most.
+IMAGES = 640
+IMAGES_MAX = 16_000
+
+#: Each with the workloads in which it matters. The last four are faults that were there.
+FAULTS = (
+    (
+        Fault(
+            "no_sync",
+            FLUSHER,
+            (
+                ("syscalls.pwrite_durable(descriptor,", "syscalls.pwrite(descriptor,"),
+                (
+                    "offset)\n        syscalls.fdatasync(descriptor)\n",
+                    "offset)\n",
+                ),
+            ),
+        ),
+        ("single", "threads"),
+    ),
+    (
+        Fault(
+            "one_page_left_out",
+            FLUSHER,
+            (
+                (
+                    "segment.sync(low - start, high - start)",
+                    "segment.sync(low - start, max(low, high - 4096) - start)",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+    (
+        Fault(
+            "no_directory_sync",
+            "rocketstore/log/mapped_file_queue.py",
+            (
+                (
+                    "        syscalls.sync_directory(os.fspath(directory))\n        return Mapped",
+                    "        return Mapped",
+                ),
+            ),
+        ),
+        ("single", "system"),
+    ),
+    (
+        Fault(
+            "retry_after_a_failed_sync",
+            FLUSHER,
+            (
+                (
+                    "            self.flush()\n            return 0.010",
+                    "            try:\n"
+                    "                self.flush()\n"
+                    "            except OSError:\n"
+                    "                return 0.001\n"
+                    "            return 0.010",
+                ),
+            ),
+        ),
+        ("failed sync",),
+    ),
+    (
+        Fault(
+            "sparse_segment",
+            "rocketstore/engine/starting.py",
+            (("make(start, sparse=False,", "make(start, sparse=True,"),),
+        ),
+        ("full disk",),
+    ),
+    (
+        Fault(
+            "position_moved_before_the_sync",
+            FLUSHER,
+            (
+                (
+                    "        if positions.flushed == low and target",
+                    "        before = positions.flushed\n"
+                    "        self._publish(target)\n"
+                    "        if before == low and target",
+                ),
+            ),
+        ),
+        ("threads",),
+    ),
+    (
+        Fault(
+            "truncation_in_memory_only",
+            "rocketstore/log/log_repair.py",
+            (("                syscalls.pwrite(fd, bytes(count), position)\n", ""),),
+        ),
+        ("system", "batches in the system"),
+    ),
+    (
+        Fault(
+            "checkpoint_before_the_sync",
+            "rocketstore/log/checkpointer.py",
+            (("            if self._sync_queues():\n", "            if True:\n"),),
+        ),
+        ("single", "system"),
+    ),
+    (
+        Fault(
+            "durable_offset_before_the_sync",
+            "rocketstore/log/checkpointer.py",
+            (
+                (
+                    "flushed = self._commit_log.positions.flushed\n        best",
+                    "flushed = self._commit_log.positions.wrote\n        best",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+    (
+        Fault(
+            "island_resurrected",
+            "rocketstore/log/log_walk.py",
+            (
+                (
+                    "            self._add_islands(at + 1)\n            return None",
+                    "            self._add_islands(at + 1)\n            return following",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+    (
+        Fault(
+            "unit_in_the_page_cache_not_synced",
+            "rocketstore/_native/dispatcher.pyx",
+            (
+                (
+                    "        rs_unit_store(at, unit)\n        if n < entry.dirty_from:",
+                    "        if not rs_unit_written(there):\n"
+                    "            rs_unit_store(at, unit)\n"
+                    "        if not rs_unit_written(there) and n < entry.dirty_from:",
+                ),
+            ),
+            "dispatcher",
+        ),
+        ("single",),
+    ),
+    (
+        Fault(
+            "end_of_a_queue_not_found_again",
+            "rocketstore/log/consume_queue.py",
+            (("            self._find_end()  # units", "            # units"),),
+        ),
+        ("system", "full disk"),
+    ),
+    (
+        Fault(
+            "removal_of_second_names_not_synced",
+            "rocketstore/log/live_links.py",
+            (("        if removed:\n", "        if removed and not live:\n"),),
+        ),
+        ("batches in the system", "system"),
+    ),
+    (
+        Fault(
+            "gap_that_trim_left_is_missing",
+            "rocketstore/log/recovery.py",
+            (("            if end > given_up:", "            if end > 0:"),),
+        ),
+        ("trimmed", "trimmed in the system"),
+    ),
+)
+
+
+def failing_images(tree: Path, workloads: tuple[str, ...], seed: int, images: int) -> int:
+    """How many of so many images fail in a planted tree."""
+    chosen = [word for name in workloads for word in ("--workload", name)]
+    command = [sys.executable, "-m", "tests.crash", "--images", str(images), "--seed", str(seed)]
+    run = subprocess.run(
+        [*command, "--keep", str(tree / "kept"), *chosen],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    counted = re.search(r"^(\d+) of (\d+) images fail", run.stdout, re.MULTILINE)
+    assert counted is not None, run.stdout + run.stderr
+    assert int(counted[2]) >= images
+    return int(counted[1])
+
+
+@pytest.mark.parametrize(("fault", "workloads"), FAULTS, ids=[fault.id for fault, _ in FAULTS])
+def test_planted_fault_fails_images(
+    fault: Fault, workloads: tuple[str, ...], tmp_path: Path, random_seed: int
+) -> None:
+    """Recovery finds promises broken; how many images show it is printed."""
+    plant(fault, tmp_path / "tree")
+    failing = images = 0
+    while not failing and images < IMAGES_MAX:
+        seed = random_seed % (1 << 31) + images
+        failing += failing_images(tmp_path / "tree", workloads, seed, IMAGES)
+        images += IMAGES
+    print(f"{fault.id}: {failing} of {images} images fail")
+    assert failing > 0
