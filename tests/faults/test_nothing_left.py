@@ -29,7 +29,7 @@ from rocketstore.log import (
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import StoreLock
 from rocketstore.tools import verify
-from tests.small_store import Calls, dispatched, open_small, until
+from tests.small_store import Calls, open_small, until
 
 
 def full() -> OSError:
