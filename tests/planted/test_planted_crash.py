@@ -21,7 +21,7 @@ pytestmark = [
 FLUSHER = "rocketstore/log/flusher.py"
 #: Some faults show in a rare order only: more images are taken until one fails, up to the most.
 IMAGES = 640
-IMAGES_MAX = 9600
+IMAGES_MAX = 16_000
 
 #: Each with the workloads in which it matters. The last four are faults that were there.
 FAULTS = (
