@@ -170,10 +170,11 @@ def _allocate(fd: int) -> None:
 
 @functools.cache
 def boot_id() -> bytes:
-    """16 bytes that are new with each start of the machine; zeros where nobody tells."""
+    """16 bytes that are new with each start of the machine; zeros where nobody tells. OSError, which may
+    pass, when they cannot be read now."""
     try:
         fd = syscalls.open(BOOT_ID_PATH, os.O_RDONLY)
-    except OSError as error:
+    except (FileNotFoundError, PermissionError) as error:
         logger.warning("%s cannot be read, so live stores are followed by their files: %s",
                        BOOT_ID_PATH, error)  # fmt: skip
         return NO_ID

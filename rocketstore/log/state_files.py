@@ -56,8 +56,7 @@ def make_directories(layout: StoreLayout) -> None:
         _make_root(layout.root)
     model = layout.root.stat()
     for directory in layout.directories[1:]:
-        if not directory.exists():
-            syscalls.mkdir(os.fspath(directory), NEW_DIRECTORY_MODE)
+        if _make(directory, NEW_DIRECTORY_MODE):
             fd = syscalls.open_directory(os.fspath(directory))
             try:
                 inherit_owner(fd, model)
@@ -70,8 +69,21 @@ def _make_root(root: Path) -> None:
     missing = [root, *itertools.takewhile(lambda parent: not parent.exists(), root.parents)]
     for directory in reversed(missing):
         mode = NEW_DIRECTORY_MODE if directory == root else 0o777  # parents: as the umask says
-        syscalls.mkdir(os.fspath(directory), mode)
+        _make(directory, mode)
         syscalls.sync_directory(os.fspath(directory.parent))
+
+
+def _make(directory: Path, mode: int) -> bool:
+    """False when it is there, perhaps since now: another process may be opening the same store."""
+    if directory.exists():
+        return False
+    try:
+        syscalls.mkdir(os.fspath(directory), mode)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+        return False
+    return True
 
 
 def check_owner(layout: StoreLayout) -> None:

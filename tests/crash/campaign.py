@@ -75,7 +75,11 @@ def scratch() -> Path:
 
 def run_batch(batch: Batch) -> Tally:
     """Records and judges one batch, in this process and one that it starts."""
-    quiet()
+    with quiet():
+        return _run_batch(batch)
+
+
+def _run_batch(batch: Batch) -> Tally:
     tally = Tally()
     directory = scratch()
     each = max(1, min(IMAGES_EACH, batch.images // (len(batch.workloads) * (FOLLOW + 1))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -191,6 +192,13 @@ def put_again(store: Store, ends: dict[tuple[str, int], int], rng: random.Random
     check(store.get(result.physical_offset).body == b"again", "a put after recovery")
 
 
-def quiet() -> None:
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
     """Recovery tells what it cuts; of a thousand images nobody wants to read it."""
-    logging.getLogger("rocketstore").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("rocketstore")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -154,7 +154,6 @@ def run(job: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    quiet()
     for line in sys.stdin:
         try:
             run(json.loads(line))
@@ -165,4 +164,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with quiet():
+        main()

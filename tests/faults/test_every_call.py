@@ -18,10 +18,10 @@ from tests.faults.injecting import FOREVER, SYNCS
 from tests.faults.sweeping import EVERY, Sweep, Tally, sweep
 
 #: Runs of `make faults`; EVERY=1 tries all there are.
-CASES = 2600
-FOR_GOOD_CASES = 900
-INVISIBLE_CASES = 700
-KILLS = 700
+CASES = 2000
+FOR_GOOD_CASES = 500
+INVISIBLE_CASES = 350
+KILLS = 400
 #: Entries that this machine's workload cannot use.
 UNUSED: dict[str, str] = {} if os.geteuid() == 0 else {"fchown": "gives files away: needs root"}
 

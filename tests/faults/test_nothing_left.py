@@ -29,7 +29,7 @@ from rocketstore.log import (
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import StoreLock
 from rocketstore.tools import verify
-from tests.small_store import Calls, dispatched, open_small
+from tests.small_store import Calls, open_small, until
 
 
 def full() -> OSError:
@@ -302,8 +302,8 @@ def test_no_index_file_is_synced_again_after_an_error(
     with open_small(tmp_path, consume_queue_flush_interval_ms=86_400_000) as store:
         writer = store.writer("t")
         for number in range(150):
-            writer.put(b"x", keys=f"k{number}", durability="memory")
-        dispatched(store)
+            result = writer.put(b"x", keys=f"k{number}", durability="memory")
+        until(store, lambda: store.dispatched_offset >= result.end_offset)
         index = store._engine.write.index
         assert len(index.files) > 1
         tried: list[str] = []

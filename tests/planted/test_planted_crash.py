@@ -163,30 +163,6 @@ FAULTS = (
         ),
         ("single",),
     ),
-    (
-        Fault(
-            "end_of_a_queue_not_found_again",
-            "rocketstore/log/consume_queue.py",
-            (("            self._find_end()  # units", "            # units"),),
-        ),
-        ("system", "full disk"),
-    ),
-    (
-        Fault(
-            "removal_of_second_names_not_synced",
-            "rocketstore/log/live_links.py",
-            (("        if removed:\n", "        if removed and not live:\n"),),
-        ),
-        ("batches in the system", "system"),
-    ),
-    (
-        Fault(
-            "gap_that_trim_left_is_missing",
-            "rocketstore/log/recovery.py",
-            (("            if end > given_up:", "            if end > 0:"),),
-        ),
-        ("trimmed", "trimmed in the system"),
-    ),
 )
 
 
