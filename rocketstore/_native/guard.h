@@ -152,9 +152,11 @@ static void rs_guarded_copy_work(void *given)
     memcpy(call->to, call->from, call->size);
 }
 
-/* memcpy under guard; either side may be a mapping. */
+/* memcpy under guard; either side may be a mapping, and NULL for no bytes. */
 static bool rs_guard_copy(void *to, const void *from, size_t size)
 {
+    if (size == 0)
+        return true;
     rs_guarded_copy_call call = {to, from, size};
     return rs_guard_run(rs_guarded_copy_work, &call);
 }

@@ -14,7 +14,7 @@ import rocketstore
 from rocketstore import Store
 from rocketstore.engine import catching_up
 from rocketstore.log import log_repair, log_walk
-from tests.small_store import everything, open_small, segments
+from tests.small_store import SEGMENT, everything, open_small, segments
 
 STEP = 2048
 MESSAGES = 400
@@ -47,38 +47,45 @@ class Stopper:
             raise Stopped
 
 
+def fill(path: Path, **options: Any) -> list[int]:
+    """Puts to six queues; where each record begins."""
+    with open_small(path, durability="os", **options) as store:
+        return [
+            store.put_message(
+                ("orders", "events")[number % 2],
+                b"%d" % number,
+                queue_id=number % 3,
+                properties={"KEYS": f"k{number}"},
+            ).physical_offset
+            for number in range(MESSAGES)
+        ]
+
+
+def damage(path: Path, start: int) -> None:
+    """What begins at `start` is no record any more, and names no queue."""
+    with open(segments(path)[start // SEGMENT], "r+b") as file:
+        file.seek(start % SEGMENT)
+        file.write(b"\xff" * 40)
+
+
 def of_rocketmq(path: Path, rng: random.Random) -> None:
     """A crashed store of another program: nothing of ours, damage in it, no queues."""
-    with open_small(path, durability="os", record_crc=False) as store:
-        for number in range(MESSAGES):
-            topic = ("orders", "events")[number % 2]
-            store.put_message(
-                topic, b"%d" % number, queue_id=number % 3, properties={"KEYS": f"k{number}"}
-            )
+    starts = fill(path, record_crc=False)
     for part in ("rocketstore", "consumequeue", "index"):
         shutil.rmtree(path / part)
     (path / "lock").write_bytes(b"lock")
     (path / "checkpoint").unlink()
     (path / "abort").touch()
-    for number in (1, 4):
-        with open(segments(path)[number], "r+b") as file:
-            file.seek(rng.randrange(200, 3500))
-            file.write(b"\xff" * 40)
+    damage(path, rng.choice(starts[30:60]))
+    damage(path, rng.choice(starts[120:200]))
 
 
 def of_ours(path: Path, rng: random.Random) -> None:
     """A crashed store of ours whose queues were deleted."""
-    with open_small(path, durability="os") as store:
-        for number in range(MESSAGES):
-            topic = ("orders", "events")[number % 2]
-            store.put_message(
-                topic, b"%d" % number, queue_id=number % 3, properties={"KEYS": f"k{number}"}
-            )
+    starts = fill(path)
     shutil.rmtree(path / "consumequeue")
     (path / "abort").touch()
-    with open(segments(path)[2], "r+b") as file:
-        file.seek(rng.randrange(200, 3500))
-        file.write(b"\xff" * 40)
+    damage(path, rng.choice(starts[60:100]))
 
 
 def outcome(store: Store) -> Any:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore.cli.app  # loads everything
+from rocketstore.log.positions import boot_id
 from tests import native_probe
 from tests.faults import tracing
 from tests.faults.injecting import Case, Injector, Recorder
@@ -174,6 +175,7 @@ class Server:
         run = Run(root, channel, **scene.options)
         watch = _Watch(run)
         before = len(os.listdir("/proc/self/fd"))
+        boot_id.cache_clear()  # a process of its own would ask for it
         self._arm(case, run)
         scene.act(run)
         self.table.install(None)
@@ -211,6 +213,7 @@ class Server:
             def act(channel: int) -> None:
                 recorder = Recorder()
                 run = Run(root, channel, **SCENES[name].options)
+                boot_id.cache_clear()
                 self.table.install(recorder)
                 SCENES[name].act(run)
                 self.table.install(None)
