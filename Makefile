@@ -24,6 +24,8 @@ FUZZ_SECONDS ?= 20
 MACHINE_EXAMPLES ?= 400
 # Of lost power: 10,000 for each change, 1,000,000 before a release.
 IMAGES ?= 10000
+# Changed places of the code, in csrc and in recovery each.
+MUTANTS ?= 40
 # Of the long interop runs, for each version of RocketMQ.
 ROUNDS ?= 1000
 CRASH_ROUNDS ?= 200
@@ -35,7 +37,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash faults flips demo bench lint types fuzz coverage sanitize tsan interop interop-long \
+.PHONY: build test proofs crash faults flips mutants demo bench lint types fuzz coverage sanitize tsan interop interop-long \
   fs docs clean
 
 build: $(BUILT) $(INSTALLED)
@@ -76,6 +78,10 @@ faults: build
 # Bytes of the reference store changed, files cut; EVERY=1: each of them, with a table by field.
 flips: build
 	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),23) $(PYTEST) -s --timeout=7200 tests/damage/test_byte_flips.py
+
+# Random changes of csrc and of recovery, and which of them no test notices. An hour for a hundred.
+mutants: build
+	$(RUN) -m tests.mutants --csrc $(MUTANTS) --recovery $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 demo: build
 	$(RUN) -m rocketstore.cli demo
