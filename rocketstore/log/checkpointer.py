@@ -9,7 +9,8 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.log.checkpoint import NOT_INDEXED
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 #: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
+SLOW_SYNC_MS = 500
 
 
 class Checkpointer(Worker):
@@ -98,13 +100,17 @@ class Checkpointer(Worker):
         if derived:
             # Captured before the sync: what is dispatched meanwhile is not covered by it.
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
-            if self._sync_queues():
+            with _timed("queue files"):
+                queues = self._sync_queues()
+            with _timed("index files"):
+                index = self._index is None or self._index.sync()
+            if queues:
                 dispatched = min(dispatched_now, positions.flushed)
             else:
                 clean = False
             if self._index is None:
                 indexed = NOT_INDEXED
-            elif self._index.sync():
+            elif index:
                 indexed = min(indexed_now, positions.flushed)
             else:
                 clean = False  # the next open mends what is degraded only after a crash
@@ -126,7 +132,8 @@ class Checkpointer(Worker):
         )
         if dataclasses.replace(new, generation=last.generation) != last:
             new = dataclasses.replace(new, generation=last.generation + 1)
-            self._own.store(new)
+            with _timed("the checkpoint"):
+                self._own.store(new)
             self._last = new  # also if the next line fails: this generation is taken
             self._store_rocketmq(store_time if end >= last.flushed else 0, derived=derived)
         return self._last
@@ -177,3 +184,13 @@ class Checkpointer(Worker):
             self._own.close()
         finally:
             self._rocketmq.close()
+
+
+@contextmanager
+def _timed(what: str) -> Iterator[None]:
+    """Says so when the disk takes long; nobody waits for these syncs, but the log grows meanwhile."""
+    began = time.monotonic()
+    yield
+    elapsed = (time.monotonic() - began) * 1000
+    if elapsed > SLOW_SYNC_MS:
+        logger.warning("a sync of %s took %.0f ms", what, elapsed)

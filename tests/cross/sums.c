@@ -273,7 +273,8 @@ static void index_file(void)
         uint32_t hash = any() & 0x7FFFFFFF;
         if (i < ENTRIES)
             hashes[i] = hash;
-        add_number(rs_index_put(base, SLOTS, ENTRIES, hash, 1000 + i * 200, 1700000000000 + i * 999));
+        add_number(rs_index_put(base, SLOTS, ENTRIES, hash, 1000 + i * 200,
+                                1700000000000 + i * 999));
     }
     add(base, size);
     for (uint32_t i = 0; i < ENTRIES - 1; i++) {

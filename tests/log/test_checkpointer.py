@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rocketstore import Store
+from rocketstore.log import checkpointer
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from tests.small_store import dispatched, open_small, open_still, parts
 
@@ -116,3 +119,17 @@ def test_trim_is_noted_first(tmp_path: Path) -> None:
         dispatched(store)
         begin = store.trim(1 << 40)
         assert own(tmp_path).minimum == begin > 0
+
+
+def test_slow_syncs_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_still(tmp_path, "os") as store:
+        store.writer("t").put(b"x", keys="k", durability="disk")
+        save(store)
+        assert "sync" not in caplog.text
+        monkeypatch.setattr(checkpointer, "SLOW_SYNC_MS", -1)
+        store.writer("t").put(b"y", durability="disk")
+        save(store)
+    for what in ("queue files", "index files", "the checkpoint"):
+        assert f"a sync of {what} took" in caplog.text

@@ -117,7 +117,12 @@ FAULTS = (
         Fault(
             "checkpoint_before_the_sync",
             "rocketstore/log/checkpointer.py",
-            (("            if self._sync_queues():\n", "            if True:\n"),),
+            (
+                (
+                    "                queues = self._sync_queues()\n",
+                    "                queues = True\n",
+                ),
+            ),
         ),
         ("single", "system"),
     ),
