@@ -10,6 +10,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -q $(if $(SEED),--seed=$(SEED))
 TOOLS := $(VENV)/.tools
+PEERS := $(VENV)/.peers
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
 SANITIZED := build/sanitize
@@ -37,8 +38,8 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash faults flips mutants demo bench lint types fuzz coverage sanitize tsan interop interop-long \
-  fs docs clean
+.PHONY: build test proofs crash faults flips mutants demo bench bench-peers bench-check lint types fuzz coverage \
+  sanitize tsan interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -88,6 +89,18 @@ demo: build
 
 bench: build
 	$(RUN) -m pytest -q bench
+
+# Beside lmdb, rocksdict, sqlite3 and others, in one run; writes the table of docs/performance.md.
+$(PEERS): constraints-peers.txt $(TOOLS)
+	$(RUN) -m pip install --quiet --requirement constraints-peers.txt
+	@touch $@
+
+bench-peers: build $(PEERS)
+	$(RUN) -m bench.peers --docs docs/performance.md
+
+# Ratios, and instructions where valgrind is installed, against bench/baseline.json.
+bench-check: build
+	$(RUN) -m bench.check
 
 lint: $(TOOLS)
 	$(RUN) -m ruff check .

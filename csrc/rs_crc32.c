@@ -96,6 +96,12 @@ uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size)
     return ~crc;
 }
 
+uint32_t rs_crc32_of_eight(const uint8_t *bytes)
+{
+    return ~(slice4(slices + 4, ~load_first_lowest32(bytes)) ^
+             slice4(slices, load_first_lowest32(bytes + 4)));
+}
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>

@@ -30,6 +30,9 @@ uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
 #define RS_CRC32_HAS_CLMUL256 0
 #endif
 
+/* The CRC-32 of eight bytes, by tables: for so few a kernel's set-up takes longer than its work. */
+uint32_t rs_crc32_of_eight(const uint8_t *bytes);
+
 /* Copies and gives the CRC-32 of the copy, from one pass over `from` where the kernel can: the two agree
  * even while `from` is changed by somebody else. The ranges do not overlap. */
 uint32_t rs_crc32_copy(rs_crc32_kernel kernel, uint8_t *to, const uint8_t *from, size_t size);

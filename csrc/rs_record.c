@@ -122,16 +122,14 @@ static inline uint32_t rs_sys_flag(const rs_message *message)
     return flag;
 }
 
-/* All but magic, body, body CRC and record CRC. Gives the place of the body; *properties_end is behind
- * the property text. */
-static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uint32_t size,
-                                     uint8_t **properties_end)
+void rs_record_lay(const rs_message *message, size_t size, uint8_t *to, rs_crc32_kernel kernel)
 {
     /* Locals: a store through `to` could change *message for all the compiler knows. */
-    const rs_span topic = message->topic, properties = message->properties;
-    const size_t body_size = message->body.size, properties_size = rs_properties_size(message);
+    const rs_span topic = message->topic, properties = message->properties, body = message->body;
+    const size_t separator = message->record_crc && rs_missing_separator(properties);
+    const size_t record_crc_size = message->record_crc ? RS_RECORD_CRC_SIZE : 0;
 
-    rs_store32(to + RS_AT_TOTAL_SIZE, size);
+    rs_store32(to + RS_AT_TOTAL_SIZE, (uint32_t)size);
     rs_store32s(to + RS_AT_QUEUE_ID, message->queue_id);
     rs_store32s(to + RS_AT_FLAG, message->flag);
     rs_store64s(to + RS_AT_QUEUE_OFFSET, message->queue_offset);
@@ -143,9 +141,9 @@ static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uin
     at = rs_put_host(at + RS_AFTER_BORN_STORE_HOST, &message->store_host);
     rs_store32s(at + RS_AFTER_STORE_RECONSUME_TIMES, message->reconsume_times);
     rs_store64s(at + RS_AFTER_STORE_PREPARED_OFFSET, message->prepared_transaction_offset);
-    rs_store32(at + RS_AFTER_STORE_BODY_LENGTH, (uint32_t)body_size);
+    rs_store32(at + RS_AFTER_STORE_BODY_LENGTH, (uint32_t)body.size);
     uint8_t *body_at = at + RS_AFTER_STORE_BODY;
-    at = body_at + body_size;
+    at = body_at + body.size;
     if (topic.size > RS_TOPIC_MAX_V1) {
         rs_store16(at, (uint16_t)topic.size);
         at += 2;
@@ -153,34 +151,35 @@ static inline uint8_t *rs_put_fields(const rs_message *message, uint8_t *to, uin
         *at++ = (uint8_t)topic.size;
     }
     at = rs_put_span(at, topic);
-    rs_store16(at, (uint16_t)properties_size);
-    *properties_end = rs_put_span(at + 2, properties);
-    return body_at;
+    rs_store16(at, (uint16_t)(properties.size + separator + record_crc_size));
+    at = rs_put_span(at + 2, properties);
+    if (separator)
+        *at = RS_PROPERTY_SEPARATOR;
+    /* Last: the stores of the fields reach the cache meanwhile, before the record CRC's pass loads them
+     * in larger pieces than they were stored in. */
+    uint32_t body_crc = rs_crc32_copy(kernel, body_at, body.bytes, body.size) & 0x7FFFFFFFu;
+    rs_store32(to + RS_AT_BODY_CRC, body_crc);
+}
+
+void rs_record_seal(uint8_t *record, size_t size, size_t topic_size, rs_crc32_kernel kernel)
+{
+    /* The first 8 bytes from here: the magic counts, but must not stand in the record yet. */
+    uint8_t head[RS_AT_BODY_CRC];
+    rs_store64(head, (uint64_t)size << 32 | rs_magic_for(topic_size));
+    const size_t covered = size - RS_RECORD_CRC_SIZE;
+    uint32_t crc =
+        kernel(rs_crc32_of_eight(head), record + sizeof head, covered - sizeof head);
+    rs_put_record_crc(record + covered, crc & 0x7FFFFFFFu);
 }
 
 size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel)
 {
     const size_t size = rs_record_size(message);
-    const rs_span body = message->body;
     const size_t topic_size = message->topic.size;
     const bool record_crc = message->record_crc;
-    const bool separator = rs_missing_separator(message->properties);
-    uint8_t *at;
-    uint8_t *body_at = rs_put_fields(message, to, (uint32_t)size, &at);
-    /* Last of the fields: their stores reach the cache meanwhile, before the second pass loads them in
-     * larger pieces than they were stored in. */
-    uint32_t body_crc = rs_crc32_copy(kernel, body_at, body.bytes, body.size) & 0x7FFFFFFFu;
-    rs_store32(to + RS_AT_BODY_CRC, body_crc);
-    if (!record_crc)
-        return size;
-    if (separator)
-        *at++ = RS_PROPERTY_SEPARATOR;
-    /* The first 8 bytes from here: the magic counts, but must not stand at `to` yet. */
-    uint8_t head[RS_AT_BODY_CRC];
-    rs_store64(head, (uint64_t)size << 32 | rs_magic_for(topic_size));
-    uint32_t crc = kernel(0, head, sizeof head);
-    crc = kernel(crc, to + sizeof head, size - sizeof head - RS_RECORD_CRC_SIZE);
-    rs_put_record_crc(at, crc & 0x7FFFFFFFu);
+    rs_record_lay(message, size, to, kernel);
+    if (record_crc)
+        rs_record_seal(to, size, topic_size, kernel);
     return size;
 }
 

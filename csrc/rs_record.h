@@ -68,6 +68,11 @@ rs_status rs_record_check(const rs_message *message, size_t max_body_size, bool 
 size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel);
 void rs_record_publish(uint8_t *record, size_t topic_size);
 
+/* The two halves of rs_record_encode, for callers that have more than one record to write: all but magic
+ * and record CRC; then the record CRC, of a message that has one. `size` is rs_record_size(message). */
+void rs_record_lay(const rs_message *message, size_t size, uint8_t *to, rs_crc32_kernel kernel);
+void rs_record_seal(uint8_t *record, size_t size, size_t topic_size, rs_crc32_kernel kernel);
+
 /* Reads a record that begins at `at`, of which at most `left` bytes may be touched (left = bytes to the
  * end of the file). RS_OK and *record; RS_BLANK (record->size = its length field); RS_NOTHING when the
  * size and magic are zero; else the RS_BAD_* of the first rule broken. Checks structure only: sizes

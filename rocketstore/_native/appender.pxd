@@ -6,7 +6,6 @@ from rocketstore._native.core cimport (
 from rocketstore._native.guarded_log cimport Lights, append_call
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
-from rocketstore._native.put_result cimport PutResult
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.waiting cimport Mutex, Signal
 
@@ -27,6 +26,7 @@ cdef class Log:
     cdef int state
     cdef Signal woken
     cdef bint buffered
+    cdef int met  # the promise that every append meets at once
     cdef bint visible_when_flushed
     cdef int64_t clock_offset_ns
     cdef int64_t flush_wanted_offset
@@ -48,4 +48,3 @@ cdef class Log:
     cdef int after(self, rs_appended *appended) except -1
     cdef void want_flush(self, int64_t offset) noexcept nogil
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
-    cdef PutResult result(self, rs_appended *appended, int32_t queue_id, int64_t count, int level)

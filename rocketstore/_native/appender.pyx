@@ -22,7 +22,7 @@ from rocketstore._native.guarded_log cimport (
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
-from rocketstore._native.put_result cimport DISK, PutResult, set_host
+from rocketstore._native.put_result cimport DISK, MEMORY, OS, set_host
 from rocketstore._native.syscalls cimport forked_since, process_token, sys
 from rocketstore._native.waiting cimport Mutex, Signal
 
@@ -69,6 +69,7 @@ cdef class Log:
         self.progress = Signal()
         self.ring = ring
         self.buffered = buffered
+        self.met = MEMORY if buffered else OS
         self.visible_when_flushed = visible_when_flushed
         self.log.positions = positions.page
         self.log.kernel = best_kernel()
@@ -372,18 +373,6 @@ cdef class Log:
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""
         return self.wait_level(end_offset, level, timeout_ms) == 1
-
-    cdef PutResult result(self, rs_appended *appended, int32_t queue_id, int64_t count, int level):
-        cdef PutResult result = PutResult.__new__(PutResult)
-        result.physical_offset = appended.physical_offset
-        result.end_offset = appended.end_offset
-        result.queue_id = queue_id
-        result.queue_offset = appended.queue_offset
-        result.store_timestamp_ms = appended.store_timestamp_ms
-        result.count = count
-        result.level = level
-        result.store_host = self.store_host
-        return result
 
 
 cdef rs_segment describe(MappedFile segment, MappedFile buffer):

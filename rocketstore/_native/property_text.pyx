@@ -1,5 +1,6 @@
 """Property text built from Python objects, checked on the way: the part of a put before the lock."""
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport uint8_t
@@ -89,6 +90,18 @@ cdef int text_property(Text *text, object name, object value) except -1:
     text.bytes[text.size] = 1
     memcpy(text.bytes + text.size + 1, value_bytes, <size_t>value_size)
     text.size += <size_t>value_size + 2
+    text.bytes[text.size - 1] = 2
+    return 0
+
+
+cdef int text_named(Text *text, object name, bytes opening, object value) except -1:
+    """As text_property for a name of our own; `opening` is the name and its separator."""
+    cdef Py_ssize_t size
+    cdef const uint8_t *bytes = checked(name, value, &size)
+    text_add(text, <const uint8_t *>PyBytes_AS_STRING(opening), <size_t>PyBytes_GET_SIZE(opening))
+    text_reserve(text, <size_t>size + 1)
+    memcpy(text.bytes + text.size, bytes, <size_t>size)
+    text.size += <size_t>size + 1
     text.bytes[text.size - 1] = 2
     return 0
 

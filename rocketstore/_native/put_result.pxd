@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from rocketstore._native.core cimport rs_host
+from rocketstore._native.core cimport rs_appended, rs_host
 
 cdef enum:
     MEMORY = 0
@@ -22,3 +22,7 @@ cdef class PutResult:
     cdef int level
     cdef rs_host store_host
     cdef bytes offsets
+
+
+cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,
+                          const rs_host *store_host)

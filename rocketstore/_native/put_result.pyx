@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from rocketstore._native.core cimport rs_host, rs_message_id_encode, rs_span
+from rocketstore._native.core cimport rs_appended, rs_host, rs_message_id_encode, rs_span
 
 cdef tuple DURABILITIES = ("memory", "os", "disk")
 
@@ -92,6 +92,21 @@ def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queu
     result.level = level
     result.offsets = offsets
     set_host(&result.store_host, store_host)
+    return result
+
+
+cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,
+                          const rs_host *store_host):
+    """`level` is the promise that is met already."""
+    cdef PutResult result = PutResult.__new__(PutResult)
+    result.physical_offset = appended.physical_offset
+    result.end_offset = appended.end_offset
+    result.queue_id = queue_id
+    result.queue_offset = appended.queue_offset
+    result.store_timestamp_ms = appended.store_timestamp_ms
+    result.count = count
+    result.level = level
+    result.store_host = store_host[0]
     return result
 
 

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from rocketstore._native.appender cimport Log
@@ -10,6 +11,7 @@ from rocketstore._native.put_result cimport PutResult
 cdef class Writer:
     cdef readonly Log log
     cdef readonly tuple queues
+    cdef QueueState only  # of a writer with one queue, else None
     cdef readonly str topic
     cdef bytes topic_bytes
     cdef bytes constant_text
@@ -21,9 +23,17 @@ cdef class Writer:
     cdef object reserved
     cdef object to_ms
 
+    @cython.final
     cdef QueueState pick(self, object shard_key)
-    cdef int describe(self, Text *text, object tags, object keys, object properties,
-                      object shard_key) except -1
-    cdef int fill(self, rs_message *message, Text *text, object flag, object born_time) except -1
-    cdef int check_body(self, const rs_message *message) except -1
+    @cython.final
+    cdef int describe(self, rs_message *message, Text *text, object tags, object keys,
+                      object properties, object shard_key) except -1
+    @cython.final
+    cdef int fill(self, rs_message *message, QueueState queue, object flag,
+                  object born_time) except -1
+    @cython.final
+    cdef inline int check_body(self, const rs_message *message) except -1
+    @cython.final
+    cdef int check_record(self, const rs_message *message) except -1
+    @cython.final
     cdef int finish(self, PutResult result, object durability, object timeout_s) except -1

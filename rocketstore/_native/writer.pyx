@@ -16,12 +16,12 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.guarded_log cimport MAX_LIGHTS, Lights
 from rocketstore._native.property_text cimport (
-    Text, text_add, text_free, text_keys, text_properties, text_property, text_reserve, text_span,
+    Text, text_add, text_free, text_keys, text_named, text_properties, text_reserve, text_span,
     text_start,
 )
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport (
-    MEMORY, OS, PutResult, durability_level, durability_name, set_host,
+    PutResult, durability_level, durability_name, put_result, set_host,
 )
 
 from rocketstore._native.codec import pack_host
@@ -31,38 +31,72 @@ from rocketstore.errors import (
 )
 
 cdef int64_t NOW = INT64_MIN
+cdef object ZERO = 0
 
 
 cdef enum:
-    SAMPLE_EVERY = 256  # puts whose time is taken
+    # With a separator and the record CRC behind them still no more than a record can hold.
+    PROPERTIES_SURE = 32767 - 21
+    SAMPLE_EVERY = 1024  # puts whose time is taken
 
 
-cdef struct Body:
-    rs_span span
-    Py_buffer view
-    bint held
+cdef inline rs_span bytes_span(object data) noexcept:
+    cdef rs_span span
+    span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
+    span.size = <size_t>PyBytes_GET_SIZE(data)
+    return span
 
 
-cdef int body_open(Body *body, object data) except -1:
-    """Points at the bytes of a body; anything but bytes stays pinned until body_close."""
-    body.held = False
-    if PyBytes_Check(data):
-        body.span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
-        body.span.size = <size_t>PyBytes_GET_SIZE(data)
-        return 0
+cdef int view_open(Py_buffer *view, rs_span *span, object data) except -1:
+    """Points at the bytes of a body that is no bytes object; it stays pinned until the view goes."""
     if isinstance(data, str):
         raise TypeError("body is a str; encode it first, for example body.encode()")
-    PyObject_GetBuffer(data, &body.view, PyBUF_SIMPLE)
-    body.held = True
-    body.span.bytes = <const uint8_t *>body.view.buf
-    body.span.size = <size_t>body.view.len
+    PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    span.bytes = <const uint8_t *>view.buf
+    span.size = <size_t>view.len
     return 0
 
 
-cdef void body_close(Body *body):
-    if body.held:
-        PyBuffer_Release(&body.view)
-        body.held = False
+cdef struct Bodies:
+    rs_span *spans
+    Py_buffer *views  # of those that are no bytes objects, `held` so far
+    size_t held
+
+
+cdef int bodies_open(Bodies *bodies, list items, rs_message *message, Writer writer) except -1:
+    """Points at the bytes of all items and checks them; bodies_close also after an error."""
+    cdef size_t count = <size_t>len(items)
+    cdef size_t most = <size_t>writer.log.max_message_size_bytes
+    cdef size_t i
+    cdef object item
+    bodies.views = NULL
+    bodies.held = 0
+    bodies.spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
+    if bodies.spans is NULL:
+        raise MemoryError("no memory for the batch")
+    for i in range(count):
+        item = items[i]
+        if PyBytes_Check(item):
+            bodies.spans[i] = bytes_span(item)
+        else:
+            if bodies.views is NULL:
+                bodies.views = <Py_buffer *>PyMem_RawMalloc((count - i) * sizeof(Py_buffer))
+                if bodies.views is NULL:
+                    raise MemoryError("no memory for the batch")
+            view_open(&bodies.views[bodies.held], &bodies.spans[i], item)
+            bodies.held += 1
+        if i == 0 or bodies.spans[i].size > most:
+            message.body = bodies.spans[i]
+            writer.check_body(message)
+    return 0
+
+
+cdef void bodies_close(Bodies *bodies):
+    while bodies.held > 0:
+        bodies.held -= 1
+        PyBuffer_Release(&bodies.views[bodies.held])
+    PyMem_RawFree(bodies.views)
+    PyMem_RawFree(bodies.spans)
 
 
 @cython.auto_pickle(False)
@@ -98,26 +132,30 @@ cdef class Writer:
                                                            <Py_ssize_t>text.size)
         finally:
             text_free(&text)
+        self.template.properties = bytes_span(self.constant_text)
+        self.only = queues[0] if len(queues) == 1 else None
 
+    @cython.final
     cdef QueueState pick(self, object shard_key):
         cdef rs_span span
         cdef Py_ssize_t count = len(self.queues)
         cdef Py_ssize_t turn
         if shard_key is not None:
             key = shard_key.encode()
-            span.bytes = <const uint8_t *>PyBytes_AS_STRING(key)
-            span.size = <size_t>PyBytes_GET_SIZE(key)
+            span = bytes_span(key)
             return self.queues[<uint32_t>rs_java_hash(span) % <uint32_t>count]
-        if count == 1:
-            return self.queues[0]
+        if self.only is not None:
+            return self.only
         turn = self.turn
         self.turn = turn + 1 if turn + 1 < count else 0
         return self.queues[turn]
 
-    cdef int describe(self, Text *text, object tags, object keys, object properties,
-                      object shard_key) except -1:
-        """The property text of one put."""
-        text_start(text)
+    @cython.final
+    cdef int describe(self, rs_message *message, Text *text, object tags, object keys,
+                      object properties, object shard_key) except -1:
+        """The property text of one put, where it has more than the constant properties."""
+        if tags is None and keys is None and properties is None and shard_key is None:
+            return 0
         if self.constant_text:
             text_add(text, <const uint8_t *>PyBytes_AS_STRING(self.constant_text),
                      <size_t>PyBytes_GET_SIZE(self.constant_text))
@@ -126,20 +164,31 @@ cdef class Writer:
         if keys is not None:
             text_keys(text, keys)
         if tags is not None:
-            text_property(text, "TAGS", tags)
+            text_named(text, "TAGS", b"TAGS\x01", tags)
         if shard_key is not None:
-            text_property(text, "__SHARDINGKEY", shard_key)
+            text_named(text, "__SHARDINGKEY", b"__SHARDINGKEY\x01", shard_key)
+        message.properties = text_span(text)
         return 0
 
-    cdef int fill(self, rs_message *message, Text *text, object flag, object born_time) except -1:
+    @cython.final
+    cdef int fill(self, rs_message *message, QueueState queue, object flag,
+                  object born_time) except -1:
         message[0] = self.template
-        message.properties = text_span(text)
-        if flag != 0:
+        message.queue_id = queue.queue_id
+        if flag is not ZERO:
             message.flag = flag
         message.born_timestamp_ms = NOW if born_time is None else self.to_ms("born_time", born_time)
         return 0
 
-    cdef int check_body(self, const rs_message *message) except -1:
+    @cython.final
+    cdef inline int check_body(self, const rs_message *message) except -1:
+        if (message.body.size <= <size_t>self.log.max_message_size_bytes
+                and message.properties.size <= PROPERTIES_SURE):
+            return 0  # the topic was checked when the writer was made
+        return self.check_record(message)
+
+    @cython.final
+    cdef int check_record(self, const rs_message *message) except -1:
         cdef size_t body_max = <size_t>self.log.max_message_size_bytes
         cdef rs_status status = rs_record_check(message, body_max, True)
         if status == RS_OK:
@@ -154,13 +203,12 @@ cdef class Writer:
                 f"separators{' and the 20 bytes of the record CRC' if message.record_crc else ''}")
         raise MessageRejectedError(f"message refused (status {<int>status})")
 
+    @cython.final
     cdef int finish(self, PutResult result, object durability, object timeout_s) except -1:
         """Waits for the promise that was asked for and notes which one was met."""
         cdef int asked = self.level if durability is None else durability_level(durability)
-        cdef int met = MEMORY if self.log.buffered else OS
         cdef int64_t timeout_ms = self.timeout_ms
-        result.level = met
-        if asked <= met:
+        if asked <= result.level:
             return 0
         if timeout_s is not None:
             timeout_ms = <int64_t>(timeout_s * 1000)
@@ -176,7 +224,8 @@ cdef class Writer:
             shard_key=None, durability=None, timeout_s=None):
         cdef rs_message message
         cdef rs_appended appended
-        cdef Body data
+        cdef Py_buffer view
+        cdef bint held = False
         cdef Text text
         cdef PutResult result
         cdef QueueState queue = self.pick(shard_key)
@@ -185,19 +234,24 @@ cdef class Writer:
         if self.unsampled >= SAMPLE_EVERY:
             self.unsampled = 0
             started = self.log.monotonic_ns()
-        body_open(&data, body)
+        text_start(&text)
         try:
-            self.describe(&text, tags, keys, properties, shard_key)
-            self.fill(&message, &text, flag, born_time)
-            message.queue_id = queue.queue_id
-            message.body = data.span
+            self.fill(&message, queue, flag, born_time)
+            self.describe(&message, &text, tags, keys, properties, shard_key)
+            if PyBytes_Check(body):
+                message.body = bytes_span(body)
+            else:
+                view_open(&view, &message.body, body)
+                held = True
             self.check_body(&message)
             self.log.append(&message, queue, NULL, &appended)
         finally:
             text_free(&text)
-            body_close(&data)
-        result = self.log.result(&appended, queue.queue_id, 1, 0)
-        self.finish(result, durability, timeout_s)
+            if held:
+                PyBuffer_Release(&view)
+        result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
+        if durability is not None or self.level > result.level:
+            self.finish(result, durability, timeout_s)
         if started:
             self.log.owner.put_took(self.log.monotonic_ns() - started, "put")
         return result
@@ -206,43 +260,29 @@ cdef class Writer:
                   shard_key=None, durability=None, timeout_s=None):
         cdef rs_message message
         cdef rs_appended appended
+        cdef Bodies opened
         cdef Text text
         cdef PutResult result
         cdef QueueState queue = self.pick(shard_key)
         cdef list items = list(bodies)
         cdef size_t count = <size_t>len(items)
-        cdef size_t opened = 0
-        cdef Body *data = NULL
-        cdef rs_span *spans = NULL
         cdef bytes offsets
         if count == 0:
             raise MessageRejectedError("an empty batch: pass at least one body")
+        memset(&opened, 0, sizeof(opened))
         text_start(&text)
         try:
-            data = <Body *>PyMem_RawMalloc(count * sizeof(Body))
-            spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
-            if data is NULL or spans is NULL:
-                raise MemoryError("no memory for the batch")
-            self.describe(&text, tags, keys, properties, shard_key)
-            self.fill(&message, &text, flag, born_time)
-            message.queue_id = queue.queue_id
-            while opened < count:
-                body_open(&data[opened], items[opened])
-                opened += 1
-                spans[opened - 1] = data[opened - 1].span
-                message.body = spans[opened - 1]
-                self.check_body(&message)
+            self.fill(&message, queue, flag, born_time)
+            self.describe(&message, &text, tags, keys, properties, shard_key)
+            bodies_open(&opened, items, &message, self)
             offsets = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
-            self.log.append_batch(&message, spans, count, queue,
+            self.log.append_batch(&message, opened.spans, count, queue,
                                   <int64_t *>PyBytes_AS_STRING(offsets), &appended)
         finally:
-            while opened > 0:
-                opened -= 1
-                body_close(&data[opened])
-            PyMem_RawFree(data)
-            PyMem_RawFree(spans)
+            bodies_close(&opened)
             text_free(&text)
-        result = self.log.result(&appended, queue.queue_id, <int64_t>count, 0)
+        result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
+                            &self.template.store_host)
         result.offsets = offsets
         self.finish(result, durability, timeout_s)
         return result
@@ -259,6 +299,7 @@ cdef class Writer:
         cdef QueueState queue = self.pick(shard_key)
         cdef size_t count = <size_t>(offsets.shape[0] - 1)
         cdef size_t done = 0
+        cdef size_t most = <size_t>self.log.max_message_size_bytes
         cdef size_t part, i
         cdef rs_span *spans = NULL
         cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
@@ -268,14 +309,14 @@ cdef class Writer:
             spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
             if spans is NULL:
                 raise MemoryError("no memory for the rows")
-            self.describe(&text, tags, keys, properties, shard_key)
-            self.fill(&message, &text, flag, born_time)
-            message.queue_id = queue.queue_id
+            self.fill(&message, queue, flag, born_time)
+            self.describe(&message, &text, tags, keys, properties, shard_key)
             for i in range(count):
                 spans[i].bytes = start + offsets[i]
                 spans[i].size = <size_t>(offsets[i + 1] - offsets[i])
-                message.body = spans[i]
-                self.check_body(&message)
+                if i == 0 or spans[i].size > most:
+                    message.body = spans[i]
+                    self.check_body(&message)
             while done < count:
                 with nogil:
                     self.log.mutex.lock()
@@ -286,7 +327,8 @@ cdef class Writer:
                                       <int64_t *>PyBytes_AS_STRING(places) + done, &appended)
                 done += part
                 if result is None:
-                    result = self.log.result(&appended, queue.queue_id, <int64_t>count, 0)
+                    result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
+                                        &self.template.store_host)
                 result.end_offset = appended.end_offset
                 result.offsets = places
         except RocketStoreError as error:
@@ -316,21 +358,25 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     states of the light queues it is listed in as well."""
     cdef rs_message message
     cdef rs_appended appended
-    cdef Body data
+    cdef Py_buffer view
+    cdef bint held = False
     cdef Text text
     cdef PutResult result
     cdef QueueState queue = writer.queues[0]
     cdef QueueState light
     cdef Lights further
-    body_open(&data, body)
     text_start(&text)
     try:
+        writer.fill(&message, queue, flag, None)
+        if PyBytes_Check(body):
+            message.body = bytes_span(body)
+        else:
+            view_open(&view, &message.body, body)
+            held = True
         text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
         text_reserve(&text, 32 + 20 * <size_t>len(lights))
-        writer.fill(&message, &text, flag, None)
-        message.queue_id = queue.queue_id
+        message.properties = text_span(&text)
         message.sys_flag = sys_flag
-        message.body = data.span
         message.reconsume_times = reconsume_times
         message.prepared_transaction_offset = prepared_transaction_offset
         if born_timestamp_ms is not None:
@@ -347,8 +393,8 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         writer.log.append(&message, queue, &further if further.count else NULL, &appended)
     finally:
         text_free(&text)
-        body_close(&data)
-    result = writer.log.result(&appended, queue.queue_id, 1, 0)
-    set_host(&result.store_host, store_host)
+        if held:
+            PyBuffer_Release(&view)
+    result = put_result(&appended, queue.queue_id, 1, writer.log.met, &message.store_host)
     writer.finish(result, durability, timeout_s)
     return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import zlib
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,50 @@ def test_counted_message_by_message(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         result = store.writer("orders").put_batch([b"x"] * 5)
         assert store.stats().topics["orders"] == (5, result.size)
+
+
+@pytest.mark.parametrize("record_crc", [True, False])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17, 40])
+def test_a_batch_makes_the_bytes_of_single_puts(
+    tmp_path: Path, count: int, record_crc: bool, rng: random.Random
+) -> None:
+    """However a batch is divided inside, its records and checksums are those of single puts."""
+    bodies = [rng.randbytes(rng.choice((0, 1, 3, 15, 16, 17, 63, 100))) for _ in range(count)]
+    with open_small(
+        tmp_path, record_crc=record_crc, commit_log_file_size_bytes=1 << 16, durability="os"
+    ) as store:
+        writer = store.writer("orders", properties={"region": "eu"})
+        batch = writer.put_batch(bodies, tags="paid", born_time=1_700_000_000_000)
+        for body, offset in zip(bodies, batch.physical_offsets, strict=True):
+            single = writer.put(body, tags="paid", born_time=1_700_000_000_000)
+            mine, other = (bytearray(bytes(store.get(o))) for o in (offset, single.physical_offset))
+            if record_crc:
+                crc = zlib.crc32(mine[:-20]) & 0x7FFFFFFF
+                assert mine[-20:] == b"__CRC32#\x01" + f"{crc:010d}"[::-1].encode() + b"\x02"
+            # Queue offset, physical offset and store time differ, and so does the record CRC.
+            for record in (mine, other):
+                record[20:36] = bytes(16)
+                record[56:64] = bytes(8)
+                if record_crc:
+                    record[-20:] = bytes(20)
+            assert mine == other
+
+
+def test_views_in_a_batch_are_given_back(tmp_path: Path) -> None:
+    """Bodies that are no bytes objects are pinned while they are copied, and no longer; also when a
+    later body is refused."""
+    first, second = bytearray(b"first"), bytearray(b"second")
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        result = writer.put_batch([b"zero", first, memoryview(second), b"last"])
+        for unpinned in (first, second):
+            unpinned.append(0)  # BufferError while a view is open
+        found = [store.get(offset).body for offset in result.physical_offsets]
+        assert found == [b"zero", b"first", b"second", b"last"]
+        with pytest.raises(TypeError, match="encode"):
+            writer.put_batch([first, "text"])  # type: ignore[list-item]
+        with pytest.raises(MessageTooLargeError):
+            writer.put_batch([b"", second, bytes(8 << 20)])
+        for unpinned in (first, second):
+            unpinned.append(0)
+        assert store.end_offset == result.end_offset

@@ -1,0 +1,201 @@
+"""rocketstore beside packages that a Python program could use instead: `make bench-peers`.
+
+Rounds are interleaved: in each round every case appends to a new directory once. A round of a case is a
+plain loop over its call: as many calls as fit into a fixed time, found in a first round that is not
+counted; closing is outside the clock. What is compared are medians over the rounds, ratios are medians of
+the ratios of one round. Bodies are random, so that packages which compress gain nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from bench.measure import fetch_memory, machine
+from bench.peer_cases import BATCH, CASES, OURS, PeerCase
+
+__all__ = ["main"]
+
+SIZES = (100, 1024)
+#: A round of a case: this long, or so many bytes. Less than a store lets pile up unflushed.
+ROUND_S = 0.25
+ROUND_BYTES = 32 << 20
+#: Calls that are not counted, at the beginning of each round: files and pages of the first messages.
+WARM_SHARE = 0.1
+BODIES = 256
+BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+
+
+def run(case: PeerCase, size: int, calls: int, root: Path) -> tuple[float, int]:
+    """Messages a second, and the calls it took; `calls` 0: as many as fit into a round."""
+    bodies = [os.urandom(size) for _ in range(BODIES)]
+    if case.batch == 1:
+        arguments: list[Any] = bodies
+    else:
+        arguments = [list(islice(cycle(bodies), case.batch))]
+    most = max(1, ROUND_BYTES // (size * case.batch))
+    directory = Path(tempfile.mkdtemp(prefix="peer-", dir=root))
+    fetch_memory()
+    try:
+        with case.opened(directory) as call:
+            if calls == 0:
+                calls = _fitting(call, arguments, most)
+            for argument in islice(cycle(arguments), max(1, int(calls * WARM_SHARE))):
+                call(argument)
+            some = list(islice(cycle(arguments), calls))
+            began = time.perf_counter_ns()
+            for argument in some:
+                call(argument)
+            duration_ns = time.perf_counter_ns() - began
+    finally:
+        shutil.rmtree(directory)
+    return calls * case.batch * 1e9 / duration_ns, calls
+
+
+def _fitting(call: Any, arguments: Sequence[Any], most: int) -> int:
+    done, began = 0, time.perf_counter()
+    for argument in islice(cycle(arguments), most):
+        call(argument)
+        done += 1
+        if time.perf_counter() - began > ROUND_S:
+            break
+    return done
+
+
+def measure(cases: Sequence[PeerCase], size: int, rounds: int, root: Path) -> list[dict[str, Any]]:
+    """All cases of one size, interleaved."""
+    calls = {case: run(case, size, 0, root)[1] for case in cases}
+    rates: dict[PeerCase, list[float]] = {case: [] for case in cases}
+    for _ in range(rounds):
+        for case in cases:
+            rates[case].append(run(case, size, calls[case], root)[0])
+    found = []
+    for case in cases:
+        ours = next(
+            rates[other]
+            for other in cases
+            if other.package == OURS
+            and other.batch == case.batch
+            and other.durability == ("disk" if case.durability == "disk" else "os")
+        )
+        pairs = [mine / other for mine, other in zip(ours, rates[case], strict=True)]
+        found.append(
+            {
+                "case": case.name,
+                "package": case.package,
+                "durability": case.durability,
+                "batch": case.batch,
+                "size": size,
+                "messages_per_s": statistics.median(rates[case]),
+                "rates": rates[case],
+                "ratio": statistics.median(pairs),
+            }
+        )
+    return found
+
+
+def installed(cases: Sequence[PeerCase]) -> tuple[list[PeerCase], dict[str, str]]:
+    """Cases whose package is there, and the versions."""
+    versions: dict[str, str] = {}
+    there = []
+    for case in cases:
+        try:
+            if case.package not in (OURS, "sqlite3", "os.write", "os.writev"):
+                versions[case.package] = importlib.metadata.version(case.package)
+            there.append(case)
+        except importlib.metadata.PackageNotFoundError:
+            print(f"{case.package} is not installed: left out (make bench-peers installs it)")
+    return there, versions
+
+
+def markdown(results: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:
+    """One table a class; `×` is how many times faster rocketstore is in the same rounds."""
+    lines = []
+    for durability in ("os", "disk"):
+        for batch in (1, BATCH):
+            kin = [
+                r
+                for r in results
+                if r["batch"] == batch and (r["durability"] == "disk") == (durability == "disk")
+            ]
+            if not kin:
+                continue
+            what = "one message a call" if batch == 1 else f"{batch} messages a call"
+            lines += ["", f"**{durability}, {what}** (thousand messages a second)", ""]
+            lines += ["| | " + " | ".join(f"{size} B | ×" for size in SIZES) + " |"]
+            lines += ["| --- |" + " ---: | ---: |" * len(SIZES)]
+            for name in dict.fromkeys(r["case"] for r in kin):
+                rows = {r["size"]: r for r in kin if r["case"] == name}
+                note = " (process)" if next(iter(rows.values()))["durability"] == "process" else ""
+                cells = [
+                    f"{rows[s]['messages_per_s'] / 1000:,.1f} | {rows[s]['ratio']:.1f}"
+                    if s in rows
+                    else "– | –"
+                    for s in SIZES
+                ]
+                lines.append(f"| {name}{note} | " + " | ".join(cells) + " |")
+    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+    lines += [
+        "",
+        f"{facts['cpus']} CPUs ({facts['cpu']}), Linux {facts['kernel']}, Python {facts['python']}, "
+        f"rocketstore {facts['rocketstore']}; {packages}. {facts['rounds']} rounds; load of the "
+        f"machine at the beginning {facts['load']:.1f}: "
+        + ("busy with other work." if facts["load"] > 0.5 else "quiet."),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser.add_argument("--only", default="", help="packages, with commas; ours is always there")
+    parser.add_argument("--durability", choices=["os", "disk"], default=None)
+    parser.add_argument("--rounds", type=int, default=5, help="at least five")
+    parser.add_argument("--directory", type=Path, default=Path("build/bench"))
+    parser.add_argument(
+        "--docs", type=Path, default=None, help="a document whose table is replaced"
+    )
+    given = parser.parse_args(words)
+    if given.rounds < 5:
+        parser.error("--rounds is at least 5")
+    only = {name for name in given.only.split(",") if name}
+    cases, versions = installed(
+        [
+            case
+            for case in CASES
+            if (not only or case.package in only or case.package == OURS)
+            and given.durability
+            in (None, "os" if case.durability == "process" else case.durability)
+        ]
+    )
+    given.directory.mkdir(parents=True, exist_ok=True)
+    facts = {**machine(), "packages": versions, "rounds": given.rounds, "load": os.getloadavg()[0]}
+    root = Path(tempfile.mkdtemp(prefix="peers-", dir=given.directory))
+    try:
+        results = [row for s in SIZES for row in measure(cases, s, given.rounds, root)]
+    finally:
+        shutil.rmtree(root)
+    text = markdown(results, facts)
+    print(text)
+    (given.directory / "peers.md").write_text(text)
+    found = {"machine": facts, "results": results}
+    (given.directory / "peers.json").write_text(json.dumps(found, indent=1) + os.linesep)
+    if given.docs is not None:
+        before, rest = given.docs.read_text().split(BEGIN)
+        given.docs.write_text(f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
