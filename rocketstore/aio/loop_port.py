@@ -96,12 +96,14 @@ class LoopPort:
         future: asyncio.Future[rocketstore.PutResult] = self.loop.create_future()
         if self.native.promise(result, durability, future):
             self._ask_for_flush()
-        elif future.done():
+        if future.done():
             self._unyielded += 1
             if self._unyielded >= TURN_EVERY:
                 self._unyielded = 0
                 future = self.loop.create_future()
                 self.loop.call_soon(_set_result, future, result)
+        elif self._timer is None:
+            self._expire()
         return future
 
     def promise_flushed(self, end_offset: int) -> asyncio.Future[None]:
@@ -109,6 +111,8 @@ class LoopPort:
         future: asyncio.Future[None] = self.loop.create_future()
         if self.native.promise_flushed(end_offset, future):
             self._ask_for_flush()
+        if self._timer is None:
+            self._expire()
         return future
 
     def _ask_for_flush(self) -> None:
@@ -116,8 +120,6 @@ class LoopPort:
         if not self._flush_asked:
             self._flush_asked = True
             self.loop.call_soon(self._request_flush)
-        if self._timer is None:
-            self._expire()
 
     def _request_flush(self) -> None:
         self._flush_asked = False
