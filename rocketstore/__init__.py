@@ -11,6 +11,7 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
+from rocketstore.completion_port import CompletionPort
 from rocketstore.compression import decompress
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer, ConsumerBusyError
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackpressureError",
+    "CompletionPort",
     "ConfigError",
     "Consumer",
     "ConsumerBusyError",

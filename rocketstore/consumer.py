@@ -182,6 +182,19 @@ class Consumer:
                 logger.debug("a poll of %s ends early", self._topic, exc_info=True)
             return messages
 
+    def prefetch(self, max_messages: int = BATCH) -> bool:
+        """Fetches without handing out, and without waiting: whether `take` has something now.
+
+        With `take` for event loops: one thread fetches, another hands out.
+        """
+        with self._use():
+            return bool(length_hint(self._cursors.left)) or self._cursors.fill(max_messages)
+
+    def take(self, max_messages: int = BATCH) -> list[Message]:
+        """Hands out up to `max_messages` of what was fetched; never fetches, so it never blocks."""
+        with self._use():
+            return list(islice(self._cursors.left, max_messages))
+
     def seek(self, to: Edge | int | datetime.datetime, *, queue_id: int | None = None) -> None:
         """Moves to an offset, an end, or the first message stored at a time or later.
 

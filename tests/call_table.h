@@ -61,7 +61,8 @@
       (word, act, value, until), ONLY_WAITS) \
     X(clock_gettime, int, (int clock, struct timespec *now), (clock, now), STEP) \
     X(getpid, int, (void), (), NONE) \
-    X(gettid, int, (void), (), NONE)
+    X(gettid, int, (void), (), NONE) \
+    X(signal_event, int, (int fd), (fd), NONE)
 /* Called while a mutex is held under which no Python code may run (D-33), or all the time. */
 #define IS_QUIET(entry) ((entry) >= AT_futex)
 

@@ -12,6 +12,7 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <stdint.h>
     #include <stdio.h>
     #include <sys/file.h>
     #include <sys/mman.h>
@@ -49,6 +50,12 @@ cdef extern from *:
         return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
     }
     static int rs_gettid(void) { return (int)syscall(SYS_gettid); }
+    /* Adds one to an eventfd. Full is as good: it is readable. */
+    static int rs_signal_event(int fd)
+    {
+        const uint64_t one = 1;
+        return write(fd, &one, sizeof one) == (ssize_t)sizeof one || errno == EAGAIN ? 0 : -1;
+    }
     """
     int rs_open(const char *, int, uint32_t) noexcept nogil
     int rs_duplicate(int) noexcept nogil
@@ -57,6 +64,7 @@ cdef extern from *:
     int rs_memfd_create(const char *, uint32_t) noexcept nogil
     long rs_futex(uint32_t *, int, uint32_t, const timespec *) noexcept nogil
     int rs_gettid() noexcept nogil
+    int rs_signal_event(int) noexcept nogil
     int c_close "close"(int) noexcept nogil
     int c_linkat "linkat"(int, const char *, int, const char *, int) noexcept nogil
     int c_unlink "unlink"(const char *) noexcept nogil
@@ -128,3 +136,4 @@ cdef inline void fill_table(rs_syscalls *table) noexcept:
     table.clock_gettime = c_clock_gettime
     table.getpid = c_getpid
     table.gettid = rs_gettid
+    table.signal_event = rs_signal_event

@@ -69,6 +69,7 @@ cdef struct rs_syscalls:
     int (*clock_gettime)(int clock, timespec *now) noexcept nogil
     int (*getpid)() noexcept nogil
     int (*gettid)() noexcept nogil
+    int (*signal_event)(int fd) noexcept nogil
 
 # Written at import only; a test build may replace entries.
 cdef rs_syscalls sys

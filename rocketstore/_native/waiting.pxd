@@ -1,18 +1,5 @@
 from libc.stdint cimport int64_t, uint32_t
 
-cdef class Signal:
-    cdef uint32_t word
-    cdef uint32_t sleepers
-
-    # Adds one; wakes all sleepers if there are any. Callable under a native lock, without the GIL.
-    cdef void notify_c(self) noexcept nogil
-    cdef uint32_t load(self) noexcept nogil
-    # Sleeps while the count is `seen`, at most `timeout_ns` (negative: no limit). Returns the count; it
-    # may be `seen` before the time is up (a signal, a limit of its own): the caller looks again, with
-    # PyErr_CheckSignals where it is a Python thread.
-    cdef uint32_t wait_c(self, uint32_t seen, int64_t timeout_ns) noexcept nogil
-
-
 cdef class Mutex:
     cdef uint32_t word
 
@@ -22,6 +9,39 @@ cdef class Mutex:
     # False after `timeout_ns`, or when a signal wants to be served.
     cdef bint lock_for(self, int64_t timeout_ns) noexcept nogil
     cdef void unlock(self) noexcept nogil
+
+
+cdef struct bell_state:
+    uint32_t armed
+    int fd
+
+
+cdef class Bell:
+    cdef bell_state state
+
+    # Before the caller looks at the world: what happens from here on rings, once.
+    cdef void arm_c(self) noexcept nogil
+    # As a notify would.
+    cdef void ring_c(self) noexcept nogil
+
+
+cdef class Signal:
+    cdef uint32_t word
+    cdef uint32_t sleepers
+    cdef uint32_t bell_count
+    cdef bell_state **bells
+    cdef list bell_owners
+    cdef Mutex bell_mutex
+
+    cdef void ring_bells(self) noexcept nogil
+
+    # Adds one; wakes all sleepers if there are any. Callable under a native lock, without the GIL.
+    cdef void notify_c(self) noexcept nogil
+    cdef uint32_t load(self) noexcept nogil
+    # Sleeps while the count is `seen`, at most `timeout_ns` (negative: no limit). Returns the count; it
+    # may be `seen` before the time is up (a signal, a limit of its own): the caller looks again, with
+    # PyErr_CheckSignals where it is a Python thread.
+    cdef uint32_t wait_c(self, uint32_t seen, int64_t timeout_ns) noexcept nogil
 
 
 # CLOCK_MONOTONIC.

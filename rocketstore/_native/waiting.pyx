@@ -1,11 +1,12 @@
 """Sleeping until something happened: a signal that counts, and a mutex that needs no GIL.
 
 Both are one futex word. A thread sleeps only if the word still has the value it saw, so no wake-up is
-lost; nobody polls.
+lost; nobody polls. Event loops, which cannot sleep here, hang a bell on a signal.
 """
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.errno cimport EINTR
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t
 from posix.time cimport CLOCK_MONOTONIC, timespec
@@ -22,6 +23,8 @@ cdef extern from *:
     #define rs_load(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
     #define rs_add(p, v) __atomic_add_fetch((p), (v), __ATOMIC_SEQ_CST)
     #define rs_exchange(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
+    #define rs_swap(p, v) ((void)__atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST), \
+                           __atomic_thread_fence(__ATOMIC_SEQ_CST))
     static inline int rs_take(uint32_t *word)
     {
         uint32_t free_word = 0;
@@ -32,6 +35,7 @@ cdef extern from *:
     uint32_t rs_load(uint32_t *word) noexcept nogil
     uint32_t rs_add(uint32_t *word, uint32_t value) noexcept nogil
     uint32_t rs_exchange(uint32_t *word, uint32_t value) noexcept nogil
+    void rs_swap(uint32_t *word, uint32_t value) noexcept nogil
     bint rs_take(uint32_t *word) noexcept nogil
 
 cdef enum:
@@ -64,11 +68,47 @@ cdef void futex_wake(uint32_t *word, int count, bint shared) noexcept nogil:
     sys.futex(word, FUTEX_WAKE | (0 if shared else FUTEX_PRIVATE), <uint32_t>count, NULL)
 
 
+cdef void bell_ring(bell_state *state) noexcept nogil:
+    if rs_load(&state.armed) != 0 and rs_exchange(&state.armed, 0) != 0:
+        sys.signal_event(state.fd)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Bell:
+    """An eventfd that is written to once after each `arm`: many notifies, one wake-up. The descriptor
+    belongs to the caller, who closes it after the bell was taken down everywhere."""
+
+    def __init__(self, int descriptor):
+        self.state.fd = descriptor
+
+    cdef void arm_c(self) noexcept nogil:
+        # Whoever moves something looks at `armed` afterwards; whoever arms looks at the world afterwards.
+        rs_swap(&self.state.armed, 1)
+
+    cdef void ring_c(self) noexcept nogil:
+        bell_ring(&self.state)
+
+    def arm(self):
+        """The next notify of a signal that the bell hangs on makes the descriptor readable."""
+        self.arm_c()
+
+    def disarm(self):
+        rs_exchange(&self.state.armed, 0)
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class Signal:
     """A count that threads wait on. Read `count`, look at the world, then `wait(count)`: whatever
     happened in between has moved the count, and the wait returns at once. Any thread may do anything."""
+
+    def __cinit__(self):
+        self.bell_mutex = Mutex()
+        self.bell_owners = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.bells)
 
     cdef void notify_c(self) noexcept nogil:
         rs_add(&self.word, 1)
@@ -76,6 +116,45 @@ cdef class Signal:
         # they see the new count there.
         if rs_load(&self.sleepers) != 0:
             futex_wake(&self.word, INT32_MAX, False)
+        if rs_load(&self.bell_count) != 0:
+            self.ring_bells()
+
+    cdef void ring_bells(self) noexcept nogil:
+        cdef uint32_t at
+        self.bell_mutex.lock()  # held for nothing but this and the two below
+        for at in range(self.bell_count):
+            bell_ring(self.bells[at])
+        self.bell_mutex.unlock()
+
+    def hang(self, Bell bell not None):
+        """From now on each notify rings `bell` if it is armed; until take_down."""
+        cdef bell_state **bells
+        with nogil:
+            self.bell_mutex.lock()
+            bells = <bell_state **>PyMem_RawRealloc(
+                self.bells, (self.bell_count + 1) * sizeof(bell_state *))
+            if bells is not NULL:
+                self.bells = bells
+                self.bells[self.bell_count] = &bell.state
+                rs_add(&self.bell_count, 1)
+            self.bell_mutex.unlock()
+        if bells is NULL:
+            raise MemoryError("no memory for a bell")
+        self.bell_owners.append(bell)
+
+    def take_down(self, Bell bell not None):
+        """Once this returns, nothing rings `bell` through this signal. Harmless when it does not hang."""
+        cdef uint32_t at
+        with nogil:
+            self.bell_mutex.lock()
+            for at in range(self.bell_count):
+                if self.bells[at] == &bell.state:
+                    self.bells[at] = self.bells[self.bell_count - 1]
+                    rs_add(&self.bell_count, 0xFFFFFFFF)
+                    break
+            self.bell_mutex.unlock()
+        if bell in self.bell_owners:
+            self.bell_owners.remove(bell)
 
     cdef uint32_t load(self) noexcept nogil:
         return rs_load(&self.word)

@@ -1,0 +1,318 @@
+"""What an event loop needs of a log: puts that never wait, and one descriptor that tells when promises
+were met. Everything here but the ringing of the bell happens in the loop's own thread.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from rocketstore._native.appender cimport Log
+from rocketstore._native.core cimport (
+    RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED,
+    rs_appended, rs_message, rs_position_load, rs_status,
+)
+from rocketstore._native.guarded_log cimport append_call
+from rocketstore._native.property_text cimport Text, text_free
+from rocketstore._native.put_result cimport DISK, MEMORY, OS, PutResult, durability_level
+from rocketstore._native.queue_state cimport QueueState
+from rocketstore._native.waiting cimport Bell, Signal
+from rocketstore._native.writer cimport Writer
+
+from bisect import insort
+from rocketstore.errors import DurabilityTimeoutError, RocketStoreError
+
+cdef enum:
+    SAMPLE_EVERY = 256  # puts whose time is taken
+    TIDY_AT = 4096  # settled entries at the front of a line before it is moved
+
+
+@cython.final
+@cython.freelist(256)
+@cython.auto_pickle(False)
+cdef class Wait:
+    """One waiter in line. In the order of the log, which is nearly always that of arrival."""
+
+    cdef int64_t end_offset
+    cdef int64_t size
+    cdef int64_t due_ns
+    cdef int level
+    cdef PutResult result
+    cdef object waiter
+
+    def __lt__(self, Wait other not None):
+        return self.end_offset < other.end_offset
+
+
+cdef int append_now(Log log, rs_message *message, QueueState queue, rs_appended *appended) except -1:
+    """One record: 1 when it is in the log, 0 when it would have to wait for a segment or for room."""
+    cdef append_call call
+    cdef rs_status status
+    memset(&call, 0, sizeof(call))
+    call.log, call.message, call.appended = &log.log, message, appended
+    call.queue = &queue.state
+    while True:
+        log.ready()
+        if log.mutex.try_lock():
+            status = log.append_locked(&call)
+            log.mutex.unlock()
+        else:
+            with nogil:
+                log.mutex.lock()  # held for the copy of a message or batch, never for a wait
+                status = log.append_locked(&call)
+                log.mutex.unlock()
+        if status == RS_OK:
+            log.after(appended)
+            return 1
+        if status == RS_END_OF_FILE or status == RS_FULL:
+            return 0
+        log.react(status, message)
+
+
+@cython.auto_pickle(False)
+cdef class CompletionPort:
+    """Waiters of one event loop. `progress` and `arrival` ring its bell, at most once between two calls
+    of `settle`."""
+
+    cdef Log log
+    cdef readonly Bell bell
+    cdef Signal arrival
+    cdef list lines  # of waits for `os` and for `disk`
+    cdef Py_ssize_t[2] heads
+    cdef list arrival_waiters
+    cdef readonly int64_t pending
+    cdef readonly int64_t pending_bytes
+    cdef int64_t timeout_ns
+    cdef int64_t wanted
+    cdef int unsampled
+
+    def __init__(self, Log log, Signal arrival not None, int descriptor, int64_t timeout_ms):
+        self.log = log
+        self.arrival = arrival
+        self.bell = Bell(descriptor)
+        self.lines = [[], []]
+        self.arrival_waiters = []
+        self.timeout_ns = timeout_ms * 1_000_000
+        self.wanted = -1
+        arrival.hang(self.bell)
+        if log is not None:
+            log.progress.hang(self.bell)
+
+
+    # ---- puts ----
+
+    def put_now(self, Writer writer not None, body, tags, keys, properties, flag, born_time,
+                shard_key):
+        """The PutResult of a record that is in the log, or None where a put would have to wait first."""
+        cdef rs_message message
+        cdef rs_appended appended
+        cdef Text text
+        cdef QueueState queue
+        cdef bytes data
+        cdef int64_t started = 0
+        cdef int there
+        cdef PutResult result
+        if PyBytes_Check(body):
+            data = body
+        elif isinstance(body, str):
+            raise TypeError("body is a str; encode it first, for example body.encode()")
+        else:
+            data = bytes(memoryview(body))
+        self.unsampled += 1
+        if self.unsampled >= SAMPLE_EVERY:
+            self.unsampled = 0
+            started = writer.log.monotonic_ns()
+        queue = writer.pick(shard_key)
+        try:
+            writer.describe(&text, tags, keys, properties, shard_key)
+            writer.fill(&message, &text, flag, born_time)
+            message.queue_id = queue.queue_id
+            message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
+            message.body.size = <size_t>PyBytes_GET_SIZE(data)
+            writer.check_body(&message)
+            there = append_now(writer.log, &message, queue, &appended)
+        finally:
+            text_free(&text)
+        if not there:
+            return None
+        result = writer.log.result(&appended, queue.queue_id, 1,
+                                   MEMORY if writer.log.buffered else OS)
+        if started:
+            writer.log.owner.put_took(writer.log.monotonic_ns() - started, "put")
+        return result
+
+    def promise(self, PutResult result not None, durability, waiter):
+        """`waiter.set_result(result)` once the promise is met: at once where it is, else from settle.
+        True when somebody has to call request_flush before long."""
+        cdef int level = durability_level(durability)
+        if level <= result.level:
+            waiter.set_result(result)
+            return False
+        return self.wait_for(result.end_offset, result.end_offset - result.physical_offset, level,
+                             result, waiter)
+
+    def promise_flushed(self, int64_t end_offset, waiter):
+        """`waiter.set_result(None)` once everything below `end_offset` is on disk."""
+        return self.wait_for(end_offset, 0, DISK, None, waiter)
+
+    cdef bint wait_for(self, int64_t end_offset, int64_t size, int level, PutResult result,
+                       object waiter) except -1:
+        cdef list line = self.lines[level - 1]
+        cdef Wait wait = Wait.__new__(Wait)
+        wait.end_offset, wait.size, wait.level = end_offset, size, level
+        wait.due_ns = self.log.monotonic_ns() + self.timeout_ns
+        wait.result, wait.waiter = result, waiter
+        # The bell first: a flush that comes now has been noticed here, or it rings.
+        if self.pending == 0:
+            self.bell.arm_c()
+        if self.reached(wait):
+            self.finish(wait)
+            return False
+        if line and (<Wait>line[len(line) - 1]).end_offset > end_offset:
+            insort(line, wait, lo=self.heads[level - 1])
+        else:
+            line.append(wait)
+        self.pending += 1
+        self.pending_bytes += size
+        if self.log.state != 1:
+            self.bell.ring_c()  # closed or failed meanwhile: settle says which
+        if end_offset <= self.wanted:
+            return False
+        self.wanted = end_offset
+        return True
+
+    def request_flush(self):
+        """Asks for everything that was promised so far: once for all puts of a turn of the loop, so that
+        they share a sync."""
+        if self.wanted >= 0:
+            self.log.want_flush(self.wanted)
+
+    cdef bint reached(self, Wait wait) noexcept:
+        cdef size_t at = (RS_POSITIONS_AT_FLUSHED if wait.level == DISK
+                          else RS_POSITIONS_AT_COMMITTED)
+        return rs_position_load(self.log.log.positions, at) >= wait.end_offset
+
+    cdef int finish(self, Wait wait) except -1:
+        if wait.result is not None:
+            wait.result.level = max(wait.result.level, wait.level)
+        if not wait.waiter.done():
+            wait.waiter.set_result(wait.result)
+        return 0
+
+    # ---- completions ----
+
+    def settle(self):
+        """Completes every waiter whose promise is met or can no longer be met, in the order of the log.
+        To be called when the descriptor is readable. Returns how many."""
+        cdef int64_t before = self.pending
+        cdef list waiters
+        self.bell.arm_c()
+        for at in range(2):
+            self.settle_line(at)
+        if self.arrival_waiters:
+            waiters, self.arrival_waiters = self.arrival_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+        if self.pending and self.log.state != 1:
+            self.fail_rest()
+        if self.pending == 0 and not self.arrival_waiters:
+            self.bell.disarm()
+        return before - self.pending
+
+    cdef int settle_line(self, int at) except -1:
+        cdef list line = self.lines[at]
+        cdef Py_ssize_t head = self.heads[at], end = len(line)
+        cdef Wait wait
+        while head < end:
+            wait = <Wait>line[head]
+            if not self.reached(wait):
+                break
+            line[head] = None
+            head += 1
+            self.heads[at] = head
+            self.left(wait)
+            self.finish(wait)
+        self.tidy(at)
+        return 0
+
+    cdef int left(self, Wait wait) except -1:
+        self.pending -= 1
+        self.pending_bytes -= wait.size
+        return 0
+
+    cdef int tidy(self, int at) except -1:
+        cdef list line = self.lines[at]
+        cdef Py_ssize_t head = self.heads[at]
+        if head == len(line):
+            line.clear()
+        elif head >= TIDY_AT and 2 * head >= len(line):
+            del line[:head]
+        else:
+            return 0
+        self.heads[at] = 0
+        return 0
+
+    cdef int fail_rest(self) except -1:
+        """The store failed or closed: each waiter hears it by an error of its own, or nobody yet, while the
+        last flush of a store that closes is still to come."""
+        cdef Wait wait
+        for at in range(2):
+            while self.heads[at] < len(self.lines[at]):
+                try:
+                    self.log.owner.check_waitable()
+                    return 0
+                except RocketStoreError as error:
+                    wait = <Wait>self.lines[at][self.heads[at]]
+                    self.lines[at][self.heads[at]] = None
+                    self.heads[at] += 1
+                    self.left(wait)
+                    # It may have been flushed between the look of settle_line and the end.
+                    if self.reached(wait):
+                        self.finish(wait)
+                    elif not wait.waiter.done():
+                        wait.waiter.set_exception(error)
+            self.tidy(at)
+        return 0
+
+    def expire(self):
+        """Fails waiters that have waited longer than the timeout. Returns the seconds until the next one
+        is due, or None when nobody waits."""
+        cdef int64_t now = self.log.monotonic_ns(), next_ns = -1
+        cdef Wait wait
+        for at in range(2):
+            kept = []
+            for wait in self.lines[at][self.heads[at]:]:
+                if wait.due_ns <= now and not self.reached(wait):
+                    self.left(wait)
+                    if not wait.waiter.done():
+                        wait.waiter.set_exception(self.too_late(wait))
+                    continue
+                kept.append(wait)
+                if next_ns < 0 or wait.due_ns < next_ns:
+                    next_ns = wait.due_ns
+            self.lines[at] = kept
+            self.heads[at] = 0
+        return None if next_ns < 0 else max(0.001, (next_ns - now) / 1e9)
+
+    cdef object too_late(self, Wait wait):
+        what = ("flushed" if wait.result is None
+                else f"stored at physical offset {wait.result.physical_offset}")
+        return DurabilityTimeoutError(
+            f"{what}, but not known to be on disk after {self.timeout_ns // 1_000_000} ms; wait again "
+            f"with wait_flushed({wait.end_offset}), do not put it again", wait.result)
+
+    # ---- arrivals ----
+
+    @property
+    def arrivals(self):
+        """Moves when messages become readable."""
+        return self.arrival.load()
+
+    def watch_arrivals(self, seen, waiter):
+        """`waiter.set_result(None)` once `arrivals` is no longer `seen`, or without reason."""
+        self.bell.arm_c()
+        if self.arrival.load() != <uint32_t>seen:
+            waiter.set_result(None)
+        else:
+            self.arrival_waiters.append(waiter)

@@ -1,0 +1,32 @@
+"""rocketstore for asyncio: the same store, and nothing that blocks runs on the loop.
+
+    import rocketstore.aio
+
+    async with rocketstore.aio.open("data/orders") as store:
+        await store.writer("orders").put(b"hello", keys="o-17")
+        async for message in store.consumer("orders"):
+            print(message.queue_offset, message.body)
+
+A put is a copy into memory, done at once on the loop; what it waits for is the disk, without a thread: one
+flush serves all tasks that wait, and wakes the loop once. What reads or writes files otherwise runs on
+a few threads of the store's own.
+"""
+
+from rocketstore.aio.consumer import Consumer, Following
+from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES
+from rocketstore.aio.opening import Opening, attach
+from rocketstore.aio.opening import open_store as open  # shadows the builtin on purpose
+from rocketstore.aio.store import Store
+from rocketstore.aio.writer import Writer
+
+__all__ = [
+    "IN_FLIGHT_BYTES",
+    "IN_FLIGHT_MESSAGES",
+    "Consumer",
+    "Following",
+    "Opening",
+    "Store",
+    "Writer",
+    "attach",
+    "open",
+]

@@ -1,0 +1,251 @@
+"""Consumers for the tasks of one loop: a thread fetches, the loop hands out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
+
+import rocketstore
+from rocketstore import ConsumerBusyError, Message, StoreClosedError
+
+if TYPE_CHECKING:
+    import datetime
+    from types import TracebackType
+
+    from rocketstore.aio.loop_port import LoopPort
+
+__all__ = ["Consumer", "Following"]
+
+T = TypeVar("T")
+
+#: Messages that one look at a queue fetches.
+BATCH = 512
+#: A wait looks at the store again after this long, whatever it heard.
+LONGEST_WAIT_S = 1.0
+
+
+class Consumer:
+    """Messages of one queue, or of all queues of a topic; made by `store.consumer(topic, …)`.
+
+    It begins where it is told when it is first used, or with `async with`, which also gives a group back.
+    `async for` ends when the consumer has caught up and can go on later; `follow` waits for more. One
+    task at a time may use it.
+
+    Nothing is lost to a cancelled task: what was fetched for it and not handed out comes with the next
+    call, and `positions` and `commit` speak of what was handed out only.
+    """
+
+    def __init__(
+        self, port: LoopPort, open_consumer: Callable[[], rocketstore.Consumer], topic: str
+    ) -> None:
+        """Made by `store.consumer`."""
+        self._port = port
+        self._open_consumer = open_consumer
+        self._topic = topic
+        self._opening: asyncio.Future[rocketstore.Consumer] | None = None
+        self._consumer: rocketstore.Consumer | None = None
+        # A fetch goes on when the task that asked for it is cancelled: the next call takes it over.
+        self._fetching: asyncio.Future[bool] | None = None
+        self._busy = False
+        self._closed = False
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Queue offset of the next message of each queue; empty before the first use."""
+        return {} if self._consumer is None else self._consumer.positions
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __aiter__(self) -> Following:
+        """Hands out messages until the consumer has caught up."""
+        return Following(self, 0.0)
+
+    def follow(self, timeout_s: float | None = None) -> Following:
+        """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
+        return Following(self, timeout_s)
+
+    async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+        """Up to `max_messages`, of one queue at a time; waits up to `timeout_s` seconds for the first
+        (None: for ever). An empty list: none came."""
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, not {max_messages}")
+        with self._use():
+            consumer = await self._ready()
+            if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):
+                return []
+            # No await from here on: what is handed out reaches the caller.
+            return consumer.take(max_messages)
+
+    async def next_message(self, timeout_s: float | None) -> Message | None:
+        """One message, or None when none came within `timeout_s` seconds."""
+        consumer = self._consumer
+        if consumer is not None and self._fetching is None and not self._busy and not self._closed:
+            for message in consumer.take(1):
+                return message
+        with self._use():
+            consumer = await self._ready()
+            if await self._fetch(consumer, BATCH, timeout_s):
+                for message in consumer.take(1):
+                    return message
+        return None
+
+    async def seek(
+        self,
+        to: Literal["earliest", "latest"] | int | datetime.datetime,
+        *,
+        queue_id: int | None = None,
+    ) -> None:
+        """Moves to an offset, an end, or the first message stored at a time or later."""
+        with self._use():
+            consumer = await self._ready()
+            await self._fetched()
+            await self._shielded(self._port.start(consumer.seek, to, queue_id=queue_id))
+
+    async def commit(self) -> dict[int, int]:
+        """Stores the positions for the group, durably, and returns them. A commit that is cancelled may
+        still be stored."""
+        with self._use():
+            consumer = await self._ready()
+            await self._fetched()
+            return await self._shielded(self._port.start(consumer.commit))
+
+    async def lag(self) -> int:
+        """Queue offsets between the positions and the ends of the queues, over all queues."""
+        with self._use():
+            consumer = await self._ready()
+            await self._fetched()
+            return await self._shielded(self._port.start(consumer.lag))
+
+    async def close(self) -> None:
+        """Gives the group back. Does not commit. Messages handed out stay readable."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._opening is not None:
+            try:
+                consumer = await asyncio.shield(self._opening)
+            except rocketstore.RocketStoreError:
+                return  # it was never open
+            if self._fetching is not None:
+                await asyncio.wait([self._fetching])
+            consumer.close()
+
+    async def __aenter__(self) -> Self:
+        with self._use():
+            await self._ready()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _use(self) -> _Turn:
+        return _Turn(self)
+
+    async def _ready(self) -> rocketstore.Consumer:
+        if self._consumer is None:
+            if self._opening is None or (self._opening.done() and self._failed(self._opening)):
+                self._opening = self._port.start(self._open_consumer)
+            self._consumer = await asyncio.shield(self._opening)
+        return self._consumer
+
+    @staticmethod
+    def _failed(future: asyncio.Future[T]) -> bool:
+        return future.cancelled() or future.exception() is not None
+
+    async def _fetch(
+        self, consumer: rocketstore.Consumer, limit: int, timeout_s: float | None
+    ) -> bool:
+        """Whether something can be taken, at once or within the time."""
+        port = self._port
+        deadline = None if timeout_s is None else port.loop.time() + timeout_s
+        while True:
+            # The count is read first: what arrives behind this line ends the wait at once.
+            seen = port.native.arrivals
+            if self._fetching is None:
+                self._fetching = port.start(consumer.prefetch, limit)
+            if await self._fetched():
+                return True
+            left_s = LONGEST_WAIT_S
+            if deadline is not None:
+                left_s = min(left_s, deadline - port.loop.time())
+                if left_s <= 0:
+                    return False
+            await port.arrival(seen, left_s)
+            if self._closed:
+                raise StoreClosedError("the consumer was closed while it waited")
+
+    async def _fetched(self) -> bool:
+        """Waits for the fetch that goes on, if any; what it found can be taken."""
+        fetching = self._fetching
+        if fetching is None:
+            return False
+        await asyncio.wait([fetching])
+        self._fetching = None
+        return fetching.result()
+
+    async def _shielded(self, future: asyncio.Future[T]) -> T:
+        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread."""
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            while not future.done():
+                await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # taken note of
+            raise
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"positions={self.positions}"
+        return f"<rocketstore.aio.Consumer topic={self._topic!r}, {state}>"
+
+
+class Following:
+    """The iterator of a consumer. A cancelled `__anext__` loses no message: iterate again."""
+
+    __slots__ = ("_consumer", "_timeout_s")
+
+    def __init__(self, consumer: Consumer, timeout_s: float | None) -> None:
+        self._consumer = consumer
+        self._timeout_s = timeout_s
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        message = await self._consumer.next_message(self._timeout_s)
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+
+class _Turn:
+    """One task at a time, checked and not waited for."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def __enter__(self) -> None:
+        consumer = self._consumer
+        consumer._port.check()
+        if consumer._closed:
+            raise StoreClosedError("the consumer is closed; make another one")
+        if consumer._busy:
+            raise ConsumerBusyError("another task uses this consumer: give each one of its own")
+        consumer._busy = True
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer._busy = False

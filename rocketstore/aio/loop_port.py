@@ -1,0 +1,194 @@
+"""One event loop and one store: completions, threads for what blocks, and the bounds on what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+import rocketstore
+from rocketstore import StoreClosedError
+
+__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "LoopPort"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Puts of one loop that may wait for the disk at the same time; beyond that, a put waits before it is put.
+IN_FLIGHT_MESSAGES = 16_384
+#: Bytes of records likewise. Half of the default `write_buffer_bytes`.
+IN_FLIGHT_BYTES = 4 << 20
+#: Of puts that are done at once, every so many lets the other tasks run.
+TURN_EVERY = 64
+#: Threads for what blocks: opening, reading, batches, a put that meets a full log.
+THREADS = 4
+
+
+class LoopPort:
+    """Made by the loop that uses it, and used by no other."""
+
+    def __init__(
+        self,
+        store: rocketstore.Store,
+        threads: ThreadPoolExecutor,
+        *,
+        max_in_flight: int,
+        max_in_flight_bytes: int,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.native = rocketstore.CompletionPort(store)
+        self.closed = False
+        self._threads = threads
+        self._max_in_flight = max_in_flight
+        self._max_in_flight_bytes = max_in_flight_bytes
+        # Whoever cannot put at once stands in this line; who comes later does not overtake it.
+        self.turn = asyncio.Lock()
+        self._room: list[asyncio.Future[None]] = []
+        self._flush_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._unyielded = 0
+        self._descriptor = self.native.fileno()
+        self.loop.add_reader(self._descriptor, self._readable)
+
+    # ---- guards ----
+
+    def check(self) -> None:
+        """Raises on another loop, in another thread, and after close."""
+        if asyncio.get_running_loop() is not self.loop:
+            raise RuntimeError(
+                "this store belongs to another event loop; in each loop, make its own with "
+                "rocketstore.aio.attach(store.blocking)"
+            )
+        if self.closed:
+            raise StoreClosedError("the store is closed; open it again with rocketstore.aio.open")
+
+    # ---- what is in flight ----
+
+    @property
+    def full(self) -> bool:
+        """Whether a put has to wait for others to be settled. One message fits always."""
+        port = self.native
+        return (
+            port.pending >= self._max_in_flight or port.pending_bytes >= self._max_in_flight_bytes
+        )
+
+    async def room(self) -> None:
+        """Returns once the bounds leave room."""
+        while self.full:
+            await self._settled()
+
+    async def idle(self) -> None:
+        """Returns once nothing is in flight."""
+        while self.native.pending:
+            await self._settled()
+
+    async def _settled(self) -> None:
+        waiter = self.loop.create_future()
+        self._room.append(waiter)
+        await waiter
+
+    def promise(
+        self, result: rocketstore.PutResult, durability: str
+    ) -> asyncio.Future[rocketstore.PutResult]:
+        """What is done once `result` is as durable as was asked for."""
+        future: asyncio.Future[rocketstore.PutResult] = self.loop.create_future()
+        if self.native.promise(result, durability, future):
+            self._ask_for_flush()
+        if future.done():
+            self._unyielded += 1
+            if self._unyielded >= TURN_EVERY:
+                self._unyielded = 0
+                future = self.loop.create_future()
+                self.loop.call_soon(_set_result, future, result)
+        elif self._timer is None:
+            self._expire()
+        return future
+
+    def promise_flushed(self, end_offset: int) -> asyncio.Future[None]:
+        """What is done once everything below `end_offset` is on disk."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        if self.native.promise_flushed(end_offset, future):
+            self._ask_for_flush()
+        if self._timer is None:
+            self._expire()
+        return future
+
+    def _ask_for_flush(self) -> None:
+        # Behind the tasks that are about to run: all of their puts share the sync.
+        if not self._flush_asked:
+            self._flush_asked = True
+            self.loop.call_soon(self._request_flush)
+
+    def _request_flush(self) -> None:
+        self._flush_asked = False
+        if not self.native.closed:
+            self.native.request_flush()
+
+    def _expire(self) -> None:
+        """Runs when the oldest waiter may have waited long enough."""
+        self._timer = None
+        if self.native.closed:
+            return
+        left_s = self.native.expire()
+        if left_s is not None:
+            self._timer = self.loop.call_later(left_s, self._expire)
+        self._give_room()
+
+    def _readable(self) -> None:
+        self.native.drain()
+        self.native.settle()
+        if self._room:
+            self._give_room()
+
+    def _give_room(self) -> None:
+        waiters, self._room = self._room, []
+        for waiter in waiters:
+            _set_result(waiter, None)
+
+    async def arrival(self, seen: int, timeout_s: float | None) -> None:
+        """Returns once `arrivals` is no longer `seen`, or after the time."""
+        waiter = self.loop.create_future()
+        self.native.watch_arrivals(seen, waiter)
+        timer = None
+        if timeout_s is not None:
+            timer = self.loop.call_later(timeout_s, _set_result, waiter, None)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # ---- threads ----
+
+    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs what blocks on a thread. When the task is cancelled, what has begun goes on."""
+        return await self.start(function, *args, **kwargs)
+
+    def start(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """The same as a future."""
+        self.check()
+        call: Any = functools.partial(function, *args, **kwargs)
+        return self.loop.run_in_executor(self._threads, call)
+
+    # ---- end ----
+
+    def close(self) -> None:
+        """Who waits for arrivals is woken and finds the store closed. Idempotent."""
+        self.closed = True
+        if self.native.closed:
+            return
+        self.native.settle()
+        self._give_room()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.loop.remove_reader(self._descriptor)
+        self.native.close()
+
+
+def _set_result(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)

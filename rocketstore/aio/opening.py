@@ -1,0 +1,113 @@
+"""The ways in: `rocketstore.aio.open`, and `attach` for a store that is open already."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal
+
+import rocketstore
+from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES, THREADS
+from rocketstore.aio.store import Store
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+__all__ = ["Opening", "attach", "open_store"]
+
+
+class Opening:
+    """A store that is about to be opened: `async with` it, or await it and close the store yourself."""
+
+    def __init__(self, opened: Callable[[], rocketstore.Store], limits: dict[str, int]) -> None:
+        """Made by `open`."""
+        self._opened = opened
+        self._limits = limits
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+    async def _open(self) -> Store:
+        threads = _threads()
+        opening = threads.submit(self._opened)
+        try:
+            store = await asyncio.wrap_future(opening)
+            return Store(store, threads, owns=True, **self._limits)
+        except BaseException:
+            # A cancelled open goes on in its thread: nobody must find the store locked afterwards.
+            opening.add_done_callback(_close_unwanted)
+            threads.shutdown(wait=False)
+            raise
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    mode: Literal["rw", "r+", "r"] = "rw",
+    *,
+    durability: str | None = None,
+    config: rocketstore.StoreConfig | None = None,
+    max_in_flight: int = IN_FLIGHT_MESSAGES,
+    max_in_flight_bytes: int = IN_FLIGHT_BYTES,
+    **options: Any,
+) -> Opening:
+    """Opens a store for the running loop: `async with rocketstore.aio.open(path) as store`.
+
+    Args:
+        path, mode, durability, config, options: as in `rocketstore.open`, which runs on a thread.
+        max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that a put
+            waits before it is put.
+        max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
+
+    Raises, when awaited: what `rocketstore.open` raises; ConfigError for a limit below 1, at once.
+    """
+    limits = _limits(max_in_flight, max_in_flight_bytes)
+    opened = functools.partial(
+        rocketstore.open, path, mode, durability=durability, config=config, **options
+    )
+    return Opening(opened, limits)
+
+
+def attach(
+    store: rocketstore.Store,
+    *,
+    max_in_flight: int = IN_FLIGHT_MESSAGES,
+    max_in_flight_bytes: int = IN_FLIGHT_BYTES,
+) -> Store:
+    """The running loop's own handle of a store that is open: for several loops in several threads, or for
+    tasks beside threads. Its `close` waits for this loop's puts and leaves `store` open."""
+    limits = _limits(max_in_flight, max_in_flight_bytes)
+    return Store(store, _threads(), owns=False, **limits)
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="rocketstore-aio")
+
+
+def _limits(max_in_flight: int, max_in_flight_bytes: int) -> dict[str, int]:
+    limits = {"max_in_flight": max_in_flight, "max_in_flight_bytes": max_in_flight_bytes}
+    for name, value in limits.items():
+        if type(value) is not int or value < 1:
+            raise rocketstore.ConfigError(name, value, "1 or more")
+    return limits
+
+
+def _close_unwanted(opening: Future[rocketstore.Store]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

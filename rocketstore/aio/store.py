@@ -1,0 +1,253 @@
+"""An open store, for the tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+
+import rocketstore
+from rocketstore import Message, PutResult
+from rocketstore.aio.consumer import Consumer
+from rocketstore.aio.loop_port import LoopPort
+from rocketstore.aio.writer import Writer
+
+if TYPE_CHECKING:
+    import datetime
+    from types import TracebackType
+
+__all__ = ["Store"]
+
+
+class Store:
+    """A store in one event loop; made by `rocketstore.aio.open`, or by `attach` for further loops.
+
+    Everything that `rocketstore.Store` can do, by the same names; what may block is awaited. `blocking` is
+    that store: its properties (`flushed_offset`, `config`, `stats()`, …) may be used on the loop.
+    """
+
+    def __init__(
+        self,
+        store: rocketstore.Store,
+        threads: ThreadPoolExecutor,
+        *,
+        owns: bool,
+        max_in_flight: int,
+        max_in_flight_bytes: int,
+    ) -> None:
+        """Made by `open` and `attach`, on the loop that is to use it."""
+        self._store = store
+        self._threads = threads
+        self._owns = owns
+        self._port = LoopPort(
+            store, threads, max_in_flight=max_in_flight, max_in_flight_bytes=max_in_flight_bytes
+        )
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def blocking(self) -> rocketstore.Store:
+        """The store itself, for threads, for `attach` in another loop, and for its properties."""
+        return self._store
+
+    @property
+    def closed(self) -> bool:
+        return self._closing is not None or self._store.closed
+
+    @property
+    def in_flight(self) -> int:
+        """Puts of this loop that are in the log and wait for the disk."""
+        return self._port.native.pending
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """The bytes of their records."""
+        return self._port.native.pending_bytes
+
+    # ---- writing ----
+
+    def writer(
+        self,
+        topic: str,
+        *,
+        queue_id: int | None = None,
+        queues: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        durability: str | None = None,
+    ) -> Writer:
+        """A handle that puts messages into `topic`; arguments as in `rocketstore.Store.writer`. Keep it:
+        each handle looks at its topic once."""
+        self._port.check()
+        opened = functools.partial(
+            self._store.writer,
+            topic,
+            queue_id=queue_id,
+            queues=queues,
+            properties=properties,
+            durability=durability,
+        )
+        return Writer(self._port, opened, topic)
+
+    async def put_message(
+        self, topic: str, body: Any, *, durability: str | None = None, **fields: Any
+    ) -> PutResult:
+        """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
+        level = str(self._store.config.durability) if durability is None else durability
+        async with self._port.turn:
+            await self._port.room()
+            result = await self._port.call(
+                self._store.put_message, topic, body, durability="memory", **fields
+            )
+        return await self._port.promise(result, level)
+
+    async def wait_flushed(self, end_offset: int) -> None:
+        """Returns once everything below physical offset `end_offset` survives a power cut.
+
+        Raises:
+            DurabilityTimeoutError: not within `sync_flush_timeout_ms`.
+            StoreFailedError: a sync failed.
+            ValueError: the log ends before `end_offset`.
+        """
+        self._port.check()
+        if end_offset > self._store.end_offset:
+            raise ValueError(f"end_offset = {end_offset}: the log ends at {self._store.end_offset}")
+        await self._port.promise_flushed(end_offset)
+
+    async def flush(self) -> int:
+        """Waits until everything that is in the log now is on disk; returns the flushed offset."""
+        await self.wait_flushed(self._store.end_offset)
+        return self._store.flushed_offset
+
+    # ---- reading ----
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        queue_id: int | None = None,
+        group: str | None = None,
+        offset: Literal["earliest", "latest"] | int | datetime.datetime = "earliest",
+        tags: str | Sequence[str] | None = None,
+        reset: Literal["earliest", "latest"] | None = None,
+    ) -> Consumer:
+        """Reads `topic`; arguments as in `rocketstore.Store.consumer`. Begins when it is first used: with
+        a group, or from "latest", say `async with`."""
+        self._port.check()
+        opened = functools.partial(
+            self._store.consumer,
+            topic,
+            queue_id=queue_id,
+            group=group,
+            offset=offset,
+            tags=tags,
+            reset=reset,
+        )
+        return Consumer(self._port, opened, topic)
+
+    async def get(self, physical_offset: int) -> Message:
+        """The message whose record begins at `physical_offset`; see `rocketstore.Store.get`."""
+        return await self._port.call(self._store.get, physical_offset)
+
+    async def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: int | datetime.datetime | None = None,
+        end: int | datetime.datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:
+        """Messages of `topic` with `key`, newest first; see `rocketstore.Store.query`."""
+        return await self._port.call(
+            self._store.query, topic, key, begin=begin, end=end, limit=limit
+        )
+
+    async def offset_at(
+        self,
+        topic: str,
+        queue_id: int,
+        when: int | datetime.datetime,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> int:
+        """Queue offset of the first message stored at or after `when`; see `rocketstore.Store.offset_at`."""
+        return await self._port.call(self._store.offset_at, topic, queue_id, when, boundary)
+
+    # ---- what is there ----
+
+    async def topics(self) -> list[str]:
+        """Names of all topics with a consume queue, sorted."""
+        return await self._port.call(self._store.topics)
+
+    async def queues(self, topic: str) -> list[int]:
+        """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
+        return await self._port.call(self._store.queues, topic)
+
+    async def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
+        return await self._port.call(self._store.min_queue_offset, topic, queue_id)
+
+    async def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
+        return await self._port.call(self._store.max_queue_offset, topic, queue_id)
+
+    # ---- care ----
+
+    async def configure(self, **changes: Any) -> rocketstore.StoreConfig:
+        """Changes live options; see `rocketstore.Store.configure`."""
+        return await self._port.call(self._store.configure, **changes)
+
+    async def trim(self, before: int | datetime.datetime) -> int:
+        """Removes whole segments from the front; returns the new begin offset."""
+        return await self._port.call(self._store.trim, before)
+
+    async def destroy(self) -> None:
+        """Closes the store and deletes every file that belongs to it. There is no way back."""
+        await self._finish(self._store.destroy)
+
+    async def close(self) -> None:
+        """Waits for the puts in flight, then closes the store (an attached one stays open for others).
+        Idempotent; goes on when it is cancelled. Messages stay readable."""
+        await self._finish(self._store.close if self._owns else _nothing)
+
+    async def _finish(self, end: Any) -> None:
+        if self._closing is None:
+            self._port.check()
+            self._closing = self._port.loop.create_task(self._end(end))
+        await asyncio.shield(self._closing)
+
+    async def _end(self, end: Any) -> None:
+        port = self._port
+        try:
+            async with port.turn:  # who waits for room goes first, as far as the log takes it
+                port.closed = True
+                await port.idle()
+            await port.loop.run_in_executor(self._threads, end)
+        finally:
+            port.close()
+            self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        self._port.check()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<rocketstore.aio.Store {self._store!r}, in_flight={self.in_flight}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Store belongs to its event loop and cannot be pickled; open it again with "
+            "rocketstore.aio.open"
+        )
+
+
+def _nothing() -> None:
+    """An attached store is closed by whoever opened it."""

@@ -1,0 +1,211 @@
+"""Puts of one topic from the tasks of one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import rocketstore
+from rocketstore import PutResult
+
+if TYPE_CHECKING:
+    import datetime
+
+    from rocketstore.aio.loop_port import LoopPort
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Puts messages into one topic; made by `store.writer(topic, …)`, used by any task of its loop.
+
+    The topic is looked at with the first put, which tells what is wrong with it. Messages of one task keep
+    their order, and so do puts that are begun one after the other without an await between them.
+
+    **Cancelled puts.** A put that is cancelled while it waits for the disk *is* in the log: it becomes
+    durable with the next flush, and consumers see it. One that is cancelled while it waits for room was
+    not put, except where a thread had begun with it. It is there whole or not at all.
+    """
+
+    def __init__(
+        self, port: LoopPort, open_writer: Callable[[], rocketstore.Writer], topic: str
+    ) -> None:
+        """Made by `store.writer`."""
+        self._port = port
+        self._open_writer = open_writer
+        self._topic = topic
+        self._writer: rocketstore.Writer | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    def put(
+        self,
+        body: Any,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: int | datetime.datetime | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+    ) -> asyncio.Future[PutResult]:
+        """Appends one message; await the result for its PutResult, once the promise is met.
+
+        The message is in the log when this returns, also without the await, unless puts have to wait
+        for room: then a task of its own sees to it. Arguments and errors are those of
+        `rocketstore.Writer.put`; what is wrong with the message is raised at once.
+
+        Raises, when awaited:
+            DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in the log.
+            StoreFailedError: a sync failed; whether the message is on disk is not known.
+        """
+        port, writer = self._port, self._writer
+        port.check()
+        if writer is not None and not port.turn.locked() and not port.full:
+            result = port.native.put_now(
+                writer, body, tags, keys, properties, flag, born_time, shard_key
+            )
+            if result is not None:
+                return port.promise(result, writer.durability if durability is None else durability)
+        return port.loop.create_task(
+            self._put(body, tags, keys, properties, flag, born_time, shard_key, durability)
+        )
+
+    async def submit(
+        self,
+        body: Any,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: int | datetime.datetime | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+    ) -> asyncio.Future[PutResult]:
+        """Appends now, promises later: waits for room only, and returns what to await for the promise."""
+        result, level = await self._append(
+            body, tags, keys, properties, flag, born_time, shard_key, durability
+        )
+        return self._port.promise(result, level)
+
+    async def put_batch(
+        self,
+        bodies: Sequence[Any],
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: int | datetime.datetime | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+    ) -> PutResult:
+        """Appends all bodies to one queue, in one segment: all or none. One wait for the disk."""
+        writer = await self._opened()
+        append = functools.partial(
+            writer.put_batch,
+            bodies,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            born_time=born_time,
+            shard_key=shard_key,
+            durability="memory",
+        )
+        return await self._append_many(append, durability)
+
+    async def put_columns(
+        self,
+        data: Any,
+        offsets: Any,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: int | datetime.datetime | None = None,
+        shard_key: str | None = None,
+        durability: str | None = None,
+    ) -> PutResult:
+        """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns` does. Do
+        not change the buffers before this returns."""
+        writer = await self._opened()
+        append = functools.partial(
+            writer.put_columns,
+            data,
+            offsets,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            born_time=born_time,
+            shard_key=shard_key,
+            durability="memory",
+        )
+        return await self._append_many(append, durability)
+
+    async def _put(self, *message: Any) -> PutResult:
+        result, level = await self._append(*message)
+        return await self._port.promise(result, level)
+
+    async def _append(
+        self,
+        body: Any,
+        tags: str | None,
+        keys: str | Sequence[str] | None,
+        properties: Mapping[str, str] | None,
+        flag: int,
+        born_time: int | datetime.datetime | None,
+        shard_key: str | None,
+        durability: str | None,
+    ) -> tuple[PutResult, str]:
+        """The result of a message in the log, and the promise it still waits for."""
+        port = self._port
+        writer = await self._opened()
+        level = writer.durability if durability is None else durability
+        async with port.turn:
+            await port.room()
+            port.check()
+            result = port.native.put_now(
+                writer, body, tags, keys, properties, flag, born_time, shard_key
+            )
+            if result is None:
+                # The log itself is full, or its next segment is not there yet: that blocks.
+                result = await port.call(
+                    writer.put,
+                    body,
+                    tags=tags,
+                    keys=keys,
+                    properties=properties,
+                    flag=flag,
+                    born_time=born_time,
+                    shard_key=shard_key,
+                    durability="memory",
+                )
+        return result, level
+
+    async def _append_many(
+        self, append: Callable[[], PutResult], durability: str | None
+    ) -> PutResult:
+        port = self._port
+        level = (await self._opened()).durability if durability is None else durability
+        async with port.turn:
+            await port.room()
+            result = await port.call(append)
+        return await port.promise(result, level)
+
+    async def _opened(self) -> rocketstore.Writer:
+        if self._writer is None:
+            # Its queues are looked up, which may read files.
+            self._writer = await self._port.call(self._open_writer)
+        return self._writer
+
+    def __repr__(self) -> str:
+        return f"<rocketstore.aio.Writer topic={self._topic!r}>"

@@ -1,0 +1,113 @@
+"""CompletionPort: a store for an event loop, with one descriptor to watch instead of threads that block."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from rocketstore._native import completion_port as native
+from rocketstore._native.waiting import Bell, Signal
+from rocketstore.errors import StoreClosedError, StoreReadOnlyError
+from rocketstore.log.worker import start_thread
+
+if TYPE_CHECKING:
+    from rocketstore.log.read_source import Arrivals
+    from rocketstore.store import Store
+
+__all__ = ["CompletionPort"]
+
+#: A reader beside another process looks again after this long whether the port is still there.
+LOOK_AGAIN_MS = 200
+
+
+class CompletionPort(native.CompletionPort):
+    """What an event loop needs of an open store; `rocketstore.aio` is made of it.
+
+    Watch `fileno()`; when it is readable, call `drain` and `settle`, which completes waiters: objects with
+    `done()`, `set_result(value)` and `set_exception(error)`, like futures. One thread uses a port; a store
+    may have many ports. A flush makes the descriptor readable once, however many waiters it serves.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Raises StoreClosedError when the store is closed."""
+        engine = store._open()
+        log = None if store._mode == "r" else engine.commit_log.log
+        source = engine.reader.source.arrival
+        signal = source if isinstance(source, Signal) else Signal()
+        self._source: Arrivals | None = None if signal is source else source
+        self._signal = signal
+        self._writable = log is not None
+        self._watcher: threading.Thread | None = None
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            super().__init__(log, signal, self._descriptor, engine.config.sync_flush_timeout_ms)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        # A loop may go without a word; what it leaves behind must not stay in the store's signals.
+        bell = self.bell
+        hung = [signal] if log is None else [signal, log.progress]
+        self._end = weakref.finalize(self, _end, hung, bell, self._descriptor)
+
+    def fileno(self) -> int:
+        """Readable when something can be settled."""
+        return self._descriptor
+
+    def drain(self) -> None:
+        """Makes the descriptor not readable; before `settle`."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
+    def promise_flushed(self, end_offset: int, waiter: object) -> bool:
+        """`waiter.set_result(None)` once everything below `end_offset` is on disk. True: a
+        `request_flush` is needed."""
+        if not self._writable:
+            raise StoreReadOnlyError(
+                "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'"
+            )
+        return super().promise_flushed(end_offset, waiter)
+
+    def watch_arrivals(self, seen: int, waiter: object) -> None:
+        """`waiter.set_result(None)` once `arrivals` is no longer `seen`; may be without reason."""
+        if self._source is not None and self._watcher is None:
+            # Another process writes: its page of positions has no descriptor to watch.
+            self._watcher = threading.Thread(
+                target=_watch,
+                args=(weakref.ref(self), self._source, self._signal),
+                name="rocketstore-watcher",
+                daemon=True,
+            )
+            start_thread(self._watcher)
+            self._signal.notify()  # what came before the thread counts as arrived
+        super().watch_arrivals(seen, waiter)
+
+    def close(self) -> None:
+        """Nothing rings any more, the descriptor is closed. Waiters stay as they are. Idempotent."""
+        self._end()
+
+    @property
+    def closed(self) -> bool:
+        return not self._end.alive
+
+
+def _end(hung: list[Signal], bell: Bell, descriptor: int) -> None:
+    for signal in hung:
+        signal.take_down(bell)
+    os.close(descriptor)
+
+
+def _watch(port: weakref.ref[CompletionPort], source: Arrivals, signal: Signal) -> None:
+    """Passes arrivals on for as long as the port is there and the store is open."""
+    with contextlib.suppress(StoreClosedError):
+        seen = source.count
+        signal.notify()
+        while (found := port()) is not None and not found.closed:
+            del found
+            count = source.wait(seen, LOOK_AGAIN_MS)
+            if count != seen:
+                seen = count
+                signal.notify()
+    signal.notify()

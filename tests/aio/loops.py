@@ -1,0 +1,64 @@
+"""What the tests of `rocketstore.aio` share: a loop with a time limit, small stores, a disk that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import rocketstore.aio
+from rocketstore.aio import Opening
+from tests.small_store import SMALL
+
+T = TypeVar("T")
+
+LIMIT_S = 60.0
+#: What the flusher calls to reach the disk.
+DISK_CALLS = ("pwrite_durable", "pwrite", "fdatasync")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs `main` in a loop of its own; a hang is a TimeoutError."""
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main(), LIMIT_S)
+
+    return asyncio.run(limited())
+
+
+def open_small(path: Path, mode: Any = "rw", **options: Any) -> Opening:
+    return rocketstore.aio.open(path, mode, **{**SMALL, **options})
+
+
+async def turns(count: int = 5) -> None:
+    """Lets whatever is ready run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def happens(condition: Callable[[], bool]) -> None:
+    """Waits, turn by turn, until `condition` holds."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class Disk:
+    """Holds the flusher's calls back until `work` is set; `syncs` counts those that were let through."""
+
+    def __init__(self, calls: Any) -> None:
+        self.calls = calls
+        self.work = threading.Event()
+        self.reached = threading.Event()
+        for name in DISK_CALLS:
+            calls.before[name] = self._hold
+
+    def _hold(self) -> None:
+        self.reached.set()
+        assert self.work.wait(20)
+
+    @property
+    def syncs(self) -> int:
+        return sum(name in ("pwrite_durable", "fdatasync") for name in self.calls.made)

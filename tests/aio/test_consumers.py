@@ -1,0 +1,280 @@
+"""Consumers in tasks: order, waiting without threads, and that cancelled tasks lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+import rocketstore.aio
+from rocketstore import ConsumerBusyError, GroupClaimedError, StoreClosedError
+from tests.aio.loops import Disk, happens, open_small, run
+from tests.process.other_process import PUT, number_of, other_process
+
+BIG = {"commit_log_file_size_bytes": 1 << 20, "consume_queue_file_size_bytes": 20_000}
+
+
+async def fill(store: rocketstore.aio.Store, count: int, topic: str = "t") -> None:
+    writer = store.writer(topic)
+    await asyncio.gather(*[writer.put(b"%d" % n) for n in range(count)])
+
+
+def test_iterating_ends_when_caught_up_and_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            consumer = store.consumer("t", queue_id=0)
+            assert [m async for m in consumer] == []
+            await fill(store, 1200)
+            assert [int(m.body) async for m in consumer] == list(range(1200))
+            await store.writer("t").put(b"1200")
+            assert [int(m.body) async for m in consumer] == [1200]
+            assert consumer.positions == {0: 1201}
+
+    run(main)
+
+
+def test_follow_wakes_without_a_thread(tmp_path: Path) -> None:
+    """A hundred consumers wait; no thread waits for any of them."""
+
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            await fill(store, 3)
+            seen: list[list[int]] = [[] for _ in range(100)]
+
+            async def follow(number: int) -> None:
+                async for message in store.consumer("t").follow():
+                    seen[number].append(int(message.body))
+                    if message.body == b"5":
+                        return
+
+            tasks = [asyncio.create_task(follow(n)) for n in range(100)]
+            await happens(lambda: all(len(found) == 3 for found in seen))
+            waiting = threading.active_count()
+            writer = store.writer("t")
+            for number in (3, 4, 5):
+                await writer.put(b"%d" % number)
+            await asyncio.gather(*tasks)
+            assert all(found == [0, 1, 2, 3, 4, 5] for found in seen)
+            assert threading.active_count() <= waiting + 4
+
+    run(main)
+
+
+def test_follow_and_poll_end_after_their_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            await fill(store, 2)
+            assert [m.body async for m in store.consumer("t").follow(0.05)] == [b"0", b"1"]
+            consumer = store.consumer("t", offset="latest")
+            assert await consumer.poll(timeout_s=0.02) == []
+            waiting = asyncio.create_task(consumer.poll(timeout_s=None))
+            await asyncio.sleep(0)
+            await store.writer("t").put(b"2")
+            assert [m.body for m in await waiting] == [b"2"]
+            with pytest.raises(ValueError, match="max_messages"):
+                await consumer.poll(0)
+
+    run(main)
+
+
+def test_poll_seek_lag(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            await fill(store, 700)
+            consumer = store.consumer("t", queue_id=0)
+            assert len(await consumer.poll(10)) == 10
+            assert await consumer.lag() == 690
+            await consumer.seek(695)
+            assert [int(m.body) for m in await consumer.poll()] == [695, 696, 697, 698, 699]
+            await consumer.seek("earliest")
+            assert len(await consumer.poll(1000)) == 512
+
+    run(main)
+
+
+def test_groups(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            await fill(store, 30)
+            async with store.consumer("t", group="billing") as billing:
+                assert len(await billing.poll(10)) == 10
+                with pytest.raises(GroupClaimedError):
+                    await store.consumer("t", group="billing").poll()
+                assert await billing.commit() == {0: 10}
+                await billing.poll(5)  # not committed
+            async with store.consumer("t", group="billing") as billing:
+                assert (await billing.poll(1))[0].queue_offset == 10
+
+    run(main)
+
+
+def test_a_cancelled_wait_loses_nothing(tmp_path: Path, rng: random.Random) -> None:
+    """Polls and iterations are cancelled at random points: each message comes once, in order."""
+
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            writer = store.writer("t")
+
+            async def produce() -> None:
+                for number in range(1500):
+                    await writer.put(b"%d" % number, durability="memory")
+                    if number % 50 == 0:
+                        await store.flush()
+                await store.flush()
+
+            producer = asyncio.create_task(produce())
+            found: list[int] = []
+            consumer = store.consumer("t")
+
+            async def one() -> None:
+                if rng.random() < 0.5:
+                    found.extend(int(m.body) for m in await consumer.poll(7, timeout_s=0.01))
+                else:
+                    async for message in consumer.follow(0.01):
+                        found.append(int(message.body))
+
+            async with asyncio.timeout(50):
+                while len(found) < 1500:
+                    task = asyncio.create_task(one())
+                    await asyncio.wait([task], timeout=rng.choice([0, 0.0002, 0.001, 0.02]))
+                    task.cancel()
+                    await asyncio.wait([task])
+                    assert found == list(range(len(found)))
+                    assert sum(consumer.positions.values()) == len(found)
+            await producer
+
+    run(main)
+
+
+def test_commit_speaks_of_what_was_handed_out(tmp_path: Path) -> None:
+    """A fetch whose task was cancelled is not among the positions."""
+
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            await fill(store, 20)
+            consumer = store.consumer("t", group="g")
+            await consumer.poll(5)
+            polling = asyncio.create_task(consumer.poll(10))
+            await asyncio.sleep(0)
+            polling.cancel()
+            await asyncio.wait([polling])
+            assert await consumer.commit() == {0: 5}
+            assert [int(m.body) for m in await consumer.poll(3)] == [5, 6, 7]
+
+    run(main)
+
+
+def test_one_task_at_a_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            consumer = store.consumer("t")
+            first = asyncio.create_task(consumer.poll(timeout_s=None))
+            await asyncio.sleep(0.01)
+            with pytest.raises(ConsumerBusyError, match="another task"):
+                await consumer.poll()
+            await store.writer("t").put(b"x")
+            assert len(await first) == 1
+
+    run(main)
+
+
+def test_a_store_that_closes_ends_a_follow(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await open_small(tmp_path)
+        consumer = store.consumer("t")
+
+        async def follow() -> None:
+            async for _ in consumer.follow():
+                pass
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0.01)
+        await store.close()
+        with pytest.raises(StoreClosedError):
+            await following
+        with pytest.raises(StoreClosedError):
+            await consumer.poll()
+
+    run(main)
+
+
+def test_a_consumer_that_closes_ends_its_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            consumer = store.consumer("t")
+            waiting = asyncio.create_task(consumer.poll(timeout_s=None))
+            await asyncio.sleep(0.01)
+            await consumer.close()
+            await consumer.close()
+            await store.writer("t").put(b"x")
+            with pytest.raises(StoreClosedError):
+                await waiting
+
+    run(main)
+
+
+def test_readers_beside_another_process(tmp_path: Path) -> None:
+    """mode "r" beside a writer in another process: follow hears of what it puts."""
+
+    async def main() -> None:
+        with other_process(PUT, tmp_path, given=[0, 50]) as other:
+            assert other.line() == "open"
+            async with rocketstore.aio.open(tmp_path, mode="r") as store:
+                found: list[int] = []
+
+                async def follow() -> None:
+                    async for message in store.consumer("Orders").follow():
+                        found.append(number_of(message.body))
+                        if len(found) == 50:
+                            return
+
+                following = asyncio.create_task(follow())
+                await asyncio.sleep(0.05)
+                other.hears()
+                await following
+                assert found == list(range(50))
+                with pytest.raises(rocketstore.StoreReadOnlyError):
+                    await store.writer("Orders").put(b"x")
+                with pytest.raises(rocketstore.StoreReadOnlyError):
+                    await store.flush()
+            assert other.line() == "done"
+            other.hears()
+            other.ends()
+
+    run(main)
+
+
+def test_get_query_and_what_is_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            writer = store.writer("t", queues=2)
+            one = await writer.put(b"a", keys="k")
+            await writer.put(b"b")
+            assert [m.body for m in await store.query("t", "k")] == [b"a"]
+            assert (await store.get(one.physical_offset)).body == b"a"
+            assert await store.topics() == ["t"]
+            assert await store.queues("t") == [0, 1]
+            assert await store.min_queue_offset("t", 0) == 0
+            assert await store.max_queue_offset("t", 1) == 1
+            assert await store.offset_at("t", 0, 0) == 0
+            assert await store.trim(before=0) == 0
+            assert (await store.configure(flush_interval_ms=100)).flush_interval_ms == 100
+
+    run(main)
+
+
+def test_consumers_see_only_what_is_on_disk(tmp_path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            put = asyncio.ensure_future(store.writer("t").put(b"x"))
+            await happens(disk.reached.is_set)
+            assert await store.consumer("t").poll() == []
+            disk.work.set()
+            await put
+            assert len(await store.consumer("t").poll()) == 1
+
+    run(main)
