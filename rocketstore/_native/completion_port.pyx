@@ -13,8 +13,8 @@ from rocketstore._native.core cimport (
     rs_appended, rs_message, rs_position_load, rs_status,
 )
 from rocketstore._native.guarded_log cimport append_call
-from rocketstore._native.property_text cimport Text, text_free
-from rocketstore._native.put_result cimport DISK, MEMORY, OS, PutResult, durability_level
+from rocketstore._native.property_text cimport Text, text_free, text_start
+from rocketstore._native.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.waiting cimport Bell, Signal
 from rocketstore._native.writer cimport Writer
@@ -23,7 +23,7 @@ from bisect import insort
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError
 
 cdef enum:
-    SAMPLE_EVERY = 256  # puts whose time is taken
+    SAMPLE_EVERY = 1024  # puts whose time is taken
     TIDY_AT = 4096  # settled entries at the front of a line before it is moved
 
 
@@ -123,10 +123,10 @@ cdef class CompletionPort:
             self.unsampled = 0
             started = writer.log.monotonic_ns()
         queue = writer.pick(shard_key)
+        text_start(&text)
         try:
-            writer.describe(&text, tags, keys, properties, shard_key)
-            writer.fill(&message, &text, flag, born_time)
-            message.queue_id = queue.queue_id
+            writer.fill(&message, queue, flag, born_time)
+            writer.describe(&message, &text, tags, keys, properties, shard_key)
             message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
             message.body.size = <size_t>PyBytes_GET_SIZE(data)
             writer.check_body(&message)
@@ -135,8 +135,8 @@ cdef class CompletionPort:
             text_free(&text)
         if not there:
             return None
-        result = writer.log.result(&appended, queue.queue_id, 1,
-                                   MEMORY if writer.log.buffered else OS)
+        result = put_result(&appended, queue.queue_id, 1, writer.log.met,
+                            &writer.template.store_host)
         if started:
             writer.log.owner.put_took(writer.log.monotonic_ns() - started, "put")
         return result
