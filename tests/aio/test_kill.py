@@ -29,7 +29,7 @@ LONGEST_RUN_S = 0.2
 
 
 def test_acknowledged_tasks_survive_a_kill(tmp_path: Path, rng: random.Random) -> None:
-    """D-10 D-12: acknowledged ⊆ recovered ⊆ sent; each number once, each body whole."""
+    """Acknowledged ⊆ recovered ⊆ sent; each number once, each body whole."""
     first, told = 0, set[int]()
     for kill in range(KILLS):
         tasks = rng.choice([1, 8, 64])

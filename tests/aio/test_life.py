@@ -283,7 +283,7 @@ def test_cancelled_at_random(tmp_path: Path, rng: random.Random, durability: str
 
 
 def test_a_forked_child_puts_nothing(tmp_path: Path) -> None:
-    """D-35: the child has no running loop, and its store is closed."""
+    """The child has no running loop, and its store is closed."""
 
     async def main() -> None:
         async with open_small(tmp_path) as store:
