@@ -8,7 +8,8 @@ from rocketstore._native.writer import Writer
 
 @final
 class Wait:
-    def __lt__(self, other: Wait) -> bool: ...
+    def __lt__(self, other: Wait, /) -> bool: ...
+    def __gt__(self, other: Wait, /) -> bool: ...
 
 class CompletionPort:
     @property

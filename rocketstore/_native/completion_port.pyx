@@ -44,7 +44,8 @@ cdef class Wait:
         return self.end_offset < other.end_offset
 
 
-cdef int append_now(Log log, rs_message *message, QueueState queue, rs_appended *appended) except -1:
+cdef int append_now(Log log, rs_message *message, QueueState queue,
+                    rs_appended *appended) except -1:
     """One record: 1 when it is in the log, 0 when it would have to wait for a segment or for room."""
     cdef append_call call
     cdef rs_status status
@@ -299,8 +300,8 @@ cdef class CompletionPort:
         what = ("flushed" if wait.result is None
                 else f"stored at physical offset {wait.result.physical_offset}")
         return DurabilityTimeoutError(
-            f"{what}, but not known to be on disk after {self.timeout_ns // 1_000_000} ms; wait again "
-            f"with wait_flushed({wait.end_offset}), do not put it again", wait.result)
+            f"{what}, but not known to be on disk after {self.timeout_ns // 1_000_000} ms; wait "
+            f"again with wait_flushed({wait.end_offset}), do not put it again", wait.result)
 
     # ---- arrivals ----
 

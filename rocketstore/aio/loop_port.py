@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import rocketstore
 from rocketstore import StoreClosedError
 
-__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "LoopPort"]
+__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "LoopPort", "Place"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +45,7 @@ class LoopPort:
         self._max_in_flight_bytes = max_in_flight_bytes
         # Whoever cannot put at once stands in this line; who comes later does not overtake it.
         self.turn = asyncio.Lock()
+        self.waiting = 0
         self._room: list[asyncio.Future[None]] = []
         self._flush_asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -73,6 +74,11 @@ class LoopPort:
         return (
             port.pending >= self._max_in_flight or port.pending_bytes >= self._max_in_flight_bytes
         )
+
+    @property
+    def free(self) -> bool:
+        """Whether a put may be made at once, without overtaking anybody."""
+        return not self.waiting and not self.full and not self.turn.locked()
 
     async def room(self) -> None:
         """Returns once the bounds leave room."""
@@ -187,6 +193,22 @@ class LoopPort:
             self._timer.cancel()
         self.loop.remove_reader(self._descriptor)
         self.native.close()
+
+
+class Place:
+    """A put that could not be made at once: until it is made or given up, none is made at once."""
+
+    __slots__ = ("_port",)
+
+    def __init__(self, port: LoopPort) -> None:
+        self._port: LoopPort | None = port
+        port.waiting += 1
+
+    def leave(self, _: object = None) -> None:
+        """Idempotent."""
+        if self._port is not None:
+            self._port.waiting -= 1
+            self._port = None
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import PutResult
+from rocketstore.aio.loop_port import Place
 
 if TYPE_CHECKING:
     import datetime
@@ -66,15 +67,18 @@ class Writer:
         """
         port, writer = self._port, self._writer
         port.check()
-        if writer is not None and not port.turn.locked() and not port.full:
+        if writer is not None and port.free:
             result = port.native.put_now(
                 writer, body, tags, keys, properties, flag, born_time, shard_key
             )
             if result is not None:
                 return port.promise(result, writer.durability if durability is None else durability)
-        return port.loop.create_task(
-            self._put(body, tags, keys, properties, flag, born_time, shard_key, durability)
+        place = Place(port)
+        task = port.loop.create_task(
+            self._put(place, body, tags, keys, properties, flag, born_time, shard_key, durability)
         )
+        task.add_done_callback(place.leave)
+        return task
 
     async def submit(
         self,
@@ -107,10 +111,9 @@ class Writer:
         durability: str | None = None,
     ) -> PutResult:
         """Appends all bodies to one queue, in one segment: all or none. One wait for the disk."""
-        writer = await self._opened()
         append = functools.partial(
-            writer.put_batch,
-            bodies,
+            rocketstore.Writer.put_batch,
+            bodies=bodies,
             tags=tags,
             keys=keys,
             properties=properties,
@@ -136,11 +139,10 @@ class Writer:
     ) -> PutResult:
         """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns` does. Do
         not change the buffers before this returns."""
-        writer = await self._opened()
         append = functools.partial(
-            writer.put_columns,
-            data,
-            offsets,
+            rocketstore.Writer.put_columns,
+            data=data,
+            offsets=offsets,
             tags=tags,
             keys=keys,
             properties=properties,
@@ -151,8 +153,9 @@ class Writer:
         )
         return await self._append_many(append, durability)
 
-    async def _put(self, *message: Any) -> PutResult:
+    async def _put(self, place: Place, *message: Any) -> PutResult:
         result, level = await self._append(*message)
+        place.leave()
         return await self._port.promise(result, level)
 
     async def _append(
@@ -168,9 +171,9 @@ class Writer:
     ) -> tuple[PutResult, str]:
         """The result of a message in the log, and the promise it still waits for."""
         port = self._port
-        writer = await self._opened()
-        level = writer.durability if durability is None else durability
         async with port.turn:
+            writer = await self._opened()
+            level = writer.durability if durability is None else durability
             await port.room()
             port.check()
             result = port.native.put_now(
@@ -192,13 +195,14 @@ class Writer:
         return result, level
 
     async def _append_many(
-        self, append: Callable[[], PutResult], durability: str | None
+        self, append: Callable[[rocketstore.Writer], PutResult], durability: str | None
     ) -> PutResult:
         port = self._port
-        level = (await self._opened()).durability if durability is None else durability
         async with port.turn:
+            writer = await self._opened()
+            level = writer.durability if durability is None else durability
             await port.room()
-            result = await port.call(append)
+            result = await port.call(append, writer)
         return await port.promise(result, level)
 
     async def _opened(self) -> rocketstore.Writer:

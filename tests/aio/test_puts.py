@@ -239,6 +239,20 @@ def test_puts_wait_where_too_much_is_in_flight(
     run(main)
 
 
+def test_puts_begun_together_keep_their_order(tmp_path: Path) -> None:
+    """The first ones meet a topic that was not looked at, or a log without room; the next do not."""
+
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            writer = store.writer("t")
+            for round_ in range(20):
+                puts = [writer.put(bytes(3000 if n % 5 == 0 else 10)) for n in range(20)]
+                found = [r.queue_offset for r in await asyncio.gather(*puts)]
+                assert found == list(range(20 * round_, 20 * round_ + 20))
+
+    run(main)
+
+
 def test_a_message_larger_than_the_bound_fits_alone(tmp_path: Path) -> None:
     async def main() -> None:
         async with rocketstore.aio.open(tmp_path, **BIG, max_in_flight_bytes=1) as store:

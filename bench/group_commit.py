@@ -1,0 +1,192 @@
+"""Puts that share syncs, beside one raw synchronous write after the other: `python -m bench.group_commit`.
+
+Sides take turns in one run: raw `pwritev2(RWF_DSYNC)` over prewritten blocks, 64 threads, 64 tickets in
+flight, 64 and 256 asyncio tasks. The store's segments are prewritten too. A ratio is that of a side's
+rate to the raw rate of the same round; what is printed is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import rocketstore.aio
+from bench.measure import Case, RawFile, machine
+
+SEGMENT_BYTES = 64 << 20
+
+#: Runs for so many seconds; gives messages, seconds, latencies in ns.
+Side = Callable[[float], tuple[int, float, list[int]]]
+
+
+def threads_side(store: rocketstore.Store, body: bytes, count: int) -> Side:
+    writer = store.writer("bench", queue_id=0)
+
+    def run(seconds: float) -> tuple[int, float, list[int]]:
+        latencies: list[list[int]] = [[] for _ in range(count)]
+        end = time.perf_counter() + seconds
+
+        def work(own: list[int]) -> None:
+            clock = time.perf_counter_ns
+            while time.perf_counter() < end:
+                before = clock()
+                writer.put(body)
+                own.append(clock() - before)
+
+        threads = [threading.Thread(target=work, args=(own,)) for own in latencies]
+        return _clocked(lambda: _run_all(threads), latencies)
+
+    return run
+
+
+def _run_all(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def submit_side(store: rocketstore.Store, body: bytes, window: int) -> Side:
+    writer = store.writer("bench", queue_id=1)
+
+    def run(seconds: float) -> tuple[int, float, list[int]]:
+        own: list[int] = []
+
+        def work() -> None:
+            clock = time.perf_counter_ns
+            end = clock() + int(seconds * 1e9)
+            flying: deque[tuple[int, rocketstore.Ticket]] = deque()
+            while flying or clock() < end:
+                while len(flying) < window and clock() < end:
+                    flying.append((clock(), writer.submit(body)))
+                before, ticket = flying.popleft()
+                ticket.result()
+                own.append(clock() - before)
+
+        return _clocked(work, [own])
+
+    return run
+
+
+def tasks_side(store: rocketstore.Store, body: bytes, count: int) -> Side:
+    async def main(seconds: float, latencies: list[list[int]]) -> None:
+        async with rocketstore.aio.attach(store) as mine:
+            writer = mine.writer("bench", queue_id=2)
+            await writer.put(body)
+            end = time.perf_counter() + seconds
+
+            async def work(own: list[int]) -> None:
+                clock = time.perf_counter_ns
+                while time.perf_counter() < end:
+                    before = clock()
+                    await writer.put(body)
+                    own.append(clock() - before)
+
+            await asyncio.gather(*map(work, latencies))
+
+    def run(seconds: float) -> tuple[int, float, list[int]]:
+        latencies: list[list[int]] = [[] for _ in range(count)]
+        return _clocked(lambda: asyncio.run(main(seconds, latencies)), latencies)
+
+    return run
+
+
+def raw_side(file: RawFile, record: bytes) -> Side:
+    def run(seconds: float) -> tuple[int, float, list[int]]:
+        found = file.round(Case(len(record), "disk", seconds=seconds), 0)
+        return found.messages, found.duration_ns / 1e9, found.latencies_ns
+
+    return run
+
+
+def _clocked(work: Callable[[], None], latencies: list[list[int]]) -> tuple[int, float, list[int]]:
+    began = time.perf_counter()
+    work()
+    took = time.perf_counter() - began
+    found = [latency for own in latencies for latency in own]
+    return len(found), took, found
+
+
+def measure(size: int, rounds: int, seconds: float, directory: Path) -> dict[str, Any]:
+    root = Path(tempfile.mkdtemp(prefix="group-", dir=directory))
+    body = bytes(size)
+    found: dict[str, list[tuple[float, list[int]]]] = {}
+    try:
+        with rocketstore.open(
+            root / "store", commit_log_file_size_bytes=SEGMENT_BYTES, prewrite=True
+        ) as store:
+            placed = store.writer("bench", queue_id=0).put(body)
+            record = bytes(store.get(placed.physical_offset))
+            with RawFile(root / "raw", record, Case(size, "disk")) as file:
+                sides = {
+                    "raw": raw_side(file, record),
+                    "1 thread": threads_side(store, body, 1),
+                    "64 threads": threads_side(store, body, 64),
+                    "submit, 64 in flight": submit_side(store, body, 64),
+                    "64 tasks": tasks_side(store, body, 64),
+                    "256 tasks": tasks_side(store, body, 256),
+                }
+                for number in range(rounds + 1):
+                    for name, side in sides.items():
+                        messages, took, latencies = side(seconds)
+                        if number:  # the first round warms up
+                            found.setdefault(name, []).append((messages / took, latencies))
+    finally:
+        shutil.rmtree(root)
+    raw = [rate for rate, _ in found["raw"]]
+    return {name: _summary(rounds_, raw) for name, rounds_ in found.items()}
+
+
+def _summary(rounds: list[tuple[float, list[int]]], raw: list[float]) -> dict[str, Any]:
+    rates = [rate for rate, _ in rounds]
+    latencies = sorted(latency for _, own in rounds for latency in own)
+    return {
+        "messages_per_s": statistics.median(rates),
+        "rates": rates,
+        "ratio": statistics.median(rate / one for rate, one in zip(rates, raw, strict=True)),
+        "p50_us": latencies[len(latencies) // 2] / 1e3,
+        "p99_us": latencies[int(len(latencies) * 0.99)] / 1e3,
+    }
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.group_commit", description=__doc__)
+    parser.add_argument("--size", type=int, action="append", help="bytes of a body; default 100")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of one side in a round")
+    parser.add_argument("--switch-interval", type=float, default=None, help="seconds")
+    parser.add_argument("--directory", type=Path, default=Path("build/bench"))
+    given = parser.parse_args(words)
+    if given.switch_interval is not None:
+        sys.setswitchinterval(given.switch_interval)
+    given.directory.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for size in given.size or [100]:
+        results[size] = measure(size, given.rounds, given.seconds, given.directory)
+        print(f"put {size} B, disk, {given.rounds} rounds of {given.seconds} s each")
+        for name, side in results[size].items():
+            print(
+                f"  {name:22} {side['messages_per_s']:>10,.0f} msgs/s  {side['ratio']:>6.2f} x raw"
+                f"  p50 {side['p50_us']:,.0f}  p99 {side['p99_us']:,.0f} µs",
+                flush=True,
+            )
+    path = given.directory / f"group-{time.strftime('%Y%m%dT%H%M%S')}.json"
+    path.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + os.linesep)
+    print(f"saved {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
