@@ -148,8 +148,9 @@ def markdown(results: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     lines += [
         "",
-        f"{facts['cpus']} CPUs ({facts['cpu']}), Linux {facts['kernel']}, Python {facts['python']}, "
-        f"rocketstore {facts['rocketstore']}; {packages}. {facts['rounds']} rounds; load of the "
+        f"{facts['cpus']} CPUs ({facts['cpu']}), Linux {facts['kernel'].split('-')[0]}, "
+        f"Python {facts['python']}, rocketstore {facts['rocketstore']}; {packages}. "
+        f"{facts['rounds']} rounds; load of the "
         f"machine at the beginning {facts['load']:.1f}: "
         + ("busy with other work." if facts["load"] > 0.5 else "quiet."),
         "",
