@@ -39,9 +39,7 @@ def _check(layout: StoreLayout, mode: str) -> None:
     root = layout.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
-    logs = any(directory.is_dir() for directory in layout.logs)
-    store = root.is_dir() and (logs or layout.own.is_dir())
-    if store:
+    if _is_store(layout):
         if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
             what = "readable" if mode == "r" else "readable and writable"
             raise PermissionError(errno.EACCES, f"the store is not {what} for this user", str(root))
@@ -65,9 +63,17 @@ def _check(layout: StoreLayout, mode: str) -> None:
             str(root),
         )
     if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
+        if _is_store(layout):  # made by another process since the look above
+            _check(layout, mode)
+            return
         raise ConfigError(
             "path", str(root), "holds other files and no store; name a new or an empty directory"
         )
+
+
+def _is_store(layout: StoreLayout) -> bool:
+    logs = any(directory.is_dir() for directory in layout.logs)
+    return layout.root.is_dir() and (logs or layout.own.is_dir())
 
 
 def _check_names(layout: StoreLayout) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, StoreClosedError, StoreConfig, StoreLockedError
+from rocketstore.engine import place
 from tests.forking import fork
 from tests.small_store import SMALL, dispatched, everything, open_small, parts
 
@@ -45,6 +46,25 @@ def test_wrong_places(tmp_path: Path) -> None:
         open_small(tmp_path / "file")
     with pytest.raises(ConfigError, match="other files"):
         open_small(tmp_path)
+
+
+def test_a_store_that_another_process_makes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks at the directory it becomes a store: that is nobody's other file."""
+    listed: list[object] = []
+
+    def list_directory(path: os.PathLike[str]) -> list[str]:
+        if not listed:
+            listed.append(path)
+            (tmp_path / "commitlog").mkdir()
+        return os_listdir(path)
+
+    os_listdir = os.listdir
+    monkeypatch.setattr(place.os, "listdir", list_directory)
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"x")
+    assert listed == [tmp_path]
 
 
 def test_options_and_config(tmp_path: Path) -> None:
