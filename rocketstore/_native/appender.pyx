@@ -66,7 +66,7 @@ cdef class Log:
         self.mutex = Mutex()
         self.dispatch_signal = Signal()
         self.flush_signal = Signal()
-        self.progress = Signal()
+        self.progress = Signal(chained=True)
         self.ring = ring
         self.buffered = buffered
         self.met = MEMORY if buffered else OS
@@ -369,6 +369,8 @@ cdef class Log:
                 woken = self.progress.wait_c(seen, left)
             if woken == seen:
                 PyErr_CheckSignals()
+            else:
+                self.progress.pass_on()
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""

@@ -137,6 +137,7 @@ class LoopPort:
         self._timer = None
         if self.native.closed:
             return
+        self.native.settle()
         left_s = self.native.expire()
         if left_s is not None:
             self._timer = self.loop.call_later(left_s, self._expire)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocketstore import PutResult, RocketStoreError, Store
+from rocketstore import CompletionPort, PutResult, RocketStoreError, Store
 from tests.small_store import open_small
 
 __all__ = ["PATIENCE", "Ack", "Journal", "Run", "is_typed"]
@@ -162,6 +164,31 @@ class Run:
         with self.act("submit"):
             ticket = self.store.writer(topic).submit(body.encode(), durability="disk")
             self.acked(topic, ticket.result(10), [body])
+
+    def put_from_a_loop(self, topic: str) -> None:
+        """As an event loop puts: looked at again also where its bell was not heard."""
+        assert self.store is not None
+        [body] = self.bodies(1, 23)
+        with self.act("port"):
+            writer = self.store.writer(topic)
+            port = CompletionPort(self.store)
+            waiter: Future[PutResult] = Future()
+            try:
+                result = port.put_now(writer, body.encode(), None, None, None, 0, None, None)
+                if result is None:
+                    result = writer.put(body.encode(), durability="memory")
+                port.promise(result, "disk", waiter)
+                port.request_flush()
+                for _ in range(100):
+                    if waiter.done():
+                        break
+                    select.select([port], [], [], 0.1)
+                    port.drain()
+                    port.settle()
+                    port.expire()
+                self.acked(topic, waiter.result(0), [body])
+            finally:
+                port.close()
 
     def commit(self, topic: str, group: str, count: int) -> None:
         """Reads as a group does."""

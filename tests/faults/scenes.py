@@ -41,6 +41,7 @@ def life(run: Run) -> None:
     run.put("orders", 3, "memory")
     run.put_batch("orders", 5)
     run.submit("orders")
+    run.put_from_a_loop("orders")
     run.put("more", 12, size=101)
     run.commit("orders", "billing", 4)
     run.put("orders", 14, size=101)
