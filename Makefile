@@ -12,6 +12,7 @@ PYTEST := $(RUN) -m pytest -q $(if $(SEED),--seed=$(SEED))
 TOOLS := $(VENV)/.tools
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
+ARROW := $(VENV)/.arrow
 SANITIZED := build/sanitize
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
@@ -30,7 +31,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash faults demo bench lint types fuzz sanitize interop interop-long fs docs clean
+.PHONY: build test proofs arrow crash faults demo bench lint types fuzz sanitize interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -53,9 +54,17 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
-proofs: build sanitize fuzz interop crash fs
+proofs: build sanitize fuzz interop crash fs arrow
 	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
+
+# Scans as Arrow, polars, pandas and DuckDB, which are installed for it.
+arrow: build $(ARROW)
+	$(PYTEST) tests/arrow
+
+$(ARROW): $(TOOLS) constraints-arrow.txt
+	$(RUN) -m pip install --quiet --requirement constraints-arrow.txt
+	@touch $@
 
 # Images of disks that lost their power, each recovered and judged.
 crash: build

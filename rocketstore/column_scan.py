@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
@@ -19,6 +19,14 @@ from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
 from rocketstore.scan_filter import RecordFilter, Wanted
 from rocketstore.store import Store
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
 
 __all__ = ["Scan", "ScanReport", "scan"]
 
@@ -136,6 +144,34 @@ class Scan:
             )
             for begin, end in itertools.pairwise(bounds)
         ]
+
+    # ---- Arrow, with rocketstore[arrow] ----
+
+    def to_arrow(self) -> pyarrow.RecordBatchReader:
+        """A stream of record batches (`rocketstore.arrow`)."""
+        reader: pyarrow.RecordBatchReader = _arrow().batch_reader(self)
+        return reader
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Arrow's protocol: what takes streams (`pyarrow.table`, `polars.DataFrame`) takes a scan."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows in memory."""
+        frame: polars.DataFrame = _arrow().to_polars(self)
+        return frame
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows in memory."""
+        frame: pandas.DataFrame = _arrow().to_pandas(self)
+        return frame
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """A relation that streams the scan, anew for each query."""
+        relation: duckdb.DuckDBPyRelation = _arrow().to_duckdb(self, connection)
+        return relation
 
     def _next_bound(self, files: LogFiles, begin: int, split_bytes: int) -> int:
         """A good place about `split_bytes` behind `begin`: the end of a segment if that is near."""
@@ -265,6 +301,15 @@ def _bounds(
         with open_store(source, "r", index_enabled=False, commit_log_dir=commit_log_dir) as store:
             layout, begin, end = store._log_bounds()
     return str(layout.root), tuple(map(str, layout.log_directories)), begin, max(begin, end)
+
+
+def _arrow() -> ModuleType:
+    try:
+        import rocketstore.arrow
+    except ImportError as error:
+        error.add_note("pip install 'rocketstore[arrow]'")
+        raise
+    return rocketstore.arrow
 
 
 def _is_foreign(layout: StoreLayout) -> bool:
