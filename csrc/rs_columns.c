@@ -114,18 +114,29 @@ static bool has_tag(const rs_column_walk *walk, rs_span tags)
     return false;
 }
 
+/* RS_OK: its topic and queue are wanted; else as choose(). */
+static rs_status choose_topic(rs_column_walk *walk, const rs_columns *columns,
+                              const rs_record *record, row *found)
+{
+    if (!walk->by_topic && !columns->topic)
+        return RS_OK;
+    if (!number_of(walk, walk->topics, record->topic, &found->topic))
+        return RS_NOT_FOUND;
+    const rs_word *topic = &walk->topics->words[found->topic];
+    if (!topic->wanted || (topic->queue_ids && !has_queue(topic, record->queue_id)))
+        return RS_NOTHING;
+    return RS_OK;
+}
+
 /* RS_OK: a row. RS_NOT_FOUND: a topic or host is not known yet. RS_NOTHING: not wanted. */
 static rs_status choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
                         row *found)
 {
-    if (!number_of(walk, walk->topics, record->topic, &found->topic))
-        return RS_NOT_FOUND;
-    const rs_word *topic = &walk->topics->words[found->topic];
-    if (!topic->wanted || record->store_timestamp_ms < walk->from_ms ||
-        record->store_timestamp_ms >= walk->to_ms)
+    if (record->store_timestamp_ms < walk->from_ms || record->store_timestamp_ms >= walk->to_ms)
         return RS_NOTHING;
-    if (topic->queue_ids && !has_queue(topic, record->queue_id))
-        return RS_NOTHING;
+    rs_status status = choose_topic(walk, columns, record, found);
+    if (status != RS_OK)
+        return status;
     if (walk->tagged || columns->tags || columns->keys || columns->tags_code)
         find_tags_and_keys(record->properties, found);
     if (walk->tagged && !has_tag(walk, found->tags))

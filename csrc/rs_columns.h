@@ -64,6 +64,7 @@ typedef struct rs_column_walk {
     size_t at; /* position of the next record */
     const rs_dictionary *topics;
     const rs_dictionary *hosts;
+    bool by_topic; /* else all topics are wanted, and looked up only for their column */
     const rs_span *tags;
     size_t tag_count;
     bool tagged;

@@ -49,6 +49,7 @@ cdef extern from "rs_columns.h" nogil:
         size_t at
         const rs_dictionary *topics
         const rs_dictionary *hosts
+        bool_ by_topic
         const rs_span *tags
         size_t tag_count
         bool_ tagged

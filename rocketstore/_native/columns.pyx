@@ -106,6 +106,7 @@ cdef class ColumnScanner:
             raise ValueError(f"room = {room}: 1 … {1 << 24} rows")
         self.topics, self.hosts = Words(), Words()
         self.accept = accept
+        self.walk.by_topic = accept is not None
         self.verify = verify
         self.scratch = {}
         self.status = "end"
