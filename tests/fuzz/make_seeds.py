@@ -45,7 +45,12 @@ def batches(vectors: dict[str, Any]) -> Iterator[bytes]:
             yield bytes.fromhex(row["fields"]["body"])
 
 
-SEEDS = {"record": records, "properties": properties, "batch": batches}
+def logs(vectors: dict[str, Any]) -> Iterator[bytes]:
+    yield from records(vectors)
+    yield b"".join(map(bytes.fromhex, vectors["batch"]["records_hex"]))
+
+
+SEEDS = {"record": records, "properties": properties, "batch": batches, "columns": logs}
 
 
 def write_seeds(directory: Path) -> None:

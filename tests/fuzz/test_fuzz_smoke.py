@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: About two seconds each, compared with about twenty of `make fuzz`.
-RUNS = {"record": 100_000, "properties": 200_000, "batch": 400_000}
+RUNS = {"record": 100_000, "properties": 200_000, "batch": 400_000, "columns": 20_000}
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or shutil.which("make") is None, reason="needs a C compiler and make"
