@@ -13,6 +13,7 @@ TOOLS := $(VENV)/.tools
 PEERS := $(VENV)/.peers
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
+ARROW := $(VENV)/.arrow
 SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
@@ -38,7 +39,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash faults flips mutants demo bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test proofs arrow crash faults flips mutants demo bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
@@ -62,9 +63,17 @@ test: build
 	$(PYTEST) -m "not proof and not java" -n $(JOBS)
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
-proofs: build sanitize fuzz flips interop crash fs
+proofs: build sanitize fuzz flips interop crash fs arrow
 	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
+
+# Scans as Arrow, polars, pandas and DuckDB, which are installed for it.
+arrow: build $(ARROW)
+	$(PYTEST) tests/arrow
+
+$(ARROW): $(TOOLS) constraints-arrow.txt
+	$(RUN) -m pip install --quiet --requirement constraints-arrow.txt
+	@touch $@
 
 # Images of disks that lost their power, each recovered and judged.
 crash: build

@@ -11,6 +11,8 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
+from rocketstore.column_scan import Scan, scan
+from rocketstore.columns import Columns
 from rocketstore.completion_port import CompletionPort
 from rocketstore.compression import decompress
 from rocketstore.config import Durability, StoreConfig
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackpressureError",
+    "Columns",
     "CompletionPort",
     "ConfigError",
     "Consumer",
@@ -70,6 +73,7 @@ __all__ = [
     "ReadFailedError",
     "RecoveryReport",
     "RocketStoreError",
+    "Scan",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -80,4 +84,5 @@ __all__ = [
     "Writer",
     "decompress",
     "open",
+    "scan",
 ]

@@ -111,6 +111,12 @@ def message_ids(vectors: dict[str, Any]) -> Iterator[bytes]:
         yield key["key"].partition("#")[2].encode()
 
 
+def logs(vectors: dict[str, Any]) -> Iterator[bytes]:
+    yield from records(vectors)
+    yield b"".join(map(bytes.fromhex, vectors["batch"]["records_hex"]))
+    yield from scans(vectors)
+
+
 SEEDS = {
     "record": records,
     "properties": properties,
@@ -120,6 +126,7 @@ SEEDS = {
     "index": indexes,
     "checkpoint": checkpoints,
     "message_id": message_ids,
+    "columns": logs,
 }
 
 

@@ -22,6 +22,7 @@ RUNS = {
     "index": 60_000,
     "checkpoint": 100_000,
     "message_id": 500_000,
+    "columns": 20_000,
 }
 
 pytestmark = pytest.mark.skipif(

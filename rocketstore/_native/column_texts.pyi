@@ -1,0 +1,6 @@
+"""For `columns`; nothing here is for Python."""
+
+from typing import final
+
+@final
+class Words: ...

@@ -1,0 +1,31 @@
+"""Scans as frames of other libraries, which are imported when they are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.arrow.batches import batch_reader
+
+if TYPE_CHECKING:
+    from rocketstore import Scan
+
+__all__ = ["to_duckdb", "to_pandas", "to_polars"]
+
+
+def to_polars(scan: Scan) -> Any:
+    """A `polars.DataFrame` with all rows."""
+    import polars
+
+    return polars.from_arrow(batch_reader(scan).read_all())
+
+
+def to_pandas(scan: Scan) -> Any:
+    """A `pandas.DataFrame` with all rows. Properties are lists of pairs, as pyarrow has them."""
+    return batch_reader(scan).read_all().to_pandas()
+
+
+def to_duckdb(scan: Scan, connection: Any = None) -> Any:
+    """A `duckdb` relation that streams the scan, anew for each query: memory does not grow with the log."""
+    import duckdb
+
+    return (connection or duckdb.connect()).from_arrow(scan)

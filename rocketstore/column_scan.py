@@ -1,0 +1,330 @@
+"""`rocketstore.scan`: the messages of a store in physical order, as columns, without a lock."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+
+from rocketstore._native.columns import ColumnScanner
+from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore.columns import COLUMNS, Columns, columns_of
+from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.log.column_walk import ColumnWalk, LogFiles, ScanReport
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.store_state import load_store_state
+from rocketstore.opening import open_store
+from rocketstore.scan_filter import RecordFilter, Wanted
+from rocketstore.store import Store
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+__all__ = ["Scan", "ScanReport", "scan"]
+
+Verify = bool | Literal["body", "record"]
+OnDamage = Literal["raise", "skip"]
+
+#: Rows of a chunk at most.
+CHUNK_ROWS: Final = 8192
+CHUNK_BYTES: Final = 2 << 20
+CHUNK_BYTES_MAX: Final = 1 << 30
+SPLIT_BYTES: Final = 256 << 20
+#: What `columns=None` means: everything that `Message` knows, bodies copied.
+ALL: Final = tuple(name for name in COLUMNS if name not in ("body_size", "body_view"))
+#: How far the clock of another program may have been put back between two of its messages.
+DAY_MS: Final = 86_400_000
+CHECKS: Final = {
+    True: VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
+    False: 0,
+    "body": VERIFY_BODY_CRC,
+    "record": VERIFY_RECORD_CRC,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """A part of a log and what is wanted of it: made by `rocketstore.scan`, read by iterating.
+
+    Each iteration begins anew, maps the files that it needs and takes no lock, so a scan can be pickled and
+    read in another process, or on another machine that sees the files. Which part of the log it covers was
+    settled when it was made: [begin_offset, end_offset), never beyond what was visible then.
+    """
+
+    path: str
+    begin_offset: int
+    end_offset: int
+    columns: tuple[str, ...]
+    filter: RecordFilter = field(default_factory=RecordFilter)
+    verify: Verify = True
+    chunk_bytes: int = CHUNK_BYTES
+    on_damage: OnDamage = "raise"
+    #: Where the log ended when the scan was made.
+    limit_offset: int
+    #: Whether begin_offset is known to be the start of a record, and end_offset too.
+    aligned: bool = True
+    whole: bool = False
+    log_directories: tuple[str, ...] = ()
+    #: Of the latest iteration in this process.
+    report: ScanReport = field(default_factory=ScanReport, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chunk_bytes <= CHUNK_BYTES_MAX:
+            raise ValueError(f"chunk_bytes = {self.chunk_bytes}: 1 … {CHUNK_BYTES_MAX}")
+        if self.on_damage not in ("raise", "skip"):
+            raise ValueError(f"on_damage = {self.on_damage!r}: 'raise' or 'skip'")
+        if self.verify not in CHECKS:
+            raise ValueError(f"verify = {self.verify!r}: True, False, 'body' or 'record'")
+
+    def __iter__(self) -> Iterator[Columns]:
+        """Chunks of at most `chunk_bytes` of records and 8192 rows; none without a row.
+
+        Raises:
+            CorruptRecordError: no record can be believed there, and `on_damage` is "raise"; what
+                lies before it was handed out.
+            ReadFailedError: the disk does not give the bytes back.
+        """
+        report = ScanReport()
+        object.__setattr__(self, "report", report)
+        layout = self._layout()
+        files = LogFiles(layout)
+        try:
+            begin = self.begin_offset
+            if not self.aligned:
+                begin = files.record_start(begin, self.end_offset)
+            walk = ColumnWalk(
+                files,
+                self._scanner(layout),
+                begin,
+                self.end_offset,
+                self.limit_offset,
+                self.whole,
+                self.chunk_bytes,
+                self.on_damage,
+                report,
+            )
+            for chunk in walk.chunks():
+                arrays = columns_of(chunk.arrays, self.columns)
+                yield Columns(arrays, chunk.rows, chunk.begin, chunk.end)
+        finally:
+            files.close()
+
+    def split(self, split_bytes: int = SPLIT_BYTES) -> list[Scan]:
+        """The same scan in parts of about `split_bytes` of the log, in order; none when there is nothing.
+
+        Each record belongs to exactly one part. Parts begin where a segment does, or where a record can be
+        believed; a part that finds out, while it is read, that the next one does not begin at a record raises
+        `CorruptRecordError`.
+        """
+        if split_bytes < 1:
+            raise ValueError(f"split_bytes = {split_bytes}: at least 1")
+        files = LogFiles(self._layout())
+        bounds = [self.begin_offset]
+        try:
+            while bounds[-1] < self.end_offset:
+                bounds.append(self._next_bound(files, bounds[-1], split_bytes))
+        finally:
+            files.close()
+        return [
+            replace(
+                self,
+                begin_offset=begin,
+                end_offset=end,
+                aligned=self.aligned or begin > self.begin_offset,
+                whole=self.whole or end < self.end_offset,
+                report=ScanReport(),
+            )
+            for begin, end in itertools.pairwise(bounds)
+        ]
+
+    # ---- Arrow, with rocketstore[arrow] ----
+
+    def to_arrow(self) -> pyarrow.RecordBatchReader:
+        """A stream of record batches (`rocketstore.arrow`)."""
+        reader: pyarrow.RecordBatchReader = _arrow().batch_reader(self)
+        return reader
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Arrow's protocol: what takes streams (`pyarrow.table`, `polars.DataFrame`) takes a scan."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows in memory."""
+        frame: polars.DataFrame = _arrow().to_polars(self)
+        return frame
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows in memory."""
+        frame: pandas.DataFrame = _arrow().to_pandas(self)
+        return frame
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """A relation that streams the scan, anew for each query."""
+        relation: duckdb.DuckDBPyRelation = _arrow().to_duckdb(self, connection)
+        return relation
+
+    def _next_bound(self, files: LogFiles, begin: int, split_bytes: int) -> int:
+        """A good place about `split_bytes` behind `begin`: the end of a segment if that is near."""
+        if files.size:
+            segment_end = (begin // files.size + 1) * files.size
+            if segment_end - begin <= split_bytes + split_bytes // 2:
+                return min(segment_end, self.end_offset)
+        target = begin + split_bytes
+        if self.end_offset - target <= split_bytes // 2:
+            return self.end_offset
+        return files.record_start(target, self.end_offset)
+
+    def _narrowed(self) -> Scan:
+        """Without segments at either end that cannot hold a message of the times that are wanted."""
+        wanted = self.filter
+        if not wanted.timed:
+            return self
+        layout = self._layout()
+        slack_ms = DAY_MS if _is_foreign(layout) else 0
+        files = LogFiles(layout)
+        begin, end = self.begin_offset, self.end_offset
+        changes: dict[str, Any] = {}
+        try:
+            for start in files.starts():
+                time_ms = files.first_store_time(start) if begin < start < end else None
+                if time_ms is None:
+                    continue
+                if time_ms + slack_ms < wanted.start_ms:
+                    changes |= {"begin_offset": start, "aligned": True}
+                elif time_ms - slack_ms >= wanted.end_ms:
+                    changes |= {"end_offset": start, "whole": True}
+                    break
+        finally:
+            files.close()
+        return replace(self, **changes) if changes else self
+
+    def _layout(self) -> StoreLayout:
+        return StoreLayout(Path(self.path), tuple(map(Path, self.log_directories)))
+
+    def _scanner(self, layout: StoreLayout) -> ColumnScanner:
+        verify, wanted = CHECKS[self.verify], self.filter
+        if verify & VERIFY_RECORD_CRC and _is_foreign(layout):
+            verify |= VERIFY_LENIENT
+        return ColumnScanner(
+            self.columns,
+            room=CHUNK_ROWS,
+            verify=verify,
+            accept=wanted.acceptance(),
+            tags=None if wanted.tags is None else [tag.encode() for tag in wanted.tags],
+            from_ms=wanted.start_ms,
+            to_ms=wanted.end_ms,
+        )
+
+
+def scan(
+    source: str | os.PathLike[str] | Store,
+    *,
+    columns: Iterable[str] | None = None,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    aligned: bool = False,
+    verify: Verify = True,
+    chunk_bytes: int = CHUNK_BYTES,
+    on_damage: OnDamage = "raise",
+    commit_log_dir: str = "",
+    **wanted: Unpack[Wanted],
+) -> Scan:
+    """The messages of a store, a path or an open one, in physical order, as columns.
+
+    No lock is taken and nothing is changed; the end is what is visible now.
+
+    Args:
+        columns: Names of `rocketstore.columns.COLUMNS`; None: all, bodies copied ("body_view" leaves
+            them in the file).
+        start_offset: Physical offset; records that begin there or behind. The end of a record that began
+            before is passed over, unless `aligned` says that none did. None: the begin of the log.
+        end_offset: Physical offset; records that begin before it. None: the visible end.
+        verify: Checksums that are tested in every record, wanted or not: True both, "body", "record" or
+            False none.
+        chunk_bytes: Of records in a chunk, about: 1 … 2^30.
+        on_damage: "raise" `CorruptRecordError`, or "skip" to the next record that can be believed and count
+            what is lost in `report`.
+        commit_log_dir: All directories of the log, with "," between them, where it has several.
+        wanted: Only records of `topics`, a name or several, or whose topic a `topic_pattern` matches as a
+            whole; of `queues`, ids or a mapping of topics to ids; with one of `tags`, several or "a || b";
+            stored at or after `start_timestamp` and before `end_timestamp`, milliseconds or aware
+            datetimes.
+
+    Raises:
+        ValueError, TypeError: an argument that means nothing.
+        OffsetOutOfRangeError: an offset outside the log. With on_damage="skip" what is below the begin of
+            the log counts as lost instead.
+        FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
+    """
+    names = _names(columns)
+    taken = RecordFilter.of(**wanted)
+    path, directories, begin, end = _bounds(source, commit_log_dir)
+    first = begin if start_offset is None else start_offset
+    last = end if end_offset is None else end_offset
+    if not (begin if on_damage == "raise" else 0) <= first <= end:
+        raise OffsetOutOfRangeError(first, begin, end)
+    if not first <= last <= end:
+        raise OffsetOutOfRangeError(last, first, end)
+    return Scan(
+        path=path,
+        begin_offset=first,
+        end_offset=last,
+        columns=names,
+        filter=taken,
+        verify=verify,
+        chunk_bytes=chunk_bytes,
+        on_damage=on_damage,
+        limit_offset=end,
+        aligned=aligned or first <= begin,
+        whole=last == end,
+        log_directories=directories,
+    )._narrowed()
+
+
+def _bounds(
+    source: str | os.PathLike[str] | Store, commit_log_dir: str
+) -> tuple[str, tuple[str, ...], int, int]:
+    """Path, log directories, begin and visible end of a store."""
+    if isinstance(source, Store):
+        layout, begin, end = source._log_bounds()
+    else:
+        with open_store(source, "r", index_enabled=False, commit_log_dir=commit_log_dir) as store:
+            layout, begin, end = store._log_bounds()
+    return str(layout.root), tuple(map(str, layout.log_directories)), begin, max(begin, end)
+
+
+def _arrow() -> ModuleType:
+    try:
+        import rocketstore.arrow
+    except ImportError as error:
+        error.add_note("pip install 'rocketstore[arrow]'")
+        raise
+    return rocketstore.arrow
+
+
+def _is_foreign(layout: StoreLayout) -> bool:
+    """Whether another program may have written here: what it put again can have a stale record CRC."""
+    state = load_store_state(layout)
+    return state is None or bool(state.foreign)
+
+
+def _names(names: Iterable[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return ALL
+    if isinstance(names, str):
+        raise TypeError(f"columns = {names!r}: several names")
+    found = tuple(dict.fromkeys(names))
+    unknown = [name for name in found if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"columns = {unknown!r}: there are {', '.join(COLUMNS)}")
+    return found

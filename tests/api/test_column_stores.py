@@ -1,0 +1,168 @@
+"""Scans of stores that RocketMQ wrote, of damaged ones, and beside a writer."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.log.column_walk import LogFiles
+from rocketstore.log.layout import StoreLayout
+from tests.column_tools import fill_at_random, messages_of, rows_of
+from tests.made_store import MadeStore, rocketmq_store
+
+STORES = [
+    "batches-498",
+    "batches-533",
+    "clean-498",
+    "clean-533",
+    "crashed-498",
+    "crashed-533",
+    "delay-transactions-498",
+    "expired-498",
+    "ipv6-533",
+    "light-queues-533",
+    "long-topics-533",
+    "queues-lost-498",
+    "record-crc-533",
+    "torn-533",
+]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_stores_of_rocketmq(name: str, tmp_path: Path) -> None:
+    root, _ = rocketmq_store(name, tmp_path)
+    expected = messages_of(root)
+    scan = rocketstore.scan(root)
+    assert rows_of(scan) == expected
+    assert expected
+    parts = scan.split(5000)
+    assert [row for part in parts for row in rows_of(part)] == expected
+
+
+def test_damage_is_raised_or_counted(tmp_path: Path) -> None:
+    """The store has one wrong bit in a body."""
+    root, expect = rocketmq_store("damaged-533", tmp_path)
+    (damaged,) = expect["must_not"]["damaged"]
+    seen = []
+    with pytest.raises(rocketstore.CorruptRecordError) as caught:
+        for columns in rocketstore.scan(root, columns=["physical_offset"]):
+            seen += columns["physical_offset"].tolist()
+    assert caught.value.physical_offset == damaged
+    scan = rocketstore.scan(root, columns=["physical_offset"], on_damage="skip")
+    found = [row["physical_offset"] for row in rows_of(scan)]
+    acked = {row["physical_offset"] for row in expect["acked"]}
+    assert [at for at in found if at < damaged] == seen
+    assert set(found) >= {at for at in acked if at < scan.end_offset} - {damaged}
+    assert [(d.start, d.reason) for d in scan.report.damage] == [(damaged, "body crc")]
+    assert scan.report.lost_bytes > 0
+    whole = rocketstore.scan(root, columns=["physical_offset"], verify=False)
+    assert damaged in [row["physical_offset"] for row in rows_of(whole)]
+
+
+def test_random_damage_is_reported_and_parts_agree(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 400)
+    whole = rocketstore.scan(path, on_damage="skip")
+    rows = rows_of(whole)
+    hit = sorted(rng.sample(range(400), 6))
+    size = 64 << 10
+    for number in hit:
+        place = rows[number]["physical_offset"] + rng.randrange(rows[number]["size"] - 20)
+        with (path / "commitlog" / f"{place - place % size:020d}").open("r+b") as file:
+            file.seek(place % size)
+            old = file.read(1)[0]
+            file.seek(place % size)
+            file.write(bytes([old ^ 0x55]))
+    expected = [row for number, row in enumerate(rows) if number not in hit]
+    assert rows_of(whole) == expected
+    starts = {damage.start for damage in whole.report.damage}
+    assert starts <= {rows[number]["physical_offset"] for number in hit}
+    assert sum(rows[number]["size"] for number in hit) == whole.report.lost_bytes
+    parts = whole.split(20_000)
+    assert [row for part in parts for row in rows_of(part)] == expected
+
+
+def test_missing_segments(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 300)
+    scan = rocketstore.scan(path)
+    rows = rows_of(scan)
+    (path / "commitlog" / f"{64 << 10:020d}").unlink()
+    with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):
+        list(scan)
+    found = rows_of(rocketstore.scan(path, on_damage="skip"))
+    assert found == [row for row in rows if row["physical_offset"] // (64 << 10) != 1]
+
+
+def test_a_lost_blank_is_stepped_over(tmp_path: Path) -> None:
+    """Format 15.4: zeros to the end of a file that has a successor."""
+    made = MadeStore(tmp_path / "store")
+    put = made.fill(60)
+    made.dispatch()
+    last = max(r.physical_offset + r.size for r in put if r.physical_offset < 4096)
+    made.write_log(last, b"\0" * 8)
+    scan = rocketstore.scan(made.root, columns=["queue_offset"])
+    assert len(rows_of(scan)) == 60
+
+
+def test_nothing_behind_the_visible_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with rocketstore.open(path, durability="os", commit_log_file_size_bytes=4096) as store:
+        writer = store.writer("orders")
+        first = [writer.put(b"%d" % n).end_offset for n in range(30)]
+        scan, beside = rocketstore.scan(store), rocketstore.scan(path)
+        # What another reader may see is published by the dispatcher.
+        deadline = time.monotonic() + 60
+        while beside.end_offset < scan.end_offset and time.monotonic() < deadline:
+            beside = rocketstore.scan(path)
+        assert scan.end_offset == beside.end_offset == store.visible_offset
+        for n in range(30, 60):
+            writer.put(b"%d" % n)
+        assert [row["body"] for row in rows_of(scan)] == [b"%d" % n for n in range(30)]
+        assert rows_of(beside) == rows_of(scan)
+        more = rocketstore.scan(store, start_offset=scan.end_offset, aligned=True)
+        assert [row["body"] for row in rows_of(more)] == [b"%d" % n for n in range(30, 60)]
+        assert first[-1] <= scan.end_offset
+    assert len(rows_of(rocketstore.scan(path))) == 60
+
+
+def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
+    """Beyond the recovered end nothing is believed, whole records included."""
+    root, expect = rocketmq_store("torn-533", tmp_path)
+    with rocketstore.open(root, "r") as store:
+        end = store.end_offset
+    scan = rocketstore.scan(root, columns=["physical_offset"])
+    assert scan.end_offset == end
+    assert all(row["physical_offset"] < end for row in rows_of(scan))
+    assert expect["must"]
+
+
+def test_times_leave_segments_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MadeStore(tmp_path / "store")
+    day = 86_400_000
+    for n in range(200):
+        made.put(body=b"%d" % n, store_ms=1_700_000_000_000 + n * day)
+    made.dispatch()
+    wanted = {"start_timestamp": 1_700_000_000_000 + 100 * day}
+    wanted["end_timestamp"] = wanted["start_timestamp"] + 5 * day
+    scan = rocketstore.scan(made.root, columns=["body"], **wanted)
+    assert 0 < scan.begin_offset < scan.end_offset < made.end
+    assert [row["body"] for row in rows_of(scan)] == [b"%d" % n for n in range(100, 105)]
+    opened = []
+    original = LogFiles.at
+    monkeypatch.setattr(LogFiles, "at", lambda self, at: opened.append(at) or original(self, at))
+    list(scan)
+    assert min(opened) >= scan.begin_offset
+    assert LogFiles(StoreLayout(made.root)).starts()[0] < scan.begin_offset
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "store", durability="os") as store:
+        scan = rocketstore.scan(store)
+        assert list(scan) == []
+        assert scan.split() == []
+    assert list(rocketstore.scan(tmp_path / "store")) == []

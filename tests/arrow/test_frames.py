@@ -1,0 +1,45 @@
+"""Scans as frames of polars, pandas and DuckDB."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from tests.column_tools import fill_at_random, messages_of
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
+
+
+def test_polars(tmp_path: Path, rng: random.Random) -> None:
+    polars = pytest.importorskip("polars", reason="needs polars: make arrow")
+    fill_at_random(tmp_path / "store", rng, 200)
+    rows = messages_of(tmp_path / "store")
+    scan = rocketstore.scan(tmp_path / "store")
+    for frame in (scan.to_polars(), polars.DataFrame(scan)):
+        assert frame["body"].to_list() == [row["body"] for row in rows]
+        assert frame["topic"].to_list() == [row["topic"] for row in rows]
+
+
+def test_pandas(tmp_path: Path, rng: random.Random) -> None:
+    pytest.importorskip("pandas", reason="needs pandas: make arrow")
+    fill_at_random(tmp_path / "store", rng, 200)
+    rows = messages_of(tmp_path / "store")
+    frame = rocketstore.scan(tmp_path / "store").to_pandas()
+    assert frame["queue_offset"].tolist() == [row["queue_offset"] for row in rows]
+    assert frame["message_id"].tolist() == [row["message_id"] for row in rows]
+
+
+def test_duckdb(tmp_path: Path, rng: random.Random) -> None:
+    pytest.importorskip("duckdb", reason="needs duckdb: make arrow")
+    fill_at_random(tmp_path / "store", rng, 200)
+    rows = messages_of(tmp_path / "store")
+    relation = rocketstore.scan(tmp_path / "store").to_duckdb()
+    assert relation.aggregate("count(*)").fetchall() == [(200,)]
+    found = relation.query(
+        "messages", "select count(*), sum(octet_length(body)), count(distinct topic) from messages"
+    ).fetchall()
+    topics = {row["topic"] for row in rows}
+    assert found == [(len(rows), sum(len(row["body"]) for row in rows), len(topics))]
