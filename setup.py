@@ -37,6 +37,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "appender": ["rs_crc32", "rs_record", "rs_log_file"],
     "property_text": [],
     "writer": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
+    "frames": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
     "ring": [],
     "message": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
     "scanner": ["rs_crc32", "rs_properties", "rs_record", "rs_scan"],
