@@ -12,6 +12,7 @@ PYTEST := $(RUN) -m pytest -q $(if $(SEED),--seed=$(SEED))
 TOOLS := $(VENV)/.tools
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
+SPARK := $(VENV)/.spark
 SANITIZED := build/sanitize
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
@@ -30,7 +31,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs crash faults demo bench lint types fuzz sanitize interop interop-long fs docs clean
+.PHONY: build test proofs spark crash faults demo bench lint types fuzz sanitize interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -49,12 +50,21 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# pyspark, pyarrow and a Java runtime: some 500 MB that only the Spark targets need.
+$(SPARK): constraints-spark.txt $(TOOLS)
+	$(RUN) -m pip install --quiet --requirement constraints-spark.txt
+	@touch $@
+
 test: build
-	$(PYTEST) -m "not proof and not java" -n $(JOBS)
+	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS)
+
+# The tests that need a SparkSession; those of tests/spark that need none are among `make test`.
+spark: build $(SPARK)
+	$(PYTEST) tests/spark
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
-proofs: build sanitize fuzz interop crash fs
-	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
+proofs: build sanitize fuzz interop crash fs spark
+	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 # Images of disks that lost their power, each recovered and judged.

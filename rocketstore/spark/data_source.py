@@ -1,0 +1,33 @@
+"""`format("rocketstore")`: what Spark asks for, handed to the parts that answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+__all__ = ["RocketStoreDataSource"]
+
+
+class RocketStoreDataSource(DataSource):
+    """Topics of a store as tables and streams, and rows as messages. Options: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketstore"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from rocketstore.spark.options import WriteOptions
+        from rocketstore.spark.sink import Writer
+
+        return Writer(schema, WriteOptions.parse(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from rocketstore.spark.options import WriteOptions
+        from rocketstore.spark.sink import StreamWriter
+
+        return StreamWriter(schema, WriteOptions.parse(self.options), overwrite)
