@@ -41,6 +41,10 @@ EXTENSIONS: dict[str, list[str]] = {
     "ring": [],
     "message": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
     "scanner": ["rs_crc32", "rs_properties", "rs_record", "rs_scan"],
+    "column_texts": [
+        "rs_crc32", "rs_properties", "rs_record", "rs_message_id", "rs_scan", "rs_columns",
+    ],
+    "columns": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id", "rs_scan", "rs_columns"],
     "queue_file": ["rs_queue_file"],
     "index_file": ["rs_index_file", "rs_properties"],
     "dispatcher": [

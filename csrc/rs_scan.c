@@ -40,8 +40,7 @@ static rs_status untorn(const rs_record *record, size_t end_size)
     return has_nul(end) ? RS_BAD_PROPERTIES : RS_OK;
 }
 
-/* As rs_scan_record; *stale says that a record CRC does not hold where that is allowed. */
-static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale)
+rs_status rs_scan_judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale)
 {
     *stale = false;
     if (position > scan->size)
@@ -62,7 +61,7 @@ static rs_status judge(const rs_scan *scan, size_t position, rs_record *record, 
 rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
 {
     bool stale;
-    return judge(scan, position, record, &stale);
+    return rs_scan_judge(scan, position, record, &stale);
 }
 
 rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *walked)
@@ -71,7 +70,7 @@ rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *w
     bool stale;
     walked->end = from;
     while (walked->end < to) {
-        rs_status status = judge(scan, walked->end, &record, &stale);
+        rs_status status = rs_scan_judge(scan, walked->end, &record, &stale);
         if (status != RS_OK)
             return status;
         walked->record_crc_mismatches += stale;

@@ -36,6 +36,8 @@ typedef struct rs_walked {
 
 /* Judges what stands at `position`: rs_record_decode and rs_record_verify with its own place. */
 rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record);
+/* The same; *stale says that a record CRC does not hold where RS_SCAN_LENIENT allows that. */
+rs_status rs_scan_judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale);
 
 /* Walks from record to record until `to` or the first thing that is none. RS_END_OF_FILE: `to` is
  * reached (the last record may end behind it); RS_BLANK, RS_NOTHING or RS_BAD_*: that stands at

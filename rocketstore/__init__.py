@@ -11,6 +11,8 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
+from rocketstore.column_scan import Scan, scan
+from rocketstore.columns import Columns
 from rocketstore.compression import decompress
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer, ConsumerBusyError
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackpressureError",
+    "Columns",
     "ConfigError",
     "Consumer",
     "ConsumerBusyError",
@@ -70,6 +73,7 @@ __all__ = [
     "ReadFailedError",
     "RecoveryReport",
     "RocketStoreError",
+    "Scan",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -81,4 +85,5 @@ __all__ = [
     "decompress",
     "encode_frames",
     "open",
+    "scan",
 ]

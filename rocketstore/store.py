@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
+    from rocketstore.log.layout import StoreLayout
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
     from rocketstore.services.statistics import Statistics
@@ -364,6 +365,11 @@ class Store:
         )
 
     # ---- guards ----
+
+    def _engine_bounds(self) -> tuple[StoreLayout, int, int]:
+        """For `rocketstore.scan`: where the files are, the begin of the log and its visible end."""
+        engine = self._open()
+        return engine.layout, engine.begin_offset, engine.positions.visible
 
     def _open(self) -> Engine:
         self._engine.check_open()

@@ -1,0 +1,354 @@
+#include "rs_columns.h"
+#include "rs_message_id.h"
+#include "rs_properties.h"
+
+#define VIEW_SIZE 16
+#define VIEW_INLINE 12
+
+static bool same(rs_span a, rs_span b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+}
+
+/* ---- dictionary ---- */
+
+static inline uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return hash ^ (hash >> 32);
+}
+
+static uint64_t hash_of(uint64_t seed, rs_span text)
+{
+    uint64_t hash = mixed(seed, text.size);
+    size_t at = 0;
+    for (; text.size - at >= 8; at += 8)
+        hash = mixed(hash, rs_load64(text.bytes + at));
+    uint64_t rest = 0;
+    for (; at < text.size; at++)
+        rest = rest << 8 | text.bytes[at];
+    return mixed(hash, rest);
+}
+
+int32_t rs_dictionary_find(const rs_dictionary *dictionary, rs_span text)
+{
+    const uint64_t hash = hash_of(dictionary->seed, text);
+    const size_t mask = dictionary->slot_count - 1;
+    for (size_t slot = (size_t)hash & mask;; slot = (slot + 1) & mask) {
+        uint32_t number = dictionary->slots[slot];
+        if (number == 0)
+            return -1;
+        const rs_word *word = &dictionary->words[number - 1];
+        if (word->hash == hash && same(word->text, text))
+            return (int32_t)(number - 1);
+    }
+}
+
+void rs_dictionary_add(rs_dictionary *dictionary, rs_word word)
+{
+    const size_t mask = dictionary->slot_count - 1;
+    word.hash = hash_of(dictionary->seed, word.text);
+    size_t slot = (size_t)word.hash & mask;
+    while (dictionary->slots[slot])
+        slot = (slot + 1) & mask;
+    dictionary->words[dictionary->count++] = word;
+    dictionary->slots[slot] = (uint32_t)dictionary->count;
+}
+
+/* ---- walking ---- */
+
+/* What a row needs beyond its record. */
+typedef struct row {
+    int32_t topic;
+    int32_t born_host;
+    int32_t store_host;
+    rs_span tags;
+    rs_span keys;
+} row;
+
+/* TAGS and KEYS in one pass: later pieces win. */
+static void find_tags_and_keys(rs_span properties, row *found)
+{
+    rs_property_walk walk = rs_properties_walk(properties);
+    rs_span name, value;
+    while (rs_property_next(&walk, &name, &value)) {
+        if (name.size != 4)
+            continue;
+        if (memcmp(name.bytes, "TAGS", 4) == 0)
+            found->tags = value;
+        else if (memcmp(name.bytes, "KEYS", 4) == 0)
+            found->keys = value;
+    }
+}
+
+/* Sets *number; false: no dictionary has the word, and the walk says which. */
+static bool number_of(rs_column_walk *walk, const rs_dictionary *dictionary, rs_span text,
+                      int32_t *number)
+{
+    *number = rs_dictionary_find(dictionary, text);
+    if (*number >= 0)
+        return true;
+    walk->unknown = text;
+    walk->unknown_host = dictionary == walk->hosts;
+    return false;
+}
+
+static bool has_queue(const rs_word *topic, int32_t queue_id)
+{
+    size_t low = 0, high = topic->queue_id_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (topic->queue_ids[middle] < queue_id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < topic->queue_id_count && topic->queue_ids[low] == queue_id;
+}
+
+static bool has_tag(const rs_column_walk *walk, rs_span tags)
+{
+    for (size_t i = 0; i < walk->tag_count; i++)
+        if (same(walk->tags[i], tags))
+            return true;
+    return false;
+}
+
+/* RS_OK: a row. RS_NOT_FOUND: a topic or host is not known yet. RS_NOTHING: not wanted. */
+static rs_status choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
+                        row *found)
+{
+    if (!number_of(walk, walk->topics, record->topic, &found->topic))
+        return RS_NOT_FOUND;
+    const rs_word *topic = &walk->topics->words[found->topic];
+    if (!topic->wanted || record->store_timestamp_ms < walk->from_ms ||
+        record->store_timestamp_ms >= walk->to_ms)
+        return RS_NOTHING;
+    if (topic->queue_ids && !has_queue(topic, record->queue_id))
+        return RS_NOTHING;
+    if (walk->tagged || columns->tags || columns->keys || columns->tags_code)
+        find_tags_and_keys(record->properties, found);
+    if (walk->tagged && !has_tag(walk, found->tags))
+        return RS_NOTHING;
+    if (columns->born_host && !number_of(walk, walk->hosts, record->born_host, &found->born_host))
+        return RS_NOT_FOUND;
+    if (columns->store_host &&
+        !number_of(walk, walk->hosts, record->store_host, &found->store_host))
+        return RS_NOT_FOUND;
+    return RS_OK;
+}
+
+static void put_numbers(const rs_columns *to, size_t i, const rs_record *record, const row *found)
+{
+    if (to->topic)
+        to->topic[i] = found->topic;
+    if (to->born_host)
+        to->born_host[i] = found->born_host;
+    if (to->store_host)
+        to->store_host[i] = found->store_host;
+    if (to->queue_id)
+        to->queue_id[i] = record->queue_id;
+    if (to->size)
+        to->size[i] = (int32_t)record->size;
+    if (to->body_size)
+        to->body_size[i] = (int32_t)record->body.size;
+    if (to->flag)
+        to->flag[i] = record->flag;
+    if (to->sys_flag)
+        to->sys_flag[i] = (int32_t)record->sys_flag;
+    if (to->reconsume_times)
+        to->reconsume_times[i] = record->reconsume_times;
+    if (to->queue_offset)
+        to->queue_offset[i] = record->queue_offset;
+    if (to->physical_offset)
+        to->physical_offset[i] = record->physical_offset;
+    if (to->born_timestamp_ms)
+        to->born_timestamp_ms[i] = record->born_timestamp_ms;
+    if (to->store_timestamp_ms)
+        to->store_timestamp_ms[i] = record->store_timestamp_ms;
+    if (to->prepared_transaction_offset)
+        to->prepared_transaction_offset[i] = record->prepared_transaction_offset;
+    if (to->tags_code)
+        to->tags_code[i] = found->tags.size ? rs_tags_code(found->tags) : 0;
+}
+
+static void put_spans(const rs_columns *to, size_t i, const rs_record *record, const row *found)
+{
+    if (to->body)
+        to->body[i] = record->body;
+    if (to->tags)
+        to->tags[i] = found->tags;
+    if (to->keys)
+        to->keys[i] = found->keys;
+    if (to->properties)
+        to->properties[i] = record->properties;
+}
+
+rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to, uint64_t byte_limit)
+{
+    rs_record record;
+    bool stale;
+    while (walk->at < to) {
+        if (columns->rows == columns->room)
+            return RS_OK;
+        rs_status status = rs_scan_judge(&walk->scan, walk->at, &record, &stale);
+        if (status != RS_OK)
+            return status;
+        row found = {0};
+        status = choose(walk, columns, &record, &found);
+        if (status == RS_NOT_FOUND)
+            return status;
+        if (status == RS_OK) {
+            if (columns->rows && columns->bytes + record.size > byte_limit)
+                return RS_OK;
+            put_numbers(columns, columns->rows, &record, &found);
+            put_spans(columns, columns->rows, &record, &found);
+            columns->rows++;
+            columns->bytes += record.size;
+        }
+        walk->records++;
+        walk->record_crc_mismatches += stale;
+        walk->at += record.size; /* decode has checked: not beyond the file */
+    }
+    return RS_END_OF_FILE;
+}
+
+/* ---- bytes ---- */
+
+size_t rs_columns_measure(const rs_span *spans, size_t rows, int32_t *offsets)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < rows; i++) {
+        offsets[i] = (int32_t)total;
+        total += spans[i].size;
+    }
+    offsets[rows] = (int32_t)total;
+    return total;
+}
+
+void rs_columns_gather(const rs_span *spans, size_t rows, const int32_t *offsets, uint8_t *to)
+{
+    for (size_t i = 0; i < rows; i++)
+        if (spans[i].size)
+            memcpy(to + offsets[i], spans[i].bytes, spans[i].size);
+}
+
+void rs_columns_views(const rs_span *spans, size_t rows, const uint8_t *base, uint8_t *views)
+{
+    for (size_t i = 0; i < rows; i++) {
+        uint8_t *view = views + VIEW_SIZE * i;
+        const rs_span span = spans[i];
+        const uint32_t size = (uint32_t)span.size;
+        memset(view, 0, VIEW_SIZE);
+        memcpy(view, &size, sizeof size); /* Arrow's numbers are those of the machine */
+        if (span.size == 0)
+            continue;
+        memcpy(view + 4, span.bytes, span.size <= VIEW_INLINE ? span.size : 4);
+        if (span.size > VIEW_INLINE) {
+            const uint32_t place = (uint32_t)(span.bytes - base);
+            memcpy(view + 12, &place, sizeof place);
+        }
+    }
+}
+
+size_t rs_columns_message_ids_size(const rs_dictionary *hosts, const int32_t *store_hosts,
+                                   size_t rows)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < rows; i++)
+        total += 2 * (hosts->words[store_hosts[i]].text.size + 8);
+    return total;
+}
+
+void rs_columns_message_ids(const rs_dictionary *hosts, const int32_t *store_hosts,
+                            const int64_t *physical_offsets, size_t rows, int32_t *offsets,
+                            char *to)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < rows; i++) {
+        char text[56];
+        const rs_span host = hosts->words[store_hosts[i]].text;
+        const size_t size = rs_message_id_encode(host, physical_offsets[i], text);
+        offsets[i] = (int32_t)total;
+        memcpy(to + total, text, size);
+        total += size;
+    }
+    offsets[rows] = (int32_t)total;
+}
+
+/* ---- texts ---- */
+
+static bool is_record_crc(rs_span name)
+{
+    return name.size == sizeof RS_RECORD_CRC_NAME - 1 &&
+           memcmp(name.bytes, RS_RECORD_CRC_NAME, name.size) == 0;
+}
+
+size_t rs_property_pairs(rs_span text, rs_pair *pairs)
+{
+    rs_property_walk walk = rs_properties_walk(text);
+    rs_span name, value;
+    size_t count = 0;
+    while (rs_property_next(&walk, &name, &value)) {
+        size_t i = 0;
+        if (is_record_crc(name))
+            continue;
+        while (i < count && !same(pairs[i].name, name))
+            i++;
+        if (i == count && count == RS_PAIRS_MAX)
+            break;
+        pairs[i] = (rs_pair){i == count ? name : pairs[i].name, value};
+        count += i == count;
+    }
+    return count;
+}
+
+static bool continues(uint8_t byte)
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+/* Bytes of the character at `at`, 0 when none stands there: no overlong form, no surrogate, nothing
+ * beyond U+10FFFF. */
+static size_t character(const uint8_t *at, size_t left)
+{
+    const uint8_t lead = at[0];
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xC2 || lead > 0xF4)
+        return 0;
+    const size_t size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (left < size)
+        return 0;
+    for (size_t i = 1; i < size; i++)
+        if (!continues(at[i]))
+            return 0;
+    if ((lead == 0xE0 && at[1] < 0xA0) || (lead == 0xED && at[1] > 0x9F) ||
+        (lead == 0xF0 && at[1] < 0x90) || (lead == 0xF4 && at[1] > 0x8F))
+        return 0;
+    return size;
+}
+
+static bool is_ascii(const uint8_t *bytes, size_t size)
+{
+    uint8_t all = 0;
+    for (size_t i = 0; i < size; i++)
+        all = (uint8_t)(all | bytes[i]);
+    return all < 0x80;
+}
+
+bool rs_columns_are_utf8(const uint8_t *bytes, const int32_t *offsets, size_t rows)
+{
+    if (is_ascii(bytes, (size_t)offsets[rows]))
+        return true;
+    for (size_t i = 0; i < rows; i++) {
+        const size_t end = (size_t)offsets[i + 1];
+        for (size_t at = (size_t)offsets[i]; at < end;) {
+            const size_t size = character(bytes + at, end - at);
+            if (size == 0)
+                return false;
+            at += size;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,216 @@
+"""Columns over the files of a log, in physical order, and what is done where no record stands.
+
+Everything is read through mappings of its own, file by file; nothing is locked, and nothing behind the
+limit that the caller has been told is looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.scanner import read_message, resynchronise
+from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.log.log_directories import list_log
+from rocketstore.log.recovery_report import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketstore._native.columns import ColumnScanner
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["Chunk", "ColumnWalk", "LogFiles", "ScanReport"]
+
+BLANK_SIZE_MIN = 8
+#: Bytes of the log that one native call may walk without a row: so often a signal is looked at.
+STRIDE_BYTES = 64 << 20
+#: Damaged ranges that a report names; it counts all of them.
+NAMED_DAMAGE = 10_000
+
+
+@dataclass(slots=True)
+class ScanReport:
+    """What a scan has seen so far. The walk counts into it.
+
+    `records` were looked at, `rows` were taken; `lost_bytes` hold no record that can be believed, in
+    `damage_count` ranges, of which `damage` names the first 10,000. `record_crc_mismatches`: record
+    checksums that do not hold where another program wrote, which is no damage.
+    """
+
+    records: int = 0
+    rows: int = 0
+    row_bytes: int = 0
+    lost_bytes: int = 0
+    damage_count: int = 0
+    record_crc_mismatches: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+class Chunk(NamedTuple):
+    """Columns as the native scanner gives them, and the part of the log they come from."""
+
+    arrays: dict[str, Any]
+    rows: int
+    begin: int
+    end: int
+
+
+class LogFiles:
+    """The files of a log as they are listed now, each mapped when it is asked for. One is open at a time."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        found = list_log(layout)
+        size = next((size for _, size, _ in found if size), 0)
+        self.size = size
+        self._paths = {
+            start: path for start, length, path in found if length == size and start % size == 0
+        }
+        self._open: MappedFile | None = None
+
+    def at(self, offset: int) -> MappedFile | None:
+        """The file that holds a physical offset; None when it is not there (any more)."""
+        start = offset - offset % self.size if self.size else 0
+        if self._open is not None and self._open.start_offset == start:
+            return self._open
+        path = self._paths.get(start)
+        if path is None:
+            return None
+        try:
+            file = MappedFile.open(path, start, self.size, "read")
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None  # removed since it was listed
+            raise
+        file.close_descriptor()
+        self.close()
+        self._open = file
+        return file
+
+    def next_start(self, offset: int) -> int | None:
+        """Start of the first file behind a physical offset."""
+        return min((start for start in self._paths if start > offset), default=None)
+
+    def first_store_time(self, start: int) -> int | None:
+        """Store time of the record that the file of this start begins with; None without one."""
+        file = self.at(start)
+        if file is None:
+            return None
+        try:
+            return read_message(file, 0, file.size, verify=0).store_timestamp_ms
+        except (CorruptRecordError, ReadFailedError):
+            return None
+
+    def starts(self) -> list[int]:
+        return sorted(self._paths)
+
+    def record_start(self, offset: int, end: int) -> int:
+        """The first place at or behind `offset` where a record or blank can be believed, a file begins, or
+        `end`."""
+        while offset < end:
+            file = self.at(offset)
+            if file is None:
+                following = self.next_start(offset)
+                offset = end if following is None else min(following, end)
+                continue
+            if offset == file.start_offset:
+                return offset
+            to = min(file.end_offset, end) - file.start_offset
+            found = resynchronise(file, offset - file.start_offset, to)
+            if found is not None:
+                return file.start_offset + found
+            offset = min(file.end_offset, end)
+        return end
+
+    def close(self) -> None:
+        """Lets go of the open file; what was read of it stays mapped while it is used."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+@dataclass(slots=True)
+class ColumnWalk:
+    """One walk over records that begin in [begin, end), where `begin` is the start of a record, a blank or a
+    file. Nothing at or behind `limit` is looked at. `whole`: a record begins at `end`, or the log ends there."""
+
+    files: LogFiles
+    scanner: ColumnScanner
+    begin: int
+    end: int
+    limit: int
+    whole: bool
+    chunk_bytes: int
+    on_damage: Literal["raise", "skip"]
+    report: ScanReport
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Raises `CorruptRecordError` at the first damage, behind the rows before it, or counts it."""
+        offset = self.begin
+        while offset < self.end:
+            file = self.files.at(offset)
+            if file is None:
+                following = self.files.next_start(offset)
+                stop = self.end if following is None else min(following, self.end)
+                self._lose(offset, stop, "missing segment")
+                offset = stop
+                continue
+            if file.end_offset - offset < BLANK_SIZE_MIN:
+                offset = file.end_offset  # Too short for a blank: nothing can stand here.
+                continue
+            chunk, status = self._read(file, offset)
+            if chunk.rows:
+                yield chunk
+            offset = self._next(file, chunk.end, status)
+
+    def _read(self, file: MappedFile, offset: int) -> tuple[Chunk, str]:
+        scanner, report = self.scanner, self.report
+        position = offset - file.start_offset
+        limit = min(file.size, self.limit - file.start_offset)
+        to = min(limit, self.end - file.start_offset, position + STRIDE_BYTES)
+        arrays = scanner.read(file, position, to, limit, self.chunk_bytes)
+        report.records += scanner.records
+        report.rows += scanner.rows
+        report.row_bytes += scanner.row_bytes
+        report.record_crc_mismatches += scanner.record_crc_mismatches
+        end = file.start_offset + scanner.end_position
+        return Chunk(arrays, scanner.rows, offset, end), scanner.status
+
+    def _next(self, file: MappedFile, offset: int, status: str) -> int:
+        """Where the log goes on behind a read that ended at `offset`."""
+        if status == "full":
+            return offset
+        if status == "end":
+            if offset > self.end and self.whole:
+                # Who chose `end` believed in a record there that is a part of this one.
+                raise CorruptRecordError(self.end, "length")
+            return offset
+        if status == "blank":
+            return file.end_offset
+        position = offset - file.start_offset
+        if (
+            status == "zeros"
+            and file.find_data(position, file.size) == file.size
+            and self.files.next_start(offset) is not None
+        ):
+            return file.end_offset  # A blank that never reached the disk (format.md 15.4).
+        stop = min(file.end_offset, self.end)
+        found = resynchronise(file, position + 1, stop - file.start_offset)
+        goes_on = stop if found is None else file.start_offset + found
+        self._lose(offset, goes_on, status)
+        return goes_on
+
+    def _lose(self, start: int, end: int, reason: str) -> None:
+        if self.on_damage == "raise":
+            raise CorruptRecordError(start, reason)
+        report = self.report
+        report.lost_bytes += end - start
+        if report.damage and report.damage[-1].end == start:
+            before = report.damage.pop()
+            start, reason = before.start, before.reason
+            report.damage_count -= 1
+        report.damage_count += 1
+        if len(report.damage) < NAMED_DAMAGE:
+            report.damage.append(Damage(start, end, reason))

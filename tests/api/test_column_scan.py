@@ -1,0 +1,88 @@
+"""`rocketstore.scan`: columns say what messages say."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from tests.column_tools import fill_at_random, messages_of, rows_of
+
+
+def test_columns_equal_messages(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 600)
+    expected = messages_of(path)
+    assert rows_of(rocketstore.scan(path)) == expected
+    assert len(expected) == 600
+
+
+def test_parts_hold_each_record_once(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 600)
+    whole = rocketstore.scan(path)
+    expected = rows_of(whole)
+    for split_bytes in (1000, 10_000, 64 << 10, 1 << 30):
+        parts = pickle.loads(pickle.dumps(whole.split(split_bytes)))
+        assert [row for part in parts for row in rows_of(part)] == expected
+        assert parts[0].begin_offset == whole.begin_offset
+        assert parts[-1].end_offset == whole.end_offset
+
+
+def test_filters(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 400)
+    rows = rows_of(rocketstore.scan(path))
+    middle = rows[200]["store_timestamp_ms"]
+    cases = [
+        ({"topics": "orders"}, lambda row: row["topic"] == "orders"),
+        ({"topic_pattern": "o.*"}, lambda row: row["topic"].startswith("o")),
+        ({"queues": 1}, lambda row: row["queue_id"] == 1),
+        (
+            {"queues": {"orders": [0, 2]}},
+            lambda row: row["topic"] == "orders" and row["queue_id"] in (0, 2),
+        ),
+        ({"tags": "paid || late"}, lambda row: row["tags"] in ("paid", "late")),
+        ({"start_timestamp": middle}, lambda row: row["store_timestamp_ms"] >= middle),
+        ({"end_timestamp": middle}, lambda row: row["store_timestamp_ms"] < middle),
+    ]
+    for arguments, wanted in cases:
+        found = rows_of(rocketstore.scan(path, **arguments))
+        assert found == [row for row in rows if wanted(row)], arguments
+
+
+def test_offsets_choose_records(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 100)
+    rows = rows_of(rocketstore.scan(path))
+    places = [row["physical_offset"] for row in rows]
+    for first, last in ((10, 90), (0, 1), (99, 99)):
+        begin, end = places[first] - 1 if first else 0, places[last] + 1
+        found = rows_of(rocketstore.scan(path, start_offset=begin, end_offset=end))
+        assert found == rows[first : last + 1]
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with rocketstore.open(path, durability="os") as store:
+        store.writer("orders").put(b"body")
+        for wrong in (
+            {"columns": ["colour"]},
+            {"chunk_bytes": 0},
+            {"on_damage": "ignore"},
+            {"verify": "much"},
+            {"tags": " "},
+            {"queues": [2**40]},
+            {"topics": "a", "topic_pattern": "b"},
+        ):
+            with pytest.raises(ValueError, match="="):
+                rocketstore.scan(store, **wrong)
+        with pytest.raises(rocketstore.OffsetOutOfRangeError):
+            rocketstore.scan(store, start_offset=10_000)
+        with pytest.raises(rocketstore.OffsetOutOfRangeError):
+            rocketstore.scan(store, end_offset=10_000)
+    with pytest.raises(FileNotFoundError):
+        rocketstore.scan(tmp_path / "nothing")
