@@ -127,8 +127,8 @@ def open_locked(path: str, timeout_s: float) -> Store:
             if time.monotonic() >= deadline:
                 raise SparkFaceError(
                     "RS_STORE_LOCKED",
-                    f"{path} is held by {error.holder} for {timeout_s:g} s; close it there, or give "
-                    "the option lockTimeout more seconds",
+                    f"{path} is held by {error.holder} for {timeout_s:g} s; close it there, or "
+                    "give the option lockTimeout more seconds",
                 ) from error
             time.sleep(RETRY_S)
 

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.views import ddl
+
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
 __all__ = ["RocketStoreDataSource"]
@@ -19,6 +22,14 @@ class RocketStoreDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "rocketstore"
+
+    def schema(self) -> str:
+        return ddl(ReadOptions.parse(self.options).fields)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from rocketstore.spark.source import Reader
+
+        return Reader(ReadOptions.parse(self.options, stream=False))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rocketstore.spark.options import WriteOptions
