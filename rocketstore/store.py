@@ -366,7 +366,7 @@ class Store:
 
     # ---- guards ----
 
-    def _engine_bounds(self) -> tuple[StoreLayout, int, int]:
+    def _log_bounds(self) -> tuple[StoreLayout, int, int]:
         """For `rocketstore.scan`: where the files are, the begin of the log and its visible end."""
         engine = self._open()
         return engine.layout, engine.begin_offset, engine.positions.visible

@@ -11,13 +11,18 @@ import rocketstore
 from rocketstore import Columns, Message
 from rocketstore.column_scan import ALL
 
-TOPICS = ("orders", "other", "t" * 127, "%RETRY%" + "w" * 100)
+TOPICS = ("orders", "other", "t" * 127, "%RETRY%" + "w" * 200)
 TAGS = (None, "paid", "late", "größe", "x" * 700)
 
 
 def fill_at_random(path: Path, rng: random.Random, count: int, **options: Any) -> None:
     """Messages of several topics, queues, sizes, hosts and properties over several segments."""
-    config = {"commit_log_file_size_bytes": 64 << 10, "durability": "os", **options}
+    config = {
+        "commit_log_file_size_bytes": 64 << 10,
+        "auto_wide_topic": True,
+        "durability": "os",
+        **options,
+    }
     with rocketstore.open(path, **config) as store:
         while count:
             topic, queue_id = rng.choice(TOPICS), rng.randrange(4)

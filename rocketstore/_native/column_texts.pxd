@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, uint8_t
 
-from rocketstore._native.core cimport rs_dictionary
+from rocketstore._native.column_core cimport rs_dictionary
 
 # MemoryError, never NULL. PyMem_RawFree frees it.
 cdef void *allocated(size_t count, size_t size) except NULL

@@ -6,10 +6,10 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from rocketstore._native.core cimport (
-    RS_PAIRS_MAX, rs_columns_are_utf8, rs_dictionary_add, rs_pair, rs_property_pairs, rs_span,
-    rs_word,
+from rocketstore._native.column_core cimport (
+    RS_PAIRS_MAX, rs_columns_are_utf8, rs_dictionary_add, rs_pair, rs_property_pairs, rs_word,
 )
+from rocketstore._native.core cimport rs_span
 
 import os
 

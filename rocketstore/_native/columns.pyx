@@ -6,12 +6,12 @@ from cpython.mem cimport PyMem_RawFree
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 
 from rocketstore._native.codec cimport best_kernel
-from rocketstore._native.column_texts cimport Words, allocated, pairs_of, utf8
-from rocketstore._native.core cimport (
-    RS_NOT_FOUND, RS_OK, rs_column_walk, rs_columns, rs_columns_gather, rs_columns_measure,
-    rs_columns_message_ids, rs_columns_message_ids_size, rs_columns_views, rs_columns_walk,
-    rs_dictionary, rs_span, rs_status,
+from rocketstore._native.column_core cimport (
+    rs_column_walk, rs_columns, rs_columns_gather, rs_columns_measure, rs_columns_message_ids,
+    rs_columns_message_ids_size, rs_columns_views, rs_columns_walk, rs_dictionary,
 )
+from rocketstore._native.column_texts cimport Words, allocated, pairs_of, utf8
+from rocketstore._native.core cimport RS_NOT_FOUND, RS_OK, rs_span, rs_status
 from rocketstore._native.guard cimport copied_bytes, guarded, raise_unread
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.status cimport status_text
@@ -93,9 +93,11 @@ cdef class ColumnScanner:
     cdef readonly int64_t end_position
     cdef readonly str status
 
-    def __cinit__(self, names, *, size_t room, unsigned verify, accept=None, tags=None,
+    def __init__(self, names, *, size_t room, unsigned verify, accept=None, tags=None,
                   int64_t from_ms=INT64_MIN, int64_t to_ms=INT64_MAX):
         cdef rs_span *span
+        if self.tag_spans is not NULL:
+            raise TypeError("a ColumnScanner is made once")
         self.names = frozenset(names)
         unknown = self.names.difference(NUMBERS, CODED, TEXTS)
         if unknown:

@@ -1,0 +1,129 @@
+"""Which messages a scan takes: by topic, queue, tag and store time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from rocketstore.timestamps import Timestamp, timestamp_ms
+
+__all__ = ["Queues", "RecordFilter", "Wanted"]
+
+#: Queue ids, or queue ids by topic.
+Queues = int | Collection[int] | Mapping[str, Collection[int]]
+
+TIME_MIN: Final = -(2**63)
+TIME_MAX: Final = 2**63 - 1
+
+
+class Wanted(TypedDict, total=False):
+    """The arguments of `rocketstore.scan` that choose messages."""
+
+    topics: str | Iterable[str] | None
+    topic_pattern: str | None
+    queues: Queues | None
+    tags: str | Iterable[str] | None
+    start_timestamp: Timestamp | None
+    end_timestamp: Timestamp | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordFilter:
+    """What `rocketstore.scan` was told, checked. None takes all."""
+
+    topics: frozenset[str] | None = None
+    topic_pattern: str | None = None
+    queue_ids: frozenset[int] | None = None
+    queues_by_topic: tuple[tuple[str, frozenset[int]], ...] | None = None
+    tags: frozenset[str] | None = None
+    #: Store times in milliseconds: [start, end).
+    start_ms: int = TIME_MIN
+    end_ms: int = TIME_MAX
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        topics: str | Iterable[str] | None = None,
+        topic_pattern: str | None = None,
+        queues: Queues | None = None,
+        tags: str | Iterable[str] | None = None,
+        start_timestamp: Timestamp | None = None,
+        end_timestamp: Timestamp | None = None,
+    ) -> RecordFilter:
+        """Raises ValueError or TypeError for what means nothing."""
+        if topics is not None and topic_pattern is not None:
+            raise ValueError(f"topic_pattern = {topic_pattern!r}: not together with topics")
+        if topic_pattern is not None:
+            re.compile(topic_pattern)
+        by_topic = queues if isinstance(queues, Mapping) else None
+        return cls(
+            topics=_names("topics", topics),
+            topic_pattern=topic_pattern,
+            queue_ids=None if queues is None or isinstance(queues, Mapping) else _ids(queues),
+            queues_by_topic=None
+            if by_topic is None
+            else tuple((topic, _ids(by_topic[topic])) for topic in sorted(by_topic)),
+            tags=_tags(tags),
+            start_ms=_time("start_timestamp", start_timestamp, TIME_MIN),
+            end_ms=_time("end_timestamp", end_timestamp, TIME_MAX),
+        )
+
+    @property
+    def timed(self) -> bool:
+        return self.start_ms > TIME_MIN or self.end_ms < TIME_MAX
+
+    def acceptance(self) -> Callable[[str], bool | frozenset[int]] | None:
+        """What the scanner asks once for each topic: False none, True all, else of which queues."""
+        topics, queue_ids = self.topics, self.queue_ids
+        if all(w is None for w in (topics, self.topic_pattern, queue_ids, self.queues_by_topic)):
+            return None
+        pattern = None if self.topic_pattern is None else re.compile(self.topic_pattern)
+        by_topic = None if self.queues_by_topic is None else dict(self.queues_by_topic)
+
+        def accept(topic: str) -> bool | frozenset[int]:
+            if topics is not None and topic not in topics:
+                return False
+            if pattern is not None and pattern.fullmatch(topic) is None:
+                return False
+            if by_topic is not None:
+                return by_topic.get(topic, False)
+            return True if queue_ids is None else queue_ids
+
+        return accept
+
+
+def _names(name: str, given: str | Iterable[str] | None) -> frozenset[str] | None:
+    if given is None:
+        return None
+    found = frozenset((given,) if isinstance(given, str) else given)
+    for text in found:
+        if not isinstance(text, str):
+            raise TypeError(f"{name} = {text!r}: a name, or several")
+    return found
+
+
+def _tags(given: str | Iterable[str] | None) -> frozenset[str] | None:
+    found = _names("tags", given.split("||") if isinstance(given, str) else given)
+    if found is None:
+        return None
+    words = frozenset(text.strip() for text in found)
+    if "" in words or not words:
+        raise ValueError(f"tags = {given!r}: None, a tag, 'a || b' or several tags")
+    return None if "*" in words else words
+
+
+def _ids(given: int | Collection[int]) -> frozenset[int]:
+    found = frozenset((given,) if isinstance(given, int) else given)
+    for queue_id in found:
+        if isinstance(queue_id, bool) or not isinstance(queue_id, int):
+            raise TypeError(f"queues = {queue_id!r}: a whole number, or several")
+        if not 0 <= queue_id < 2**31:
+            raise ValueError(f"queues = {queue_id}: 0 … {2**31 - 1}")
+    return found
+
+
+def _time(name: str, given: Timestamp | None, default: int) -> int:
+    return default if given is None else timestamp_ms(name, given)
