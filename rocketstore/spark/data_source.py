@@ -10,7 +10,12 @@ from rocketstore.spark.read_options import ReadOptions
 from rocketstore.spark.views import ddl
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["RocketStoreDataSource"]
@@ -30,6 +35,11 @@ class RocketStoreDataSource(DataSource):
         from rocketstore.spark.source import Reader
 
         return Reader(ReadOptions.parse(self.options, stream=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from rocketstore.spark.stream import StreamReader
+
+        return StreamReader(ReadOptions.parse(self.options, stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rocketstore.spark.options import WriteOptions

@@ -108,7 +108,9 @@ def resolve(
                     "RS_BAD_OPTION", f"offset {offset} of {topic!r}/{queue_id}: it ends at {high}"
                 )
             if side == 0 and offset < low:
-                lost = f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
+                lost = (
+                    f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
+                )
                 if options.fail_on_data_loss:
                     raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
                 logger.warning("%s", lost)

@@ -90,7 +90,7 @@ def encode_batch(batch: pa.RecordBatch, routing: Routing, first_row: int = 0) ->
     topics, topic_rows = topics_of(columns.get("topic"), rows, routing)
     given: dict[str, Any] = {n: texts(columns[n]) for n in TEXT_COLUMNS if n in columns}
     if "properties" in columns:
-        given["properties"] = entries(columns["properties"])
+        given["properties"] = entries(columns["properties"], dropped_names(columns))
     try:
         frames, refused = encode_frames(
             texts(columns["body"]),
@@ -160,8 +160,15 @@ def texts(array: Any) -> tuple[Any, Any]:
     return places, b"" if data is None else data
 
 
-def entries(array: Any) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
-    """A column of maps as encode_frames takes it; entries with a null or empty value are left out."""
+def dropped_names(columns: dict[str, Any]) -> list[str]:
+    """Names that the source gives among the properties and that are said otherwise here: in their own
+    columns, or by the log itself."""
+    own = [name.upper() for name in TEXT_COLUMNS if name in columns]
+    return [*own, "__CRC32#", "WAIT"]
+
+
+def entries(array: Any, dropped: list[str]) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
+    """A column of maps as encode_frames takes it, without entries that have no value or are `dropped`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -171,6 +178,7 @@ def entries(array: Any) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     flat = lists.flatten()
     names, values = flat.field(0), flat.field(1)
     keep = pc.fill_null(pc.greater(pc.binary_length(values), 0), False)
+    keep = pc.and_(keep, pc.invert(pc.is_in(names, pa.array(dropped))))
     owners = rows.filter(keep).to_numpy(zero_copy_only=False)
     np.cumsum(np.bincount(owners, minlength=len(array)), out=places[1:])
     return places, texts(names.filter(keep)), texts(values.filter(keep))
