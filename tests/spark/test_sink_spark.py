@@ -9,6 +9,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.journal import Journal, sink_directory
+from tests.spark.patience import patiently
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -115,12 +116,12 @@ def test_a_stream_is_written_once_though_it_is_replayed(spark: Any, tmp_path: Pa
 
     for number in range(2):
         (source / f"{number}.txt").write_text("".join(f"{number}-{n}\n" for n in range(100)))
-        run()
+        patiently(run)
     expected = [f"{number}-{n}".encode() for number in range(2) for n in range(100)]
     assert [m.body for m in messages(root, "t")] == expected
     for last in (checkpoint / "commits").glob("*1*"):
         last.unlink()
-    run()
+    patiently(run)
     assert [m.body for m in messages(root, "t")] == expected
     (writer,) = (sink_directory(root) / "writers").glob("*.json")
     assert writer.is_file()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from tests.spark.patience import patiently
 from tests.spark.reading import make_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -50,12 +51,25 @@ def test_errors_carry_their_code(spark: Any, tmp_path: Path, rng: random.Random)
         load(spark, tmp_path / "s", topics="orders")
 
 
-def copy(spark: Any, source: Path, target: Path, checkpoint: Path, **options: str) -> Any:
-    """A streaming copy of everything that is there now; the query, ended."""
+def copy(spark: Any, source: Path, target: Path, checkpoint: Path, **options: str) -> int:
+    """A streaming copy of everything that is there now; how many batches had rows."""
+    batches = 0
+
+    def run() -> None:
+        nonlocal batches
+        query = started(spark, source, target, checkpoint, **options)
+        query.awaitTermination()
+        batches += len([p for p in query.recentProgress if p["numInputRows"]])
+
+    patiently(run)
+    return batches
+
+
+def started(spark: Any, source: Path, target: Path, checkpoint: Path, **options: str) -> Any:
     frame = spark.readStream.format("rocketstore").options(
         path=str(source), startingOffsets="earliest", **options
     )
-    query = (
+    return (
         frame.load()
         .select("topic", "queue_id", "body", "tags", "keys", "properties", "born_timestamp")
         .writeStream.format("rocketstore")
@@ -63,16 +77,13 @@ def copy(spark: Any, source: Path, target: Path, checkpoint: Path, **options: st
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    return query
 
 
 def test_a_streamed_copy_is_equal(spark: Any, tmp_path: Path, rng: random.Random) -> None:
     """Limits, a restart with more messages, and a replayed batch: every message once, in order."""
     source, target, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
     make_store(source, rng)
-    query = copy(spark, source, target, checkpoint, maxBytesPerTrigger="100k")
-    assert len([p for p in query.recentProgress if p["numInputRows"]]) > 1
+    assert copy(spark, source, target, checkpoint, maxBytesPerTrigger="100k") > 1
     assert bodies(target) == bodies(source)
     with rocketstore.open(source, durability="os") as store:
         store.writer("orders", queue_id=2).put(b"later", properties={"n": "x"})
@@ -104,13 +115,17 @@ def test_a_job_for_kafka_runs_with_another_format_and_path(
         .load()
         .selectExpr("CAST(key AS STRING)", "value", "topic", "partition", "offset", "timestamp")
     )
-    query = (
-        frame.writeStream.format("memory").queryName("copied").trigger(availableNow=True).start()
-    )
-    query.awaitTermination()
+    batches: list[int] = []
+
+    def run() -> None:
+        writer = frame.writeStream.format("memory").queryName("copied")
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        batches[:] = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+
+    patiently(run)
     rows = spark.sql("select * from copied").collect()
     assert sorted((row.partition, row.offset, bytes(row.value)) for row in rows) == sorted(
         (m.queue_id, m.queue_offset, m.body) for m in messages
     )
-    batches = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
     assert max(batches) <= 40 and sum(batches) == len(messages)
