@@ -133,8 +133,8 @@ class Progress:
         if offset["store"] != self._uuid:
             raise SparkFaceError(
                 "RS_STORE_REPLACED",
-                f"{self._options.path} is store {self._uuid or 'without a name'}, the checkpoint is "
-                f"of {offset['store']}; start with a new checkpoint",
+                f"{self._options.path} is store {self._uuid or 'without a name'}, the checkpoint "
+                f"is of {offset['store']}; start with a new checkpoint",
             )
         return int(offset["phys"])
 
