@@ -50,7 +50,7 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# pyspark, pyarrow and a Java runtime: some 500 MB that only the Spark targets need.
+# pyspark, pyarrow and a Java runtime: some 500 MB that only `make spark` needs.
 $(SPARK): constraints-spark.txt $(TOOLS)
 	$(RUN) -m pip install --quiet --requirement constraints-spark.txt
 	@touch $@

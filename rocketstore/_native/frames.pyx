@@ -242,7 +242,7 @@ cdef int check_frame(const rs_record *record, size_t at, rs_crc32_kernel kernel)
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Decoded:
+cdef class _Decoded:
     """The messages of a buffer of frames, and where each goes; borrows the frames."""
 
     cdef rs_message *messages
@@ -270,9 +270,9 @@ cdef class Decoded:
         return 0
 
 
-cdef Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, object writer_of,
+cdef _Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, object writer_of,
                            bint record_crc):
-    cdef Decoded decoded = Decoded()
+    cdef _Decoded decoded = _Decoded()
     cdef rs_crc32_kernel kernel = best_kernel()
     cdef rs_record record
     cdef rs_message *message
@@ -320,7 +320,7 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
     cdef PutResult result = None
     cdef Writer first
     cdef size_t done = 0, part
-    cdef Decoded decoded = decode_frames(log, frames, writers, writer_of, record_crc)
+    cdef _Decoded decoded = decode_frames(log, frames, writers, writer_of, record_crc)
     if decoded.count == 0:
         raise MessageRejectedError("no frames: pass at least one")
     first = next(iter(writers.values()))

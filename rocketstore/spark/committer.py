@@ -31,7 +31,7 @@ __all__ = ["commit", "discard", "finish_pending", "open_locked"]
 logger = logging.getLogger(__name__)
 
 #: Appended, not yet known to be on disk: so much may be at once.
-AHEAD_BYTES = 64 << 20
+AHEAD_BYTES = 32 << 20
 FLUSH_TIMEOUT_S = 600.0
 RETRY_S = 0.1
 ORPHAN_AGE_S = 7 * 24 * 3600.0
