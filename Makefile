@@ -14,6 +14,7 @@ PEERS := $(VENV)/.peers
 BUILT := build/.built
 INSTALLED := $(VENV)/.installed
 ARROW := $(VENV)/.arrow
+SPARK := $(VENV)/.spark
 SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
@@ -39,7 +40,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs arrow crash faults flips mutants demo bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test proofs arrow spark crash faults flips mutants demo bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
@@ -59,12 +60,21 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# pyspark, pyarrow and a Java runtime: some 500 MB that only `make spark` needs.
+$(SPARK): constraints-spark.txt $(TOOLS)
+	$(RUN) -m pip install --quiet --requirement constraints-spark.txt
+	@touch $@
+
 test: build
-	$(PYTEST) -m "not proof and not java" -n $(JOBS)
+	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS)
+
+# The tests that need a SparkSession; those of tests/spark that need none are among `make test`.
+spark: build $(SPARK)
+	$(PYTEST) tests/spark
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
-proofs: build sanitize fuzz flips interop crash fs arrow
-	$(PYTEST) --timeout=1500 -m proof --ignore=tests/fs
+proofs: build sanitize fuzz flips interop crash fs arrow spark
+	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 # Scans as Arrow, polars, pandas and DuckDB, which are installed for it.

@@ -38,6 +38,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "property_text": [],
     "writer": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
     "completion_port": [],
+    "frames": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
     "ring": [],
     "message": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
     "scanner": ["rs_crc32", "rs_properties", "rs_record", "rs_scan"],

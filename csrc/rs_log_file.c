@@ -192,6 +192,46 @@ rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *b
     return RS_OK;
 }
 
+rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_state *const *queues,
+                                 size_t count, int64_t now_ms, int64_t *offsets,
+                                 rs_appended *appended)
+{
+    int64_t size = 0;
+    for (size_t i = 0; i < count; i++) {
+        size += (int64_t)rs_record_size(&messages[i]);
+        if (size > INT32_MAX)
+            return RS_RECORD_TOO_LARGE;
+    }
+    rs_status status = rs_log_make_room(log, size, appended);
+    if (status != RS_OK)
+        return status;
+    uint8_t *first = rs_log_at(log, log->wrote);
+    uint8_t *record = first;
+    rs_appended each;
+    for (size_t i = 0; i < count; i++) {
+        rs_message *message = &messages[i];
+        bool queued = rs_log_stamp(log, message, queues[i], now_ms, &each);
+        if (i == 0) {
+            appended->queue_offset = each.queue_offset;
+            appended->physical_offset = each.physical_offset;
+            appended->store_timestamp_ms = each.store_timestamp_ms;
+        }
+        message->physical_offset = log->wrote + (record - first);
+        offsets[i] = message->physical_offset;
+        log->last_record_start = message->physical_offset;
+        size_t written = rs_record_encode(message, record, log->kernel);
+        if (i)
+            rs_record_publish(record, message->topic.size);
+        queues[i]->next_offset += queued;
+        queues[i]->messages += 1;
+        queues[i]->bytes += (int64_t)written;
+        record += written;
+    }
+    rs_record_publish(first, messages[0].topic.size);
+    rs_log_advance(log, log->wrote + size, appended);
+    return RS_OK;
+}
+
 static size_t rs_decimal(int64_t value, uint8_t to[20])
 {
     uint8_t digits[20];
@@ -244,6 +284,18 @@ size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_spa
         left -= fixed + (int64_t)bodies[fitting].size;
         fitting++;
     }
+    return fitting;
+}
+
+size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count)
+{
+    int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;
+    int64_t pending = log->ring ? log->ring_size / 4 : (int64_t)INT32_MAX;
+    size_t fitting = 0;
+    if (left > pending)
+        left = pending;
+    while (fitting < count && (int64_t)rs_record_size(&messages[fitting]) <= left)
+        left -= (int64_t)rs_record_size(&messages[fitting++]);
     return fitting;
 }
 

@@ -75,6 +75,15 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
                                rs_queue_state *const *lights, size_t count, uint8_t *text,
                                size_t room, int64_t now_ms, rs_appended *appended);
 
+/* As rs_log_append_batch for records that have nothing in common: messages[i] goes to queues[i], which
+ * several may share. */
+rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_state *const *queues,
+                                 size_t count, int64_t now_ms, int64_t *offsets,
+                                 rs_appended *appended);
+
+/* How many of `messages` fit in what is left of the current segment (0: none, roll first). */
+size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count);
+
 /* How many of `bodies` fit in what is left of the current segment (0: none, roll first). */
 size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                       size_t count);

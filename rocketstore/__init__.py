@@ -38,6 +38,7 @@ from rocketstore.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
+from rocketstore.frames import FramesResult, encode_frames
 from rocketstore.log.consumer_offsets import GroupClaimedError
 from rocketstore.log.recovery_report import RecoveryReport
 from rocketstore.message import Message
@@ -60,6 +61,7 @@ __all__ = [
     "DiskFullError",
     "Durability",
     "DurabilityTimeoutError",
+    "FramesResult",
     "GroupClaimedError",
     "InvalidTopicError",
     "Message",
@@ -83,6 +85,7 @@ __all__ = [
     "Ticket",
     "Writer",
     "decompress",
+    "encode_frames",
     "open",
     "scan",
 ]

@@ -16,6 +16,7 @@ from rocketstore.errors import (
     MessageRejectedError,
     StoreReadOnlyError,
 )
+from rocketstore.frames import FramesResult, put_frames
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary, offset_at
 from rocketstore.timestamps import Timestamp, timestamp_ms
@@ -132,6 +133,13 @@ class Store:
             durability=durability,
             timeout_s=timeout_s,
         )
+
+    def put_frames(
+        self, frames: Any, *, durability: str | None = None, timeout_s: float | None = None
+    ) -> FramesResult:
+        """Appends messages that `encode_frames` has encoded, perhaps in another process: frames back to
+        back, of any topics and queues. All are checked first: MessageRejectedError stored nothing."""
+        return put_frames(self._writable("put_frames"), frames, durability, timeout_s)
 
     def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

@@ -44,6 +44,7 @@ cdef class Log:
                     rs_appended *appended) except -1
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1
+    cdef int append_many(self, append_call *call) except -1
     cdef int react(self, rs_status status, rs_message *message) except -1
     cdef int after(self, rs_appended *appended) except -1
     cdef void want_flush(self, int64_t offset) noexcept nogil

@@ -247,20 +247,23 @@ cdef class Log:
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1:
         """All bodies in one segment under one lock, without the GIL."""
         cdef append_call call
-        cdef rs_status status
         memset(&call, 0, sizeof(call))
-        call.log, call.message, call.appended = &self.log, message, appended
-        call.queue = &queue.state
+        call.message, call.appended, call.queue = message, appended, &queue.state
         call.bodies, call.count, call.offsets = bodies, count, offsets
+        return self.append_many(&call)
+
+    cdef int append_many(self, append_call *call) except -1:
+        cdef rs_status status
+        call.log = &self.log
         while True:
             self.ready()
             with nogil:
                 self.mutex.lock()
-                status = self.append_locked(&call)
+                status = self.append_locked(call)
                 self.mutex.unlock()
             if status == RS_OK:
-                return self.after(appended)
-            self.react(status, message)
+                return self.after(call.appended)
+            self.react(status, call.message)
 
     cdef int react(self, rs_status status, rs_message *message) except -1:
         """What an append that did not happen needs before it is tried again."""

@@ -146,6 +146,7 @@ cdef extern from "rs_message_id.h" nogil:
 cdef extern from "rs_format.h" nogil:
     enum:
         RS_FLAG_COMMIT
+        RS_RECORD_CRC_SIZE
         RS_FLAG_ROLLBACK
 
 
@@ -208,6 +209,10 @@ cdef extern from "rs_log_file.h" nogil:
     rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
                                    rs_queue_state **lights, size_t count, uint8_t *text,
                                    size_t room, int64_t now_ms, rs_appended *appended)
+    rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_state **queues,
+                                     size_t count, int64_t now_ms, int64_t *offsets,
+                                     rs_appended *appended)
+    size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count)
     size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                           size_t count)
     rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from rocketstore._native.core cimport (
     RS_STATUS_COUNT, rs_appended, rs_log, rs_log_append, rs_log_append_batch, rs_log_append_lights,
-    rs_log_append_raw, rs_message, rs_queue_state, rs_span, rs_status,
+    rs_log_append_messages, rs_log_append_raw, rs_message, rs_queue_state, rs_span, rs_status,
 )
 from rocketstore._native.guard cimport guarded
 
@@ -30,6 +30,7 @@ cdef struct append_call:
     rs_queue_state *queue
     Lights *lights           # NULL: listed in its own queue only
     const rs_span *bodies    # of a batch, NULL for a single message
+    rs_queue_state **queues  # of messages that have nothing in common; NULL: all go to `queue`
     size_t count
     int64_t *offsets
     int64_t now_ms
@@ -39,7 +40,10 @@ cdef struct append_call:
 
 cdef inline void append_work(void *given) noexcept nogil:
     cdef append_call *call = <append_call *>given
-    if call.bodies is not NULL:
+    if call.queues is not NULL:
+        call.status = rs_log_append_messages(call.log, call.message, call.queues, call.count,
+                                             call.now_ms, call.offsets, call.appended)
+    elif call.bodies is not NULL:
         call.status = rs_log_append_batch(call.log, call.message, call.bodies, call.count,
                                           call.queue, call.now_ms, call.offsets, call.appended)
     elif call.lights is not NULL:

@@ -40,7 +40,14 @@ class FollowedPositions:
         """What is visible: how much more the writer has is its own affair."""
         return self._visible()
 
-    committed = flushed = visible = dispatched = indexed = wrote
+    committed = visible = dispatched = indexed = wrote
+
+    @property
+    def flushed(self) -> int:
+        """What a live writer knows to be on the disk; else all that is there."""
+        visible = self._visible()
+        flushed = self._follower.flushed()
+        return visible if flushed is None else min(flushed, visible)
 
     @property
     def minimum(self) -> int:

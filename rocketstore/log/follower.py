@@ -154,6 +154,15 @@ class Follower:
                 return self._log_walk.end(self._segments)
             return self._horizon.visible
 
+    def flushed(self) -> int | None:
+        """Everything below is on the disk, as a live writer of ours says; None without one."""
+        with self._lock:
+            page = self._watch.page
+            if self._writer.state != "live" or page is None:
+                return None
+            flushed = page.positions.flushed
+            return flushed if page.positions.run_id == self._writer.run else None
+
     # ---- beyond ----
 
     @property

@@ -1,0 +1,41 @@
+from collections.abc import Callable
+from typing import Any, final
+
+from rocketstore._native.appender import Log
+from rocketstore._native.put_result import PutResult
+from rocketstore._native.writer import Writer
+
+@final
+class Strings:
+    """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
+
+    def __init__(self, offsets: Any, data: Any) -> None: ...
+    @property
+    def rows(self) -> int: ...
+
+def encode_columns(
+    bodies: Strings,
+    topics: tuple[bytes, ...],
+    topic_rows: Any,
+    queue_ids: Any,
+    born_ms: Any,
+    *,
+    tags: Strings | None = None,
+    keys: Strings | None = None,
+    property_places: Any = None,
+    names: Strings | None = None,
+    values: Strings | None = None,
+    born_host: str,
+    max_body: int,
+    refused: Callable[[bytes], None],
+) -> tuple[bytes, bytes]: ...
+def status_name(status: int) -> str: ...
+def put_frames(
+    log: Log,
+    frames: Any,
+    writer_of: Callable[[bytes, int], Writer],
+    *,
+    record_crc: bool,
+    durability: str | None,
+    timeout_s: float | None,
+) -> PutResult: ...

@@ -1,0 +1,351 @@
+"""Frames: records encoded away from the log, without offsets and store time; the log fills those in."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memset
+
+from rocketstore._native.appender cimport Log
+from rocketstore._native.codec cimport best_kernel
+from rocketstore._native.core cimport (
+    RS_OK, RS_PROPERTIES_MAX, RS_PROPERTIES_TOO_LARGE, RS_PROPERTY_ILLEGAL, RS_RECORD_CRC_SIZE,
+    RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel, rs_log_fitting_messages, rs_message,
+    rs_properties_walk, rs_property_check, rs_property_next, rs_property_walk, rs_queue_state,
+    rs_record, rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode,
+    rs_record_publish, rs_record_size, rs_record_verify, rs_span, rs_status,
+)
+from rocketstore._native.guarded_log cimport append_call
+from rocketstore._native.put_result cimport PutResult, put_result, set_host
+from rocketstore._native.queue_state cimport QueueState
+from rocketstore._native.status cimport status_text
+from rocketstore._native.writer cimport Writer
+
+from rocketstore._native.codec import pack_host
+from rocketstore.errors import MessageRejectedError, RocketStoreError
+
+cdef enum:
+    KNOWN_NAMES = 32
+    REFUSED_FLAGS = 0xCC  # transactions, inner batches, wrapped messages (format.md 2.2)
+
+
+# ---- encoding ----
+
+cdef struct Text:
+    uint8_t *bytes  # room for the largest property text
+    size_t size
+    rs_span known[KNOWN_NAMES]  # property names that were checked
+    size_t known_count
+
+
+cdef rs_status text_add(Text *text, rs_span name, rs_span value) noexcept nogil:
+    cdef rs_status status = rs_property_check(name, value)
+    if status != RS_OK:
+        return status
+    if name.size + value.size + 2 > RS_PROPERTIES_MAX - text.size:
+        return RS_PROPERTIES_TOO_LARGE
+    memcpy(text.bytes + text.size, name.bytes, name.size)
+    text.size += name.size
+    text.bytes[text.size] = 1
+    memcpy(text.bytes + text.size + 1, value.bytes, value.size)
+    text.size += value.size + 2
+    text.bytes[text.size - 1] = 2
+    return RS_OK
+
+
+cdef bint name_known(const Text *text, rs_span name) noexcept nogil:
+    cdef size_t i
+    for i in range(text.known_count):
+        if (text.known[i].size == name.size
+                and memcmp(text.known[i].bytes, name.bytes, name.size) == 0):
+            return True
+    return False
+
+
+cdef inline rs_span row_of(const int32_t[::1] offsets, const uint8_t[::1] data,
+                           Py_ssize_t row) noexcept:
+    cdef rs_span span
+    span.size = <size_t>(offsets[row + 1] - offsets[row])
+    span.bytes = &data[offsets[row]] if span.size else NULL
+    return span
+
+
+cdef rs_span constant(bytes name):
+    cdef rs_span span
+    span.bytes = <const uint8_t *>PyBytes_AS_STRING(name)
+    span.size = <size_t>PyBytes_GET_SIZE(name)
+    return span
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Strings:
+    """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
+
+    cdef const int32_t[::1] offsets
+    cdef const uint8_t[::1] data
+
+    def __init__(self, offsets, data):
+        cdef Py_ssize_t i
+        self.offsets = offsets
+        self.data = data
+        if self.offsets.shape[0] == 0 or self.offsets[0] < 0:
+            raise ValueError("offsets: n rows need n + 1 offsets that begin at 0 or more")
+        for i in range(self.offsets.shape[0] - 1):
+            if self.offsets[i + 1] < self.offsets[i]:
+                raise ValueError(f"offsets: fall at row {i}")
+        if self.offsets[self.offsets.shape[0] - 1] > self.data.shape[0]:
+            raise ValueError("offsets: end behind the data")
+
+    @property
+    def rows(self):
+        return self.offsets.shape[0] - 1
+
+
+cdef int check_name(Text *text, rs_span name, object refused) except -1:
+    """0; or raises what `refused(name)` says. Each name is asked for once."""
+    if name_known(text, name):
+        return 0
+    refused(PyBytes_FromStringAndSize(<const char *>name.bytes, <Py_ssize_t>name.size))
+    if text.known_count < KNOWN_NAMES:
+        text.known[text.known_count] = name
+        text.known_count += 1
+    return 0
+
+
+cdef rs_status describe(Text *text, Py_ssize_t row, Strings tags, Strings keys, Strings names,
+                        Strings values, const int32_t[::1] places, object refused) except *:
+    """The property text of one row."""
+    cdef rs_span name, value
+    cdef rs_status status = RS_OK
+    cdef int32_t place
+    text.size = 0
+    if places is not None:
+        for place in range(places[row], places[row + 1]):
+            name = row_of(names.offsets, names.data, place)
+            value = row_of(values.offsets, values.data, place)
+            if name.size and status == RS_OK:
+                check_name(text, name, refused)
+            if status == RS_OK:
+                status = text_add(text, name, value)
+    if keys is not None and status == RS_OK:
+        value = row_of(keys.offsets, keys.data, row)
+        if value.size:
+            status = text_add(text, constant(b"KEYS"), value)
+    if tags is not None and status == RS_OK:
+        value = row_of(tags.offsets, tags.data, row)
+        if value.size:
+            status = text_add(text, constant(b"TAGS"), value)
+    return status
+
+
+def encode_columns(Strings bodies not None, tuple topics not None,
+                   const int32_t[::1] topic_rows not None, const int32_t[::1] queue_ids not None,
+                   const int64_t[::1] born_ms not None, *, Strings tags=None, Strings keys=None,
+                   const int32_t[::1] property_places=None, Strings names=None,
+                   Strings values=None, str born_host not None, int64_t max_body, object refused):
+    """(frames, statuses): one frame a row, back to back; a row whose status is not 0 is left out.
+    `topics[topic_rows[i]]` is the topic of row i. The caller has checked shapes and topics."""
+    cdef rs_message message
+    cdef Text text
+    cdef rs_crc32_kernel kernel = best_kernel()
+    cdef Py_ssize_t rows = bodies.rows, row
+    cdef bytearray statuses = bytearray(rows)
+    cdef size_t size = 0, room = 0, need
+    cdef uint8_t *frames = NULL
+    cdef uint8_t *grown
+    cdef rs_status status
+    memset(&message, 0, sizeof(message))
+    memset(&text, 0, sizeof(text))
+    set_host(&message.born_host, pack_host(born_host))
+    set_host(&message.store_host, pack_host(born_host))
+    text.bytes = <uint8_t *>PyMem_RawMalloc(RS_PROPERTIES_MAX)
+    try:
+        if text.bytes is NULL:
+            raise MemoryError("no memory for the property text")
+        for row in range(rows):
+            message.topic = constant(topics[topic_rows[row]])
+            message.body = row_of(bodies.offsets, bodies.data, row)
+            message.queue_id = queue_ids[row]
+            message.born_timestamp_ms = born_ms[row]
+            status = describe(&text, row, tags, keys, names, values, property_places, refused)
+            message.properties.bytes = text.bytes
+            message.properties.size = text.size
+            message.record_crc = True  # the log may add it: there must be room
+            if status == RS_OK:
+                status = rs_record_check(&message, <size_t>max_body, True)
+            statuses[row] = <int>status
+            if status != RS_OK:
+                continue
+            message.record_crc = False
+            need = rs_record_size(&message)
+            if room - size < need:
+                room = 2 * (size + need)
+                grown = <uint8_t *>PyMem_RawRealloc(frames, room)
+                if grown is NULL:
+                    raise MemoryError("no memory for the frames")
+                frames = grown
+            rs_record_encode(&message, frames + size, kernel)
+            rs_record_publish(frames + size, message.topic.size)
+            size += need
+        return PyBytes_FromStringAndSize(<const char *>frames, <Py_ssize_t>size), bytes(statuses)
+    finally:
+        PyMem_RawFree(text.bytes)
+        PyMem_RawFree(frames)
+
+
+def status_name(int status):
+    """The words of a status of `encode_columns`."""
+    return status_text(<rs_status>status)
+
+
+# ---- appending ----
+
+cdef void to_message(const rs_record *record, bint record_crc, Log log,
+                     rs_message *message) noexcept:
+    """What the encoder takes, from a record; the record CRC goes, the log writes its own."""
+    cdef uint32_t crc
+    memset(message, 0, sizeof(message[0]))
+    message.topic = record.topic
+    message.body = record.body
+    message.properties = record.properties
+    if rs_record_crc_find(record, &crc):
+        message.properties.size -= RS_RECORD_CRC_SIZE
+    message.queue_id = record.queue_id
+    message.flag = record.flag
+    message.sys_flag = record.sys_flag
+    message.reconsume_times = record.reconsume_times
+    message.born_timestamp_ms = record.born_timestamp_ms
+    message.record_crc = record_crc
+    message.store_host = log.store_host
+    message.born_host.size = <uint8_t>record.born_host.size
+    memcpy(message.born_host.bytes, record.born_host.bytes, record.born_host.size)
+
+
+cdef int check_frame(const rs_record *record, size_t at, rs_crc32_kernel kernel) except -1:
+    """MessageRejectedError for a frame that is no plain message, or not what was encoded."""
+    cdef rs_property_walk walk = rs_properties_walk(record.properties)
+    cdef rs_span name, value
+    cdef rs_status status = rs_record_verify(record, -1, RS_VERIFY_BODY_CRC, kernel)
+    if status != RS_OK:
+        raise MessageRejectedError(f"frame at byte {at}: {status_text(status)} does not match")
+    if record.sys_flag & <uint32_t>REFUSED_FLAGS:
+        raise MessageRejectedError(
+            f"frame at byte {at}: sys_flag = {record.sys_flag:#x} says that it belongs to a "
+            "transaction or is a batch; put_message takes those")
+    while rs_property_next(&walk, &name, &value):
+        if name.size >= 6 and memcmp(name.bytes, b"INNER_", 6) == 0:
+            raise MessageRejectedError(
+                f"frame at byte {at}: properties of batches and light queues cannot be in a frame")
+    return 0
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class _Decoded:
+    """The messages of a buffer of frames, and where each goes; borrows the frames."""
+
+    cdef rs_message *messages
+    cdef rs_queue_state **queues
+    cdef int64_t *offsets
+    cdef size_t count
+    cdef size_t room
+    cdef bytes places
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.messages)
+        PyMem_RawFree(self.queues)
+
+    cdef int grow(self) except -1:
+        cdef size_t room = 2 * self.room + 64
+        cdef void *messages = PyMem_RawRealloc(self.messages, room * sizeof(rs_message))
+        if messages is NULL:
+            raise MemoryError("no memory for the frames")
+        self.messages = <rs_message *>messages
+        cdef void *queues = PyMem_RawRealloc(self.queues, room * sizeof(rs_queue_state *))
+        if queues is NULL:
+            raise MemoryError("no memory for the frames")
+        self.queues = <rs_queue_state **>queues
+        self.room = room
+        return 0
+
+
+cdef _Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, object writer_of,
+                           bint record_crc):
+    cdef _Decoded decoded = _Decoded()
+    cdef rs_crc32_kernel kernel = best_kernel()
+    cdef rs_record record
+    cdef rs_message *message
+    cdef rs_status status
+    cdef Writer writer
+    cdef QueueState state = None
+    cdef rs_span last
+    cdef int32_t last_queue = -1
+    cdef size_t at = 0, size = <size_t>frames.shape[0]
+    last.bytes, last.size = NULL, 0
+    while at < size:
+        if decoded.count == decoded.room:
+            decoded.grow()
+        status = rs_record_decode(&frames[at], size - at, &record)
+        if status != RS_OK:
+            raise MessageRejectedError(f"frame at byte {at}: no record ({status_text(status)})")
+        check_frame(&record, at, kernel)
+        if (state is None or record.queue_id != last_queue or record.topic.size != last.size
+                or memcmp(record.topic.bytes, last.bytes, last.size) != 0):
+            last, last_queue = record.topic, record.queue_id
+            key = (record.topic.bytes[:record.topic.size], record.queue_id)
+            writer = writers.get(key)
+            if writer is None:
+                writer = writer_of(key[0], record.queue_id)
+                writers[key] = writer
+            state = writer.queues[0]
+        message = &decoded.messages[decoded.count]
+        to_message(&record, record_crc, log, message)
+        writer.check_body(message)
+        decoded.queues[decoded.count] = &state.state
+        decoded.count += 1
+        at += record.size
+    decoded.places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * decoded.count))
+    decoded.offsets = <int64_t *>PyBytes_AS_STRING(decoded.places)
+    return decoded
+
+
+def put_frames(Log log not None, const uint8_t[::1] frames not None, object writer_of, *,
+               bint record_crc, durability, timeout_s):
+    """Appends every frame, in order, in as many segments as it takes. `writer_of(topic, queue_id)`
+    gives the plain writer of a queue, or refuses it."""
+    cdef dict writers = {}  # holds the queue states that the messages point at
+    cdef rs_appended appended
+    cdef append_call call
+    cdef PutResult result = None
+    cdef Writer first
+    cdef size_t done = 0, part
+    cdef _Decoded decoded = decode_frames(log, frames, writers, writer_of, record_crc)
+    if decoded.count == 0:
+        raise MessageRejectedError("no frames: pass at least one")
+    first = next(iter(writers.values()))
+    memset(&appended, 0, sizeof(appended))
+    try:
+        while done < decoded.count:
+            with nogil:
+                log.mutex.lock()
+                part = rs_log_fitting_messages(&log.log, decoded.messages + done,
+                                               decoded.count - done)
+                log.mutex.unlock()
+            part = max(part, <size_t>1)
+            memset(&call, 0, sizeof(call))
+            call.message, call.queues = decoded.messages + done, decoded.queues + done
+            call.count, call.offsets = part, decoded.offsets + done
+            call.appended = &appended
+            log.append_many(&call)
+            if result is None:
+                result = put_result(&appended, decoded.messages[0].queue_id,
+                                    <int64_t>decoded.count, log.met, &first.template.store_host)
+            done += part
+            result.end_offset = appended.end_offset
+    except RocketStoreError as error:
+        error.add_note(f"{done} of {decoded.count} frames were stored before this")
+        raise
+    result.offsets = decoded.places
+    first.finish(result, durability, timeout_s)
+    return result

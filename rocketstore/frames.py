@@ -1,0 +1,180 @@
+"""Frames: messages encoded in one process and appended in another.
+
+A frame is a commit log record without what only the log knows: queue offset, physical offset and
+store time. Many processes encode, one appends; the bodies' checksums are kept on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rocketstore._native import frames as native
+from rocketstore.config import StoreConfig
+from rocketstore.errors import InvalidTopicError, MessageRejectedError
+from rocketstore.log.layout import check_topic
+from rocketstore.writer import RESERVED_PROPERTIES
+
+if TYPE_CHECKING:
+    from rocketstore._native.writer import Writer
+    from rocketstore.engine.running import Engine
+
+__all__ = ["FramesResult", "encode_frames", "put_frames"]
+
+#: RocketMQ reads a delay out of every record here; those messages come through put_message.
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+Column = tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FramesResult:
+    """Where `put_frames` put `count` messages: records in [physical_offset, end_offset), with those of
+    others perhaps in between. `durability` is the promise that was met when the call returned."""
+
+    physical_offset: int
+    end_offset: int
+    count: int
+    durability: str
+
+
+def encode_frames(
+    bodies: Column,
+    *,
+    topics: Sequence[str],
+    topic_rows: Any = None,
+    queue_ids: Any = 0,
+    tags: Column | None = None,
+    keys: Column | None = None,
+    properties: tuple[Any, Column, Column] | None = None,
+    born_timestamps_ms: Any = 0,
+    born_host: str = "127.0.0.1:0",
+    max_body_bytes: int | None = None,
+) -> tuple[bytes, dict[int, str]]:
+    """Encodes columns of messages, without an object for each.
+
+    Args:
+        bodies: (offsets, data) in Arrow's layout: n + 1 integers of 32 bits, and bytes.
+        topics: the topics that occur.
+        topic_rows: for each row its place in `topics`; default: all in the first.
+        queue_ids: for each row, or one for all.
+        tags, keys: (offsets, data) of UTF-8; an empty text stands for none. Several keys of one row
+            are separated by blanks.
+        properties: (offsets, names, values) as Arrow keeps maps: row i has the entries
+            offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`.
+        born_timestamps_ms: for each row, or one for all.
+        max_body_bytes: default max_message_size_bytes of a store at its defaults.
+
+    Returns:
+        (frames, refused): frames for `Store.put_frames`, and for each row that was left out, why.
+
+    Raises:
+        InvalidTopicError, MessageRejectedError: a topic or property name that no row may have.
+        ValueError: columns of different lengths, or offsets that leave their data.
+    """
+    if max_body_bytes is None:
+        max_body_bytes = StoreConfig().max_message_size_bytes
+    column = strings("bodies", bodies)
+    count = column.rows
+    rows = whole(topic_rows, 0, count, np.int32, "topic_rows")
+    if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < len(topics):
+        raise ValueError(f"topic_rows: places in topics are 0 … {len(topics) - 1}")
+    queues = whole(queue_ids, 0, count, np.int32, "queue_ids")
+    if queues.size and int(queues.min()) < 0:
+        raise MessageRejectedError(f"queue_ids: {int(queues.min())} is below 0")
+    given: dict[str, Any] = {}
+    for name, texts in (("tags", tags), ("keys", keys)):
+        if texts is not None:
+            given[name] = strings(name, texts, count)
+    if properties is not None:
+        places, names, values = properties
+        given["names"] = strings("names", names)
+        given["values"] = strings("values", values, given["names"].rows)
+        given["property_places"] = property_places(places, count, given["names"].rows)
+    frames, statuses = native.encode_columns(
+        column,
+        tuple(check_topic(topic, wide=True) for topic in topics),
+        rows,
+        queues,
+        whole(born_timestamps_ms, 0, count, np.int64, "born_timestamps_ms"),
+        born_host=born_host,
+        max_body=max_body_bytes,
+        refused=refuse_reserved,
+        **given,
+    )
+    codes = np.frombuffer(statuses, np.uint8)
+    refused = {int(row): native.status_name(int(codes[row])) for row in np.flatnonzero(codes)}
+    return frames, refused
+
+
+def strings(what: str, column: Column, rows: int | None = None) -> native.Strings:
+    offsets, data = column
+    try:
+        made = native.Strings(
+            np.ascontiguousarray(offsets, np.int32), np.frombuffer(data, np.uint8)
+        )
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    if rows is not None and made.rows != rows:
+        raise ValueError(f"{what}: {made.rows} rows, expected {rows}")
+    return made
+
+
+def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
+    """An array of `count` integers, made from one or from as many."""
+    array = np.asarray(default if given is None else given)
+    if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim and array.size != count):
+        raise ValueError(f"{what}: expected one integer, or {count} of them")
+    if array.size and not np.can_cast(array.dtype, kind):
+        limits = np.iinfo(kind)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise ValueError(f"{what}: {limits.min} … {limits.max}")
+    return np.ascontiguousarray(np.broadcast_to(array, (count,)), kind)
+
+
+def property_places(given: Any, count: int, entries: int) -> Any:
+    places = np.ascontiguousarray(given, np.int32)
+    if places.shape != (count + 1,) or places[0] < 0 or places[-1] > entries:
+        raise ValueError(f"properties: {count} rows need {count + 1} offsets up to {entries}")
+    if np.any(places[1:] < places[:-1]):
+        raise ValueError("properties: offsets must not fall")
+    return places
+
+
+def refuse_reserved(name: bytes) -> None:
+    text = name.decode("utf-8", "replace")
+    if text in RESERVED_PROPERTIES:
+        raise MessageRejectedError(
+            f"property {text!r} is reserved by RocketMQ; {RESERVED_PROPERTIES[text]}"
+        )
+    if text.endswith("__CRC32#"):
+        raise MessageRejectedError(f"property {text!r} looks like the record CRC")
+
+
+def put_frames(
+    engine: Engine, frames: Any, durability: str | None, timeout_s: float | None
+) -> FramesResult:
+    def writer_of(raw: bytes, queue_id: int) -> Writer:
+        try:
+            topic = raw.decode()
+        except UnicodeDecodeError:
+            raise InvalidTopicError(f"topic {raw!r}: not UTF-8") from None
+        engine.check_topic(topic)
+        if queue_id < 0:
+            raise MessageRejectedError(f"queue_id = {queue_id}: 0 or more")
+        if topic == SCHEDULE_TOPIC:
+            raise MessageRejectedError(f"topic {topic!r}: use put_message for delayed messages")
+        return engine.plain_writer(topic, queue_id)
+
+    result = native.put_frames(
+        engine.commit_log.log,
+        np.frombuffer(frames, np.uint8),
+        writer_of,
+        record_crc=engine.record_crc,
+        durability=durability,
+        timeout_s=timeout_s,
+    )
+    return FramesResult(result.physical_offset, result.end_offset, result.count, result.durability)

@@ -1,0 +1,54 @@
+"""`format("rocketstore")`: what Spark asks for, handed to the parts that answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.views import ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["RocketStoreDataSource"]
+
+
+class RocketStoreDataSource(DataSource):
+    """Topics of a store as tables and streams, and rows as messages. Options: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketstore"
+
+    def schema(self) -> str:
+        return ddl(ReadOptions.parse(self.options).fields)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from rocketstore.spark.source import Reader
+
+        return Reader(ReadOptions.parse(self.options, stream=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from rocketstore.spark.stream import StreamReader
+
+        return StreamReader(ReadOptions.parse(self.options, stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from rocketstore.spark.options import WriteOptions
+        from rocketstore.spark.sink import Writer
+
+        return Writer(schema, WriteOptions.parse(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from rocketstore.spark.options import WriteOptions
+        from rocketstore.spark.sink import StreamWriter
+
+        return StreamWriter(schema, WriteOptions.parse(self.options), overwrite)

@@ -1,0 +1,150 @@
+"""What the sink has committed: one small file for each writer, and one for the commit under way.
+
+Under `<store>/rocketstore/sink/`:
+
+    pending.json          the commit whose staged frames are being appended; its rename is the point of
+                          no return: from then on the commit is finished, by whoever opens the sink next
+    writers/<name>.json   how far each writer has come: its last version, and the last commits
+    staging/<run>/        frames of tasks, until they are in the log
+
+Only who holds the store's lock reads or writes the first two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocketstore.spark.failures import SparkFaceError
+
+__all__ = ["Commit", "Journal", "Staged", "sink_directory", "sync_directory", "write_durably"]
+
+#: Commits of each writer that stay in its file; only the last one decides anything.
+REMEMBERED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One file of frames: chunks of (bytes, frames, CRC-32), back to back."""
+
+    path: str
+    rows: int
+    chunks: tuple[tuple[int, int, int], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(chunk[0] for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of one writer: the staged files, in the order in which they are appended."""
+
+    writer: str
+    version: int
+    #: Physical offset at which the log ended, durably, before the frames that follow.
+    begin: int
+    files: tuple[Staged, ...] = field(default=())
+    #: So many frames stand in the log below `begin`: a commit that was resumed goes on behind them.
+    present: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def sink_directory(path: str | os.PathLike[str]) -> Path:
+    return Path(path) / "rocketstore" / "sink"
+
+
+def sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_durably(path: Path, content: dict[str, Any]) -> None:
+    """Replaces a file: after a crash it is the old one or the new one, whole."""
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+class Journal:
+    """The files above, for one store whose lock is held."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = sink_directory(path)
+        self._writers = self._root / "writers"
+        self._pending = self._root / "pending.json"
+        if not self._writers.is_dir():
+            self._writers.mkdir(parents=True)
+            sync_directory(self._root)
+            sync_directory(self._root.parent)
+
+    def pending(self) -> Commit | None:
+        found = self._read(self._pending)
+        if found is None:
+            return None
+        files = tuple(
+            Staged(f["path"], f["rows"], tuple((a, b, c) for a, b, c in f["chunks"]))
+            for f in found["files"]
+        )
+        return Commit(found["writer"], found["version"], found["begin"], files, found["present"])
+
+    def begin(self, commit: Commit) -> None:
+        """From here on the commit will be finished."""
+        write_durably(self._pending, {"format": 1, **asdict(commit)})
+
+    def note(self, commit: Commit, end: int) -> None:
+        """Everything of the commit is in the log, durably, below `end`."""
+        if commit.version > self.last_version(commit.writer):
+            commits = self.commits(commit.writer)
+            commits.append(
+                {"version": commit.version, "begin": commit.begin, "end": end, "rows": commit.rows}
+            )
+            content = {"format": 1, "writer": commit.writer, "commits": commits[-REMEMBERED:]}
+            write_durably(self._file(commit.writer), content)
+
+    def clear(self) -> None:
+        """Nothing is under way any more."""
+        self._pending.unlink()
+        sync_directory(self._root)
+
+    def commits(self, writer: str) -> list[dict[str, int]]:
+        """The last commits of a writer, oldest first: version, begin, end, rows."""
+        found = self._read(self._file(writer))
+        return [] if found is None else list(found["commits"])
+
+    def last_version(self, writer: str) -> int:
+        commits = self.commits(writer)
+        return commits[-1]["version"] if commits else -1
+
+    def _file(self, writer: str) -> Path:
+        name = hashlib.sha256(writer.encode()).hexdigest()[:32]
+        return self._writers / f"{name}.json"
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            found = json.loads(text)
+            if not isinstance(found, dict) or found["format"] != 1:
+                raise ValueError("not a journal of format 1")
+        except (ValueError, KeyError) as error:
+            raise SparkFaceError(
+                "RS_JOURNAL_DAMAGED", f"{path}: {error}; nothing was appended"
+            ) from error
+        return found

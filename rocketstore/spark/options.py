@@ -1,0 +1,102 @@
+"""Options of the data source, by direction: names, meanings, checks. Spark lowers all names."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocketstore.spark.failures import SparkFaceError
+
+__all__ = ["WriteOptions", "bad_option", "check_names", "number"]
+
+#: What Spark itself puts among the options of a source or sink.
+SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
+WRITE_NAMES = {
+    "path": "directory of the store; made when it is not there",
+    "topic": "where rows without a topic go",
+    "queueid": "where rows without a queue_id go; default 0",
+    "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
+    "badrows": "fail (default) or drop",
+    "locktimeout": "seconds to wait for whoever holds the store; default 60",
+    "maxmessagesizebytes": "largest body; default 4 MiB",
+    "txnappid": "name of this writer for exactly-once; default: the query's id",
+    "txnversion": "number of this write under txnAppId; must grow",
+    "stagingpath": "directory that tasks and committer share; default inside the store",
+}
+SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
+UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+
+
+def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
+    return SparkFaceError("RS_BAD_OPTION", f"{name} = {value!r}: {allowed}")
+
+
+def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
+    """Options with lower-case names; refuses those that are unknown."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(set(given) - set(known) - SPARK_OWN)
+    if unknown:
+        raise SparkFaceError(
+            "RS_UNKNOWN_OPTION",
+            f"{what} has no option {', '.join(unknown)}; known: {', '.join(sorted(known))}",
+        )
+    if not given.get("path"):
+        raise SparkFaceError("RS_NO_PATH", f"{what} needs the option path: a store's directory")
+    return given
+
+
+def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number; sizes may end in k, m or g."""
+    text = given.get(name)
+    if text is None:
+        return default
+    match = SIZE.fullmatch(text.strip())
+    value = int(match[1]) << UNITS[match[2].lower()] if match else -1
+    if not low <= value <= high:
+        raise bad_option(name, text, f"a whole number, {low} … {high}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The sink's options, checked."""
+
+    path: str
+    topic: str | None
+    queue_id: int
+    queues: int | None
+    drop_bad_rows: bool
+    lock_timeout_s: float
+    max_body_bytes: int
+    app_id: str | None
+    version: int | None
+    staging: str
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        given = check_names(options, WRITE_NAMES, "the sink")
+        bad_rows = given.get("badrows", "fail").lower()
+        if bad_rows not in ("fail", "drop"):
+            raise bad_option("badRows", given["badrows"], "fail or drop")
+        if "queues" in given and "queueid" in given:
+            raise bad_option("queues", given["queues"], "not together with queueId")
+        version = number(given, "txnversion", -1, 0, 2**63 - 1)
+        if "txnversion" in given and "txnappid" not in given:
+            raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
+        path = os.path.abspath(given["path"].removeprefix("file://"))
+        staging = given.get("stagingpath") or os.path.join(path, "rocketstore", "sink", "staging")
+        return cls(
+            path,
+            given.get("topic"),
+            number(given, "queueid", 0, 0, 2**31 - 1),
+            number(given, "queues", 0, 1, 65536) or None,
+            bad_rows == "drop",
+            float(number(given, "locktimeout", 60, 0, 86400)),
+            number(given, "maxmessagesizebytes", 4 << 20, 1, 2**31 - 1),
+            given.get("txnappid"),
+            None if version < 0 else version,
+            os.path.join(staging, uuid.uuid4().hex),
+        )

@@ -1,0 +1,164 @@
+"""What a read covers: options and a store to scans, one a partition. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import rocketstore
+from rocketstore import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError, Store
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+from rocketstore.spark.views import scan_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Bounds", "open_store", "plan", "plan_batch", "read", "resolve", "store_uuid"]
+
+logger = logging.getLogger(__name__)
+
+#: (topic, queue id) → queue offsets [first, last) that are wanted; queues that are not named: all.
+Bounds = dict[tuple[str, int], tuple[int, int]]
+EVERYTHING = (0, 2**63 - 1)
+
+
+def open_store(path: str) -> Store:
+    """The store for reading; the system's errors with a code."""
+    try:
+        return rocketstore.open(path, "r")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SparkFaceError("RS_NO_STORE", f"path = {path!r}: {error}") from error
+    except PermissionError as error:
+        raise SparkFaceError("RS_NO_PERMISSION", f"path = {path!r}: {error}") from error
+
+
+def store_uuid(path: str) -> str:
+    """What tells this store from another under the same path; empty where only RocketMQ wrote."""
+    try:
+        with open(os.path.join(path, "rocketstore", "store.json"), encoding="utf-8") as file:
+            return str(json.load(file)["uuid"])
+    except (FileNotFoundError, KeyError, ValueError):
+        return ""
+
+
+def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
+    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted."""
+    with open_store(options.path) as store:
+        bounds: Bounds = {}
+        begin, end = store.begin_offset, store.visible_offset
+        if options.starting == LATEST:
+            begin = end
+        elif isinstance(options.starting, dict):
+            begin = resolve(store, options, options.starting, bounds, 0)
+        if isinstance(options.ending, dict):
+            resolve(store, options, options.ending, bounds, 1)
+    return plan(options, begin, end, bounds), bounds
+
+
+def plan(options: ReadOptions, begin: int, end: int, bounds: Bounds) -> list[Any]:
+    """Splits of [begin, end); both are starts of records."""
+    if begin >= end:
+        return []
+    more = ("topic", "queue_id", "queue_offset") if bounds else ()
+    scan = rocketstore.scan(
+        options.path,
+        columns=scan_columns(options.fields, more),
+        start_offset=begin,
+        end_offset=end,
+        aligned=True,
+        verify=options.verify,
+        on_damage="raise" if options.fail_on_data_loss else "skip",
+        **options.wanted,
+    )
+    size = min(options.split_bytes, max(1, (end - begin) // options.min_partitions))
+    return list(scan.split(size))
+
+
+def resolve(
+    store: Store, options: ReadOptions, offsets: QueueOffsets, bounds: Bounds, side: int
+) -> int:
+    """Notes queue offsets in `bounds` (side 0: first, 1: last). Gives the smallest physical offset
+    of the first messages, where a scan may begin.
+
+    Raises:
+        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
+            failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
+    """
+    physical = [store.visible_offset]
+    for topic, queues in offsets.items():
+        for queue_id, asked in queues.items():
+            if queue_id not in store.queues(topic):
+                if options.fail_on_data_loss:
+                    raise SparkFaceError(
+                        "RS_NO_TOPIC_THERE", f"{options.path} has no queue {queue_id} of {topic!r}"
+                    )
+                continue
+            low = store.min_queue_offset(topic, queue_id)
+            high = store.max_queue_offset(topic, queue_id)
+            offset = {EARLIEST: low, LATEST: high}.get(asked, asked)
+            if offset > high:
+                raise SparkFaceError(
+                    "RS_BAD_OPTION", f"offset {offset} of {topic!r}/{queue_id}: it ends at {high}"
+                )
+            if side == 0 and offset < low:
+                lost = (
+                    f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
+                )
+                if options.fail_on_data_loss:
+                    raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
+                logger.warning("%s", lost)
+                offset = low
+            first, last = bounds.get((topic, queue_id), EVERYTHING)
+            bounds[topic, queue_id] = (offset, last) if side == 0 else (first, offset)
+            if side == 0 and offset < high:
+                with store.consumer(topic, queue_id=queue_id, offset=offset) as consumer:
+                    physical += [m.physical_offset for m in consumer.poll(max_messages=1)]
+    named = set(offsets)
+    others = options.wanted.get("topics")
+    if others is None or not set(others) <= named:
+        return store.begin_offset  # topics without offsets are read from their beginning
+    return min(physical)
+
+
+def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    """Record batches of one scan, in a task; what goes wrong says where."""
+    from rocketstore.spark.batches import to_batch
+
+    place = f"host={socket.gethostname()} path={options.path}"
+    part = f"[{scan.begin_offset}, {scan.end_offset})"
+    try:
+        for columns in scan:
+            keep = kept(columns, bounds) if bounds else None
+            batch = to_batch(columns, columns.rows, options.fields, keep)
+            if batch.num_rows:
+                yield batch
+    except CorruptRecordError as error:
+        raise SparkFaceError("RS_CORRUPT_RECORD", f"{place} part={part}: {error}") from error
+    except OffsetOutOfRangeError as error:
+        raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {error}") from error
+    except FileNotFoundError as error:
+        raise SparkFaceError(
+            "RS_SEGMENT_UNREACHABLE",
+            f"{place} part={part}: {error}; every executor must see the store under this path",
+        ) from error
+    except (ReadFailedError, OSError) as error:
+        raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+
+
+def kept(columns: Any, bounds: Bounds) -> Any:
+    """Which rows lie in the queue offsets that are wanted."""
+    keep = np.ones(columns.rows, bool)
+    topics, queues, offsets = columns["topic"], columns["queue_id"], columns["queue_offset"]
+    for (topic, queue_id), (first, last) in bounds.items():
+        if topic in topics.values:
+            code = topics.values.index(topic)
+            mine = (topics.codes == code) & (queues == queue_id)
+            keep &= ~mine | ((offsets >= first) & (offsets < last))
+    return keep

@@ -1,0 +1,199 @@
+"""How far a stream has come and may go: what the streaming source decides, without Spark.
+
+An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import rocketstore
+from rocketstore import Store
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.planning import Bounds, open_store, plan, resolve, store_uuid
+from rocketstore.spark.read_options import LATEST, ReadOptions
+
+__all__ = ["Progress"]
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+#: A stream without anything new looks at the store from scratch so often.
+REOPEN_S = 1.0
+
+
+class Progress:
+    """One stream over one store, which stays open for reading; used by one thread."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._store: Store | None = None
+        self._uuid = ""
+        self._frozen: int | None = None
+        self._bounds: Bounds = {}
+        self._seen = -1
+        self._looked_at = 0.0
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def initial(self) -> dict[str, Any]:
+        """Where a new query begins; a query that has a checkpoint goes on from there instead."""
+        store, options = self._opened(), self._options
+        if options.starting == LATEST:
+            return self._offset(self._durable())
+        return self._offset(self._begin(store))
+
+    def end(self) -> dict[str, Any]:
+        """The last place that could be given out now."""
+        return self._offset(self._durable())
+
+    def freeze(self) -> None:
+        """From now on the stream ends where it ends now."""
+        self._frozen = None
+        self._frozen = self._durable()
+
+    def latest(self, start: dict[str, Any], *, unlimited: bool = False) -> dict[str, Any]:
+        """The end of the next micro-batch that begins at `start`.
+
+        Raises:
+            SparkFaceError: RS_STORE_REPLACED, RS_LOG_TRUNCATED: the log is not the one of `start`.
+        """
+        begin = self._place(start)
+        end = self._durable()
+        if end < begin:
+            if self._frozen is not None and begin <= self._opened().flushed_offset:
+                return start  # another query's target, or an older one: nothing to do
+            raise SparkFaceError(
+                "RS_LOG_TRUNCATED",
+                f"{self._options.path} ends at {end}, below {begin} of the checkpoint: the store "
+                "was replaced by an older copy, or lost its end; start with a new checkpoint",
+            )
+        if end == begin:
+            return start
+        if not unlimited:
+            end = self._limited(begin, end)
+        return self._offset(end)
+
+    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[Any], Bounds]:
+        """Scans of [start, end), and the queue offsets that are wanted."""
+        first, last = self._place(start), self._place(end)
+        store = self._opened()
+        if last > store.flushed_offset:
+            raise SparkFaceError(
+                "RS_LOG_TRUNCATED",
+                f"{self._options.path} ends at {store.flushed_offset}, below {last} of the "
+                "checkpoint: the store was replaced by an older copy, or lost its end",
+            )
+        first = self._kept(first, last)
+        if isinstance(self._options.starting, dict) and not self._bounds:
+            self._begin(store)
+        return plan(self._options, first, last, self._bounds), self._bounds
+
+    # ---- places ----
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._options.path)
+            self._looked_at = time.monotonic()
+            self._uuid = store_uuid(self._options.path)
+        return self._store
+
+    def _durable(self) -> int:
+        if self._frozen is not None:
+            return self._frozen
+        store = self._opened()
+        end = store.flushed_offset
+        if end == self._seen and time.monotonic() > self._looked_at + REOPEN_S:
+            # A store that nobody wrote when it was opened is not always followed from there on.
+            self.close()
+            store = self._opened()
+            end = store.flushed_offset
+        if end != self._seen:
+            self._looked_at = time.monotonic()
+        self._seen = end
+        return max(store.begin_offset, end)
+
+    def _begin(self, store: Store) -> int:
+        if isinstance(self._options.starting, dict):
+            return resolve(store, self._options, self._options.starting, self._bounds, 0)
+        return store.begin_offset
+
+    def _offset(self, physical: int) -> dict[str, Any]:
+        return {"v": VERSION, "store": self._uuid, "phys": physical}
+
+    def _place(self, offset: dict[str, Any]) -> int:
+        self._opened()
+        if offset.get("v") != VERSION:
+            raise SparkFaceError("RS_BAD_CHECKPOINT", f"offset {offset}: of another version")
+        if offset["store"] != self._uuid:
+            raise SparkFaceError(
+                "RS_STORE_REPLACED",
+                f"{self._options.path} is store {self._uuid or 'without a name'}, the checkpoint "
+                f"is of {offset['store']}; start with a new checkpoint",
+            )
+        return int(offset["phys"])
+
+    def _kept(self, first: int, last: int) -> int:
+        """`first`, or the begin of the log when what lay before it was removed."""
+        begin = self._opened().begin_offset
+        if first >= begin:
+            return first
+        lost = (
+            f"[{first}, {min(begin, last)}) of {self._options.path} was removed before it was read"
+        )
+        if self._options.fail_on_data_loss:
+            raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on behind it)")
+        logger.warning("%s", lost)
+        return begin
+
+    # ---- limits ----
+
+    def _limited(self, begin: int, end: int) -> int:
+        options = self._options
+        if options.max_bytes is not None:
+            end = self._by_bytes(begin, end, options.max_bytes)
+        if options.max_rows is not None:
+            end = self._by_rows(begin, end, options.max_rows)
+        return end
+
+    def _by_bytes(self, begin: int, end: int, most: int) -> int:
+        """The start of a record about `most` bytes behind `begin`."""
+        begin = max(begin, self._opened().begin_offset)
+        if end - begin <= most:
+            return end
+        near = min(end, begin + 2 * most)
+        scan = rocketstore.scan(
+            self._options.path,
+            columns=("size",),
+            start_offset=begin,
+            end_offset=near,
+            aligned=True,
+            verify=False,
+        )
+        first = scan.split(most)[0]
+        return int(first.end_offset) if first.end_offset < near else end if near == end else near
+
+    def _by_rows(self, begin: int, end: int, most: int) -> int:
+        """The place behind the first `most` messages that are wanted."""
+        scan = rocketstore.scan(
+            self._options.path,
+            columns=("physical_offset", "size"),
+            start_offset=max(begin, self._opened().begin_offset),
+            end_offset=end,
+            aligned=True,
+            verify=False,
+            on_damage="skip",
+            **self._options.wanted,
+        )
+        left = most
+        for columns in scan:
+            if columns.rows >= left:
+                last = left - 1
+                return int(columns["physical_offset"][last]) + int(columns["size"][last])
+            left -= columns.rows
+        return end

@@ -1,0 +1,200 @@
+"""Options of the source: the Kafka connector's names and meanings where it has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketstore.spark.options import bad_option, check_names, number
+from rocketstore.spark.views import VIEWS, Field, choose
+
+__all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]
+
+READ_NAMES = {
+    "path": "directory of the store",
+    "topic": "topics, with commas between them; also: subscribe",
+    "subscribe": "Kafka's name of topic",
+    "topicpattern": "topics whose whole name matches; also: subscribePattern",
+    "subscribepattern": "Kafka's name of topicPattern",
+    "assign": 'JSON: {"topic": [queue ids]}; also: queues',
+    "queues": "queue ids, with commas between them, or JSON as for assign",
+    "tags": "messages with one of these tags: a || b",
+    "columns": "columns, with commas between them; all others are not even read",
+    "view": f"names of columns: {', '.join(VIEWS)}",
+    "startingoffsets": "earliest, latest, or JSON of queue offsets",
+    "endingoffsets": "latest, or JSON of queue offsets; batch only",
+    "startingtimestamp": "milliseconds: messages stored then or later",
+    "endingtimestamp": "milliseconds: messages stored before; batch only",
+    "splitbytes": "bytes of log in a partition; default 256m",
+    "minpartitions": "smaller splits, so that there are at least so many",
+    "failondataloss": "true (default): missing or damaged ranges are errors; else they are skipped",
+    "includeproperties": "true (default): the column properties",
+    "includeheaders": "view=kafka: the column headers",
+    "verify": "true (default): checksums of every record",
+    "maxbytespertrigger": "streams: bytes of log in a micro-batch; default 256m",
+    "maxoffsetspertrigger": "streams: messages in a micro-batch",
+}
+STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger")
+BATCH_ONLY = ("endingoffsets", "endingtimestamp")
+EARLIEST, LATEST = -2, -1
+
+#: topic → queue id → queue offset, EARLIEST or LATEST.
+QueueOffsets = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The source's options, checked. `starting` and `ending` are EARLIEST, LATEST or queue offsets."""
+
+    path: str
+    fields: tuple[Field, ...]
+    starting: int | QueueOffsets
+    ending: int | QueueOffsets
+    split_bytes: int
+    min_partitions: int
+    fail_on_data_loss: bool
+    verify: bool
+    max_bytes: int | None
+    max_rows: int | None
+    #: Arguments of rocketstore.scan.
+    wanted: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> ReadOptions:
+        """`stream` None: only the schema is asked for."""
+        options = {k: v for k, v in options.items() if not k.lower().startswith("kafka.")}
+        given = check_names(options, READ_NAMES, "the source")
+        for name in BATCH_ONLY if stream else STREAM_ONLY if stream is False else ():
+            if name in given:
+                where = "a batch" if stream else "a stream"
+                raise bad_option(name, given[name], f"only in {where}")
+        rows = number(given, "maxoffsetspertrigger", 0, 1, 2**62)
+        return cls(
+            os.path.abspath(given["path"].removeprefix("file://")),
+            _fields(given),
+            _offsets(given, "startingoffsets", LATEST if stream else EARLIEST),
+            _offsets(given, "endingoffsets", LATEST),
+            number(given, "splitbytes", 256 << 20, 1, 2**62),
+            number(given, "minpartitions", 1, 1, 1_000_000),
+            _switch(given, "failondataloss", True),
+            _switch(given, "verify", True),
+            # A number of messages alone says it all; else there is a bound on bytes.
+            number(given, "maxbytespertrigger", 256 << 20, 1, 2**62)
+            if not rows or "maxbytespertrigger" in given
+            else None,
+            rows or None,
+            _wanted(given),
+        )
+
+
+def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
+    kafka = {"subscribe", "subscribepattern", "assign"} & set(given)
+    view = given.get("view", "kafka" if kafka else "rocketstore").lower()
+    if view not in VIEWS:
+        raise bad_option("view", given["view"], " or ".join(VIEWS))
+    names = given.get("columns")
+    chosen = None if names is None else tuple(name.strip() for name in names.split(","))
+    without = set()
+    if not _switch(given, "includeproperties", True):
+        without.add("properties")
+    if not _switch(given, "includeheaders", False):
+        without.add("headers")
+    return choose(view, chosen, frozenset(without))
+
+
+def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
+    """What rocketstore.scan filters by."""
+    wanted: dict[str, Any] = {}
+    ways = [n for n in ("topic", "subscribe", "topicpattern", "subscribepattern") if n in given]
+    if len(ways) > 1:
+        raise bad_option(ways[1], given[ways[1]], f"not together with {ways[0]}")
+    for name in ways:
+        if name.endswith("pattern"):
+            wanted["topic_pattern"] = _pattern(name, given[name])
+        else:
+            wanted["topics"] = [topic.strip() for topic in given[name].split(",") if topic.strip()]
+    if "assign" in given:
+        if ways or "queues" in given:
+            raise bad_option("assign", given["assign"], "not together with topics or queues")
+        queues = _assigned("assign", given["assign"])
+        wanted |= {"queues": queues, "topics": list(queues)}
+    elif "queues" in given:
+        text = given["queues"].strip()
+        if text.startswith("{"):
+            wanted["queues"] = _assigned("queues", text)
+        else:
+            wanted["queues"] = _ids("queues", text.split(","))
+    if "tags" in given:
+        wanted["tags"] = given["tags"]
+    for name, argument in (
+        ("startingtimestamp", "start_timestamp"),
+        ("endingtimestamp", "end_timestamp"),
+    ):
+        if name in given:
+            wanted[argument] = number(given, name, 0, 0, 2**62)
+    return wanted
+
+
+def _pattern(name: str, text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise bad_option(name, text, f"a regular expression ({error})") from error
+    return text
+
+
+def _ids(name: str, values: Any) -> list[int]:
+    try:
+        ids = [int(value) for value in values]
+    except (TypeError, ValueError):
+        ids = [-1]
+    if not ids or min(ids) < 0:
+        raise bad_option(name, values, "queue ids, 0 or more")
+    return ids
+
+
+def _assigned(name: str, text: str) -> dict[str, list[int]]:
+    found = _json(name, text)
+    return {topic: _ids(name, ids) for topic, ids in found.items()}
+
+
+def _json(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise bad_option(name, text, f"JSON of topics ({error})") from error
+    if not isinstance(found, dict):
+        raise bad_option(name, text, "JSON of topics")
+    return found
+
+
+def _offsets(given: Mapping[str, str], name: str, default: int) -> int | QueueOffsets:
+    text = given.get(name)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word in ("earliest", "latest") and not (name == "endingoffsets" and word == "earliest"):
+        return EARLIEST if word == "earliest" else LATEST
+    found = _json(name, text)
+    offsets: QueueOffsets = {}
+    for topic, queues in found.items():
+        if not isinstance(queues, dict):
+            raise bad_option(name, text, 'JSON like {"topic": {"0": 23, "1": -2}}')
+        for queue, offset in queues.items():
+            if not (queue.isdecimal() and isinstance(offset, int) and offset >= EARLIEST):
+                raise bad_option(name, text, "queue ids and offsets; -2 earliest, -1 latest")
+            offsets.setdefault(topic, {})[int(queue)] = offset
+    return offsets
+
+
+def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise bad_option(name, text, "true or false")
+    return text.lower() == "true"

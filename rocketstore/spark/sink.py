@@ -1,0 +1,155 @@
+"""The sink: tasks stage frames, one committer on the driver's machine appends them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+import rocketstore
+from rocketstore.spark.committer import commit, discard
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.journal import Staged
+from rocketstore.spark.options import WriteOptions
+from rocketstore.spark.staging import KAFKA_NAMES, Routing, stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["Message", "StreamWriter", "Writer", "check_schema"]
+
+COLUMNS = {
+    "body": ("binary", "string"),
+    "topic": ("string",),
+    "queue_id": ("int",),
+    "tags": ("string",),
+    "keys": ("string", "array<string>"),
+    "properties": ("map<string,string>",),
+    "born_timestamp": ("timestamp", "timestamp_ntz"),
+}
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one."""
+
+    partition: int
+    staged: Staged | None
+    query_id: str | None
+
+
+def check_schema(schema: StructType, options: WriteOptions) -> None:
+    """Raises on the driver, before a task starts: RS_UNKNOWN_COLUMN, RS_COLUMN_TYPE, RS_NO_BODY,
+    RS_NO_TOPIC."""
+    seen: dict[str, str] = {}
+    for field in schema.fields:
+        name = KAFKA_NAMES.get(field.name, field.name)
+        kind = field.dataType.simpleString()
+        if name not in COLUMNS:
+            raise SparkFaceError(
+                "RS_UNKNOWN_COLUMN",
+                f"column {field.name!r} is none of {', '.join(COLUMNS)}; drop it, or put it into "
+                "properties",
+            )
+        if name in seen:
+            raise SparkFaceError(
+                "RS_UNKNOWN_COLUMN", f"columns {seen[name]!r} and {field.name!r} are the same"
+            )
+        if kind not in COLUMNS[name] and not (name == "keys" and kind == "binary"):
+            raise SparkFaceError(
+                "RS_COLUMN_TYPE",
+                f"column {field.name!r} is {kind}, expected {' or '.join(COLUMNS[name])}",
+            )
+        seen[name] = field.name
+    if "body" not in seen:
+        raise SparkFaceError("RS_NO_BODY", f"no column body (or value) among {schema.names}")
+    if "topic" not in seen and options.topic is None:
+        raise SparkFaceError("RS_NO_TOPIC", "neither a column topic nor the option topic")
+
+
+class Base:
+    """What batch and stream have in common. Pickled to the tasks and to the committer."""
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        check_schema(schema, options)
+        self.options = options
+        if not os.path.isdir(os.path.join(options.path, "commitlog")):
+            rocketstore.open(options.path, "rw").close()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        options = self.options
+        routing = Routing(
+            options.topic,
+            options.queue_id,
+            options.queues,
+            options.drop_bad_rows,
+            options.max_body_bytes,
+        )
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        partition = 0 if context is None else context.partitionId()
+        return Message(partition, stage(iterator, options.staging, routing), query)
+
+    def append(self, messages: Sequence[Any], writer: str, version: int) -> None:
+        done = [message for message in messages if message is not None]
+        done.sort(key=lambda message: message.partition)
+        staged = [message.staged for message in done if message.staged is not None]
+        if staged:
+            options = self.options
+            commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
+
+    def drop(self, messages: Sequence[Any]) -> None:
+        discard([m.staged for m in messages if m is not None and m.staged is not None])
+
+
+class Writer(Base, DataSourceArrowWriter):
+    """One batch write."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        if overwrite:
+            raise SparkFaceError("RS_NO_OVERWRITE", "a log is only appended to: mode('append')")
+        super().__init__(schema, options)
+        if options.app_id is not None and options.version is None:
+            raise SparkFaceError("RS_BAD_OPTION", "txnAppId needs txnVersion in a batch write")
+        # Without a name of the caller's, a second run is a second write.
+        self.writer = options.app_id or f"batch-{uuid.uuid4()}"
+        self.version = 0 if options.version is None else options.version
+
+    def commit(self, messages: list[Any]) -> None:
+        self.append(messages, self.writer, self.version)
+
+    def abort(self, messages: list[Any]) -> None:
+        self.drop(messages)
+
+
+class StreamWriter(Base, DataSourceStreamArrowWriter):
+    """The micro-batches of one streaming query."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        if overwrite:
+            raise SparkFaceError("RS_NO_OVERWRITE", "a log is only appended to: outputMode append")
+        if options.version is not None:
+            raise SparkFaceError("RS_BAD_OPTION", "txnVersion is the batch's number in a stream")
+        super().__init__(schema, options)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        queries = {m.query_id for m in messages if m is not None and m.query_id}
+        writer = self.options.app_id or next(iter(queries), None)
+        if writer is None:
+            if any(m is not None and m.staged is not None for m in messages):
+                raise SparkFaceError("RS_NO_QUERY_ID", "the query has no id: give txnAppId")
+            return
+        self.append(messages, writer, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self.drop(messages)

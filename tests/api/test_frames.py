@@ -1,0 +1,201 @@
+"""Frames: encoded in one place, appended in another, and read as if they had been put."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rocketstore
+from rocketstore import (
+    InvalidTopicError,
+    MessageRejectedError,
+    MessageTooLargeError,
+    StoreConfig,
+    StoreReadOnlyError,
+    encode_frames,
+)
+from rocketstore.tools import verify
+from tests.verifying import faults
+
+CRC_AT = 8
+
+
+def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:
+    sizes = np.array([0, *map(len, texts)], np.int64)
+    return np.cumsum(sizes).astype(np.int32), b"".join(texts)
+
+
+def frame(body: bytes = b"body", topic: str = "t", **given: object) -> bytes:
+    frames, refused = encode_frames(column([body]), topics=[topic], **given)  # type: ignore[arg-type]
+    assert refused == {}
+    return frames
+
+
+@pytest.mark.parametrize("record_crc", [True, False])
+def test_frames_read_like_messages_that_were_put(
+    tmp_path: Path, small_config: StoreConfig, rng: random.Random, record_crc: bool
+) -> None:
+    """Order, queue offsets, fields and checksums, over many topics, queues and segments."""
+    count = 700
+    bodies = [rng.randbytes(rng.randrange(0, 900)) for _ in range(count)]
+    rows = [rng.randrange(3) for _ in range(count)]
+    queues = [rng.randrange(4) for _ in range(count)]
+    tags = [rng.choice([b"", b"a", "ü".encode()]) for _ in range(count)]
+    names = [b"region", b"n"] * count
+    values = [b"v%d" % n for n in range(2 * count)]
+    frames, refused = encode_frames(
+        column(bodies),
+        topics=["x", "y", "z"],
+        topic_rows=np.array(rows),
+        queue_ids=np.array(queues),
+        tags=column(tags),
+        keys=column([b"k%d" % n for n in range(count)]),
+        properties=(np.arange(0, 2 * count + 1, 2), column(names), column(values)),
+        born_timestamps_ms=np.arange(count) + 1_700_000_000_000,
+        born_host="10.1.2.3:99",
+    )
+    assert refused == {}
+    config = small_config.replace(record_crc=record_crc)
+    with rocketstore.open(tmp_path / "s", config=config) as store:
+        store.writer("x", queue_id=1).put(b"before")
+        result = store.put_frames(frames)
+        assert result.count == count and result.durability == "disk"
+        assert result.end_offset == store.end_offset == store.flushed_offset
+        seen: dict[tuple[str, int], list[rocketstore.Message]] = {}
+        for topic in "xyz":
+            for queue_id in range(4):
+                seen[topic, queue_id] = list(store.consumer(topic, queue_id=queue_id))
+        assert seen["x", 1].pop(0).body == b"before"
+        expected: dict[tuple[str, int], list[int]] = {key: [] for key in seen}
+        for row in range(count):
+            expected["xyz"[rows[row]], queues[row]].append(row)
+        for key, messages in seen.items():
+            first = 1 if key == ("x", 1) else 0
+            assert [m.queue_offset for m in messages] == list(range(first, first + len(messages)))
+            assert [m.body for m in messages] == [bodies[row] for row in expected[key]]
+            for message, row in zip(messages, expected[key], strict=True):
+                assert (message.tags or "").encode() == tags[row]
+                assert message.keys == (f"k{row}",)
+                assert message.properties["n"] == f"v{2 * row + 1}"
+                assert message.born_timestamp_ms == row + 1_700_000_000_000
+                assert message.born_host == "10.1.2.3:99"
+                assert message.store_timestamp_ms > row
+        places = sorted(m.physical_offset for messages in seen.values() for m in messages)
+        assert places[0] == result.physical_offset
+    assert faults(verify(tmp_path / "s", index_slots=100, index_entries=400)) == []
+    with rocketstore.open(tmp_path / "s", "r+") as store:
+        assert store.query("z", key=f"k{expected['z', 0][0]}")
+
+
+def test_a_frame_may_hold_a_record_crc_already(tmp_path: Path) -> None:
+    """Frames can be records of another store: their record CRC gives way to the log's own."""
+    with rocketstore.open(tmp_path / "a", record_crc=True, durability="os") as store:
+        put = store.writer("t", queue_id=3).put(b"body", tags="x", properties={"p": "q"})
+        segment = next((tmp_path / "a" / "commitlog").iterdir())
+        record = segment.read_bytes()[put.physical_offset : put.end_offset]
+    for record_crc in (True, False):
+        path = tmp_path / f"b{record_crc}"
+        with rocketstore.open(path, record_crc=record_crc, durability="os") as store:
+            store.put_frames(record * 2)
+            first, second = store.consumer("t", queue_id=3)
+            assert (first.body, second.properties) == (b"body", {"p": "q", "TAGS": "x"}) or (
+                second.properties.keys() - {"__CRC32#"} == {"p", "TAGS"}
+            )
+            assert second.queue_offset == 1 and second.store_timestamp_ms >= put.store_timestamp_ms
+
+
+def test_nothing_is_stored_when_one_frame_is_wrong(tmp_path: Path, rng: random.Random) -> None:
+    """Each byte of a frame that is changed is refused, or is a field that may have any value."""
+    good = frame(b"some body", tags=column([b"t"]))
+    free = range(CRC_AT + 4, 48 + 8 + 8 + 8 + 4 + 8)  # numbers, flags, times, hosts
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        before = store.end_offset
+        for at in range(len(good)):
+            changed = bytearray(good)
+            changed[at] ^= 1 << rng.randrange(8)
+            topic_or_text = at >= 84 + len(b"some body")
+            if at in free or topic_or_text:
+                continue
+            with pytest.raises(MessageRejectedError, match="byte"):
+                store.put_frames(good + bytes(changed))
+            assert store.end_offset == before
+        for wrong in (b"", good[:-1], good + b"\0", good[:40], bytes(200)):
+            with pytest.raises(MessageRejectedError):
+                store.put_frames(wrong)
+        assert store.end_offset == before
+
+
+@pytest.mark.parametrize("flag", [0x4, 0x8, 0xC, 0x40, 0x80])
+def test_transactions_and_batches_do_not_come_as_frames(tmp_path: Path, flag: int) -> None:
+    wrong = bytearray(frame())
+    struct.pack_into(">i", wrong, 36, flag)
+    with (
+        rocketstore.open(tmp_path / "s", durability="os") as store,
+        pytest.raises(MessageRejectedError, match="sys_flag"),
+    ):
+        store.put_frames(wrong)
+
+
+def test_topics_and_sizes_are_the_stores_to_decide(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s", durability="os", max_message_size_bytes=1000) as store:
+        with pytest.raises(MessageTooLargeError):
+            store.put_frames(frame(bytes(1001)))
+        with pytest.raises(InvalidTopicError):
+            store.put_frames(frame(topic="w" * 200))
+        with pytest.raises(MessageRejectedError, match="SCHEDULE_TOPIC_XXXX"):
+            store.put_frames(frame(topic="SCHEDULE_TOPIC_XXXX"))
+        escaped = frame(topic="abcd").replace(b"abcd", b"../a")
+        with pytest.raises(InvalidTopicError):
+            store.put_frames(escaped)
+        assert store.end_offset == 0
+    with (
+        rocketstore.open(tmp_path / "s", "r") as store,
+        pytest.raises(StoreReadOnlyError),
+    ):
+        store.put_frames(frame())
+
+
+def test_rows_that_cannot_be_messages_are_named() -> None:
+    bodies = column([b"ok", b"x" * 11, b"ok", b"ok"])
+    tags = column([b"t", b"t", b"a\x01b", b"\x02"])
+    frames, refused = encode_frames(bodies, topics=["t"], tags=tags, max_body_bytes=10)
+    assert refused == {1: "body too large", 2: "property illegal", 3: "property illegal"}
+    assert frames == frame(b"ok", tags=column([b"t"]))
+    huge = column([b"v" * 40_000])
+    _, refused = encode_frames(column([b""]), topics=["t"], keys=huge)
+    assert refused == {0: "properties too large"}
+
+
+@pytest.mark.parametrize("name", ["TAGS", "DELAY", "INNER_NUM", "__CRC32#", "x__CRC32#"])
+def test_reserved_names_are_refused(name: str) -> None:
+    properties = (np.array([0, 1]), column([name.encode()]), column([b"1"]))
+    with pytest.raises(MessageRejectedError, match="CRC|reserved"):
+        frame(properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topic_rows": [1]}, "topic_rows"),
+        ({"topic_rows": [-1]}, "topic_rows"),
+        ({"queue_ids": [0, 1]}, "queue_ids"),
+        ({"queue_ids": 2**31}, "queue_ids"),
+        ({"queue_ids": 0.5}, "queue_ids"),
+        ({"tags": column([b"a", b"b"])}, "tags"),
+        ({"tags": (np.array([0, 5]), b"abc")}, "tags"),
+        ({"tags": (np.array([2, 1]), b"abc")}, "tags"),
+        ({"properties": (np.array([0, 2]), column([b"a"]), column([b"b"]))}, "properties"),
+        ({"properties": (np.array([0, 1]), column([b"a"]), column([]))}, "values"),
+    ],
+)
+def test_columns_have_to_fit(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        frame(**given)
+
+
+def test_the_empty_column_has_no_frames() -> None:
+    assert encode_frames(column([]), topics=[]) == (b"", {})

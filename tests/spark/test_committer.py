@@ -1,0 +1,172 @@
+"""The sink's committer without Spark: exactly once, whatever dies, and nothing lost in silence."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.committer import commit, remove_orphans
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.journal import Journal, sink_directory
+from rocketstore.tools import verify
+from tests.spark.staged import killed_at, stage_bodies
+from tests.verifying import faults
+
+SMALL = {"commit_log_file_size_bytes": 16 * 1024, "consume_queue_file_size_bytes": 200}
+STEPS = ("locked", "checked", "begun", "appended 0", "appended 3", "flushed", "noted", "discarded")
+RESUMED_STEPS = ("locked", "resumed", "appended 4", "flushed", "noted", "discarded")
+
+
+def make(root: Path) -> None:
+    with rocketstore.open(root, durability="os", index_enabled=False, **SMALL) as store:
+        store.writer("t", queue_id=0).put(b"first")
+
+
+def log_of(root: Path) -> list[bytes]:
+    """Bodies in the order of the log."""
+    with rocketstore.open(root, "r") as store:
+        found = [m for q in store.queues("t") for m in store.consumer("t", queue_id=q)]
+    return [m.body for m in sorted(found, key=lambda m: m.physical_offset)]
+
+
+def some_bodies(rng: random.Random, name: str, count: int) -> list[bytes]:
+    return [f"{name}-{n} ".encode() + rng.randbytes(rng.randrange(300)) for n in range(count)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_each_step_and_done_again(tmp_path: Path, rng: random.Random, step: str) -> None:
+    """The second try is Spark's: the same version, staged anew. Every message once, in order."""
+    root = tmp_path / "s"
+    make(root)
+    bodies = some_bodies(rng, "a", 75)
+    first = [stage_bodies(root, "1", bodies[:40]), stage_bodies(root, "2", bodies[40:])]
+    assert killed_at(step, root, "query", 7, first)
+    again = [stage_bodies(root, "3", bodies[:40]), stage_bodies(root, "4", bodies[40:])]
+    before = STEPS.index(step) < STEPS.index("begun")
+    assert commit(str(root), "query", 7, again) is before
+    assert log_of(root) == [b"first", *bodies]
+    journal = Journal(root)
+    assert journal.pending() is None
+    assert [entry["version"] for entry in journal.commits("query")] == [7]
+    left = [] if not before else [file.path for file in first]
+    assert sorted(map(str, (sink_directory(root) / "staging").rglob("*.frames"))) == sorted(left)
+    assert faults(verify(root)) == []
+
+
+@pytest.mark.parametrize("step", RESUMED_STEPS)
+def test_killed_again_while_the_rest_is_appended(
+    tmp_path: Path, rng: random.Random, step: str
+) -> None:
+    """Another writer puts messages between the deaths: they are neither lost nor taken for ours."""
+    root = tmp_path / "s"
+    make(root)
+    bodies = some_bodies(rng, "a", 75)
+    assert killed_at("appended 2", root, "query", 0, [stage_bodies(root, "1", bodies)])
+    with rocketstore.open(root, durability="os") as store:
+        store.writer("t", queue_id=1).put(b"other")
+    assert killed_at(step, root, "another", 0, [stage_bodies(root, "2", [b"more"])])
+    with rocketstore.open(root, durability="os") as store:
+        store.writer("t", queue_id=1).put(b"third")
+    commit(str(root), "another", 0, [stage_bodies(root, "3", [b"more"])])
+    found = log_of(root)
+    assert [body for body in found if body.startswith(b"a-")] == bodies
+    assert sorted(body for body in found if not body.startswith(b"a-")) == [
+        b"first", b"more", b"other", b"third"
+    ]  # fmt: skip
+    assert found[:31] == [b"first", *bodies[:30]]
+    assert faults(verify(root)) == []
+
+
+def test_a_committed_version_is_not_appended_again(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    assert commit(str(root), "q", 3, [stage_bodies(root, "1", [b"a", b"b"])])
+    for version in (3, 2, 0):
+        assert not commit(str(root), "q", version, [stage_bodies(root, "2", [b"a", b"b"])])
+    assert commit(str(root), "p", 3, [stage_bodies(root, "3", [b"c"])])
+    assert commit(str(root), "q", 4, [stage_bodies(root, "4", [b"d"])])
+    assert log_of(root) == [b"first", b"a", b"b", b"c", b"d"]
+    commits = Journal(root).commits("q")
+    assert [(c["version"], c["rows"]) for c in commits] == [(3, 2), (4, 1)]
+    assert commits[0]["end"] <= commits[1]["begin"] < commits[1]["end"]
+
+
+def test_a_store_held_elsewhere_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    staged = stage_bodies(root, "1", [b"a"])
+    with (
+        rocketstore.open(root, durability="os"),
+        pytest.raises(SparkFaceError, match=r"^\[RS_STORE_LOCKED\].*lockTimeout"),
+    ):
+        commit(str(root), "q", 0, [staged], lock_timeout_s=0.2)
+    assert commit(str(root), "q", 0, [staged])
+
+
+@pytest.mark.parametrize("when", ["before", "pending"])
+@pytest.mark.parametrize("fault", ["gone", "cut", "changed"])
+def test_staged_files_that_are_not_as_written_are_refused(
+    tmp_path: Path, fault: str, when: str
+) -> None:
+    """Nothing is appended beyond the fault, and the next try says the same: no silent loss."""
+    root = tmp_path / "s"
+    make(root)
+    bodies = [b"%d" % n for n in range(40)]
+    staged = stage_bodies(root, "1", bodies)
+    if when == "pending":
+        assert killed_at("appended 0", root, "q", 0, [staged])
+    path = Path(staged.path)
+    if fault == "gone":
+        path.unlink()
+    elif fault == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        content = bytearray(path.read_bytes())
+        content[-30] ^= 1
+        path.write_bytes(content)
+    code = "RS_STAGED_LOST" if fault == "gone" else "RS_STAGED_DAMAGED"
+    for _ in range(2):
+        with pytest.raises(SparkFaceError, match=code):
+            commit(str(root), "q", 0, [staged])
+    assert set(log_of(root)) <= {b"first", *bodies[:30]}
+
+
+def test_a_store_that_lost_its_end_is_named(tmp_path: Path) -> None:
+    root, other = tmp_path / "s", tmp_path / "other"
+    make(root)
+    make(other)
+    commit(str(root), "q", 0, [stage_bodies(root, "1", [bytes(500)] * 20)])
+    assert killed_at("begun", root, "q", 1, [stage_bodies(root, "2", [b"x"])])
+    (sink_directory(root)).rename(sink_directory(other))
+    with pytest.raises(SparkFaceError, match="RS_LOG_TRUNCATED"):
+        commit(str(other), "q", 1, [])
+
+
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
+    next((sink_directory(root) / "writers").glob("*.json")).write_text("{")
+    with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
+        commit(str(root), "q", 0, [stage_bodies(root, "2", [b"x"])])
+
+
+def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    staged = Path(stage_bodies(root, "1", [b"x"]).path)
+    assert remove_orphans(str(root)) == 0
+    assert remove_orphans(str(root), age_s=-60) == 1
+    assert not staged.exists() and not staged.parent.exists()
+
+
+def test_destroy_takes_the_sink_with_it(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
+    with rocketstore.open(root) as store:
+        store.destroy()
+    assert not root.exists()

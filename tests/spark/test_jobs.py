@@ -1,0 +1,90 @@
+"""Jobs over whole stores: their parts without Spark, and once in a session."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark import jobs
+from rocketstore.spark.failures import SparkFaceError
+from tests.spark.reading import make_store
+
+HOUR_MS = 3_600_000
+
+
+def expected_stats(messages: list[rocketstore.Message]) -> list[tuple[Any, ...]]:
+    groups = defaultdict(list)
+    for m in messages:
+        groups[m.topic, m.queue_id, m.store_timestamp_ms // HOUR_MS].append(m)
+    return sorted(
+        (
+            *key,
+            len(found),
+            sum(m.size for m in found),
+            min(m.size for m in found),
+            max(m.size for m in found),
+            min(m.queue_offset for m in found),
+            max(m.queue_offset for m in found),
+        )
+        for key, found in groups.items()
+    )
+
+
+def damage(root: Path, message: rocketstore.Message) -> None:
+    segment = sorted((root / "commitlog").iterdir())[message.physical_offset // (64 * 1024)]
+    content = bytearray(segment.read_bytes())
+    content[message.physical_offset % (64 * 1024) + 92] ^= 0xFF
+    segment.write_bytes(content)
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 30, 20_000])
+def test_stats_of_parts_add_up(tmp_path: Path, rng: random.Random, split_bytes: int) -> None:
+    messages = make_store(tmp_path / "s", rng)
+    names = ("topic", "queue_id", "queue_offset", "size", "store_timestamp_ms")
+    parts = jobs._parts(tmp_path / "s", split_bytes, columns=names, verify=False, chunk_bytes=5000)
+    rows = [row for part in parts for row in jobs.stats_part(pickle.loads(pickle.dumps(part)))]
+    assert jobs.merge_stats(rows) == expected_stats(messages)
+
+
+def test_an_audit_names_what_is_damaged(tmp_path: Path, rng: random.Random) -> None:
+    messages = make_store(tmp_path / "s", rng)
+    victims = [m for m in messages[100::200] if len(m.body) > 20]
+    for victim in victims:
+        damage(tmp_path / "s", victim)
+    parts = jobs._parts(tmp_path / "s", 50_000, columns=("size",), verify=True, on_damage="skip")
+    rows = [row for part in parts for row in jobs.audit_part(part)]
+    found = [range_ for row in rows for range_ in row[5]]
+    assert [(begin, end) for begin, end, _ in found] == [
+        (m.physical_offset, m.physical_offset + m.size) for m in victims
+    ]
+    assert all("crc" in reason for _, _, reason in found)
+    assert sum(row[4] for row in rows) == sum(m.size for m in victims)
+    assert sum(row[3] for row in rows) == sum(m.size for m in messages if m not in victims)
+
+
+def test_a_path_without_a_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SparkFaceError, match="RS_NO_STORE"):
+        jobs.stats(None, tmp_path / "nowhere")  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_jobs_in_a_session(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    messages = make_store(tmp_path / "s", rng)
+    rows = jobs.stats(spark, tmp_path / "s", split_bytes=30_000, topics="orders").collect()
+    wanted = expected_stats([m for m in messages if m.topic == "orders"])
+    assert [(row.topic, row.queue_id, row.messages, row.bytes) for row in rows] == [
+        (topic, queue, count, size) for topic, queue, _, count, size, *_ in wanted
+    ]
+    damage(tmp_path / "s", messages[300])
+    rows = jobs.audit(spark, tmp_path / "s", split_bytes=30_000).collect()
+    assert len(rows) > 3
+    assert [d.begin_offset for row in rows for d in row.damage] == [messages[300].physical_offset]
+    rocketstore.open(tmp_path / "empty").close()
+    assert jobs.audit(spark, tmp_path / "empty").collect() == []

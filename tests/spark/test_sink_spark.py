@@ -1,0 +1,127 @@
+"""The sink in a real session: batch and stream, what is refused, what is written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.journal import Journal, sink_directory
+from tests.spark.patience import patiently
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+
+def messages(root: Path, topic: str) -> list[rocketstore.Message]:
+    with rocketstore.open(root, "r") as store:
+        return [m for q in store.queues(topic) for m in store.consumer(topic, queue_id=q)]
+
+
+def test_a_frame_becomes_messages(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as f
+
+    frame = spark.range(0, 5000, 1, 3).select(
+        f.encode(f.concat(f.lit("body "), f.col("id").cast("string")), "UTF-8").alias("body"),
+        f.concat(f.lit("t"), (f.col("id") % 2).cast("string")).alias("topic"),
+        (f.col("id") % 4).cast("int").alias("queue_id"),
+        f.when(f.col("id") % 3 == 0, f.lit("red")).alias("tags"),
+        f.array(f.lit("k"), f.col("id").cast("string")).alias("keys"),
+        f.create_map(f.lit("n"), f.col("id").cast("string"), f.lit("x"), f.lit(None)).alias(
+            "properties"
+        ),
+        f.timestamp_millis(f.col("id") + 1_700_000_000_000).alias("born_timestamp"),
+    )
+    root = tmp_path / "s"
+    frame.write.format("rocketstore").mode("append").option("path", str(root)).save()
+    seen = {}
+    for topic in ("t0", "t1"):
+        for message in messages(root, topic):
+            number = int(message.body.split()[1])
+            seen[number] = message
+            assert (topic, message.queue_id) == (f"t{number % 2}", number % 4)
+            assert message.tags == ("red" if number % 3 == 0 else None)
+            assert message.keys == ("k", str(number))
+            assert message.properties["n"] == str(number) and "x" not in message.properties
+            assert message.born_timestamp_ms == 1_700_000_000_000 + number
+    assert sorted(seen) == list(range(5000))
+    in_log = sorted(seen, key=lambda number: seen[number].physical_offset)
+    assert in_log == list(range(5000))
+    assert not list((sink_directory(root) / "staging").rglob("*.frames"))
+
+
+def test_the_same_version_is_written_once(spark: Any, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([("a",), ("b",)], "value string")
+    root = tmp_path / "s"
+    for version in (1, 1, 2, 1):
+        (
+            frame.write.format("rocketstore")
+            .mode("append")
+            .options(path=str(root), topic="t", txnAppId="load", txnVersion=str(version))
+            .save()
+        )
+    assert [m.body for m in messages(root, "t")] in ([b"a", b"b"] * 2, [b"b", b"a"] * 2)
+    assert [c["version"] for c in Journal(root).commits("load")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "code"),
+    [
+        ("select 'a' as body", {}, "RS_NO_TOPIC"),
+        ("select 'a' as text", {"topic": "t"}, "RS_UNKNOWN_COLUMN"),
+        ("select 'a' as tags", {"topic": "t"}, "RS_NO_BODY"),
+        ("select 1 as body", {"topic": "t"}, "RS_COLUMN_TYPE"),
+        ("select 'a' as body", {"topic": "t", "topics": "x"}, "RS_UNKNOWN_OPTION"),
+        ("select 'a' as body", {"topic": "t", "badRows": "keep"}, "RS_BAD_OPTION"),
+        ("select 'a' as body", {"topic": "t", "txnVersion": "1"}, "RS_BAD_OPTION"),
+        ("select cast(null as string) as body", {"topic": "t"}, r"RS_BAD_ROW\].*row 0.*body"),
+        ("select 'a' as body, cast(null as string) as topic", {}, r"RS_BAD_ROW\].*topic"),
+        ("select 'aaa' as body", {"topic": "t", "maxMessageSizeBytes": "2"}, r"RS_BAD_ROW.*large"),
+        ("select 'a' as body", {"topic": "no/topic"}, "not allowed"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    spark: Any, tmp_path: Path, sql: str, options: dict[str, str], code: str
+) -> None:
+    writer = spark.sql(sql).write.format("rocketstore").mode("append")
+    with pytest.raises(Exception, match=code):
+        writer.options(path=str(tmp_path / "s"), **options).save()
+    assert not (tmp_path / "s").exists() or messages(tmp_path / "s", "t") == []
+
+
+def test_bad_rows_can_be_left_out(spark: Any, tmp_path: Path) -> None:
+    rows = [(b"a", "t"), (None, "t"), (b"b", None), (b"toolarge", "t"), (b"c", "t")]
+    frame = spark.createDataFrame(rows, "body binary, topic string").coalesce(1)
+    options = {"path": str(tmp_path / "s"), "badRows": "drop", "maxMessageSizeBytes": "4"}
+    frame.write.format("rocketstore").mode("append").options(**options).save()
+    assert [m.body for m in messages(tmp_path / "s", "t")] == [b"a", b"c"]
+
+
+def test_a_stream_is_written_once_though_it_is_replayed(spark: Any, tmp_path: Path) -> None:
+    """The last commit file of the checkpoint is deleted: Spark runs that batch again."""
+    source, root, checkpoint = tmp_path / "in", tmp_path / "s", tmp_path / "checkpoint"
+    source.mkdir()
+
+    def run() -> None:
+        query = (
+            spark.readStream.schema("value string")
+            .text(str(source))
+            .writeStream.format("rocketstore")
+            .options(path=str(root), topic="t", checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    for number in range(2):
+        (source / f"{number}.txt").write_text("".join(f"{number}-{n}\n" for n in range(100)))
+        patiently(run)
+    expected = [f"{number}-{n}".encode() for number in range(2) for n in range(100)]
+    assert [m.body for m in messages(root, "t")] == expected
+    for last in (checkpoint / "commits").glob("*1*"):
+        last.unlink()
+    patiently(run)
+    assert [m.body for m in messages(root, "t")] == expected
+    (writer,) = (sink_directory(root) / "writers").glob("*.json")
+    assert writer.is_file()

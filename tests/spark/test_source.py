@@ -1,0 +1,226 @@
+"""The batch source, called as Spark calls it but without a JVM."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.views import VIEWS, ddl
+from tests.spark.reading import make_store, rows_in, rows_of
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def read_all(root: Path, **options: str) -> list[Any]:
+    """Record batches of all partitions; each scan goes through a pickle, as on its way to a task."""
+    from rocketstore.spark.planning import plan_batch, read
+
+    given = ReadOptions.parse({"path": str(root), **options}, stream=False)
+    scans, bounds = pickle.loads(pickle.dumps(plan_batch(given)))
+    return [batch for scan in scans for batch in read(scan, given, bounds)]
+
+
+def numbers(batches: list[Any], name: str = "physical_offset") -> list[int]:
+    return [row for batch in batches for row in batch.column(name).to_pylist()]
+
+
+@pytest.mark.parametrize("split", ["1g", "64k", "1000"])
+def test_every_message_once_in_the_order_of_the_log(
+    tmp_path: Path, rng: random.Random, split: str
+) -> None:
+    messages = make_store(tmp_path / "s", rng)
+    assert rows_in(read_all(tmp_path / "s", splitBytes=split)) == rows_of(messages)
+
+
+def test_columns_have_the_declared_types(tmp_path: Path, rng: random.Random) -> None:
+    from rocketstore.spark.batches import schema_of
+
+    make_store(tmp_path / "s", rng, 50)
+    for view in VIEWS:
+        options = {"view": view, "includeHeaders": "true"}
+        fields = ReadOptions.parse({"path": "p", **options}).fields
+        assert len(fields) == len(VIEWS[view]) and ddl(fields).count("`") == 2 * len(fields)
+        for batch in read_all(tmp_path / "s", **options):
+            assert batch.schema == schema_of(fields)
+            batch.validate(full=True)
+
+
+def test_chosen_columns_come_alone_and_in_order(tmp_path: Path, rng: random.Random) -> None:
+    messages = make_store(tmp_path / "s", rng, 50)
+    (batch,) = read_all(tmp_path / "s", columns="queue_offset, topic")
+    assert batch.schema.names == ["queue_offset", "topic"]
+    assert batch.column("topic").to_pylist() == [m.topic for m in messages]
+    for wrong in ("body,nothing", "", "body,body"):
+        with pytest.raises(SparkFaceError, match="RS_UNKNOWN_COLUMN"):
+            read_all(tmp_path / "s", columns=wrong)
+    (batch,) = read_all(tmp_path / "s", view="kafka", columns="timestampType")
+    assert batch.column(0).to_pylist() == [1] * len(messages)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"topic": "orders"}, lambda m: m.topic == "orders"),
+        ({"topic": "orders, events"}, lambda m: True),
+        ({"topicPattern": "e.*"}, lambda m: m.topic == "events"),
+        ({"queues": "1,3"}, lambda m: m.queue_id in (1, 3)),
+        (
+            {"queues": '{"orders": [0]}', "topic": "orders"},
+            lambda m: (m.topic, m.queue_id) == ("orders", 0),
+        ),
+        ({"tags": "red || grün"}, lambda m: m.tags in ("red", "grün")),
+        ({"startingOffsets": "latest"}, lambda m: False),
+        ({"startingOffsets": "earliest"}, lambda m: True),
+        (
+            {
+                "topic": "orders",
+                "startingOffsets": '{"orders": {"0": 10, "1": -1, "2": -2, "3": 5}}',
+                "endingOffsets": '{"orders": {"0": 20, "3": 6}}',
+            },
+            lambda m: m.topic == "orders"
+            and (m.queue_id == 2 or (m.queue_id, m.queue_offset) in {(3, 5)}
+                 or (m.queue_id == 0 and 10 <= m.queue_offset < 20)),
+        ),
+        (
+            {"startingOffsets": '{"orders": {"0": 30}}'},
+            lambda m: (m.topic, m.queue_id) != ("orders", 0) or m.queue_offset >= 30,
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_read_is_chosen_by_options(
+    tmp_path: Path, rng: random.Random, options: dict[str, str], wanted: Any
+) -> None:
+    messages = [m for m in make_store(tmp_path / "s", rng) if wanted(m)]
+    found = numbers(read_all(tmp_path / "s", splitBytes="30k", **options))
+    assert found == [m.physical_offset for m in messages]
+
+
+def test_times_bound_a_read(tmp_path: Path, rng: random.Random) -> None:
+    messages = make_store(tmp_path / "s", rng)
+    low, high = messages[150].store_timestamp_ms, messages[450].store_timestamp_ms + 1
+    found = numbers(read_all(tmp_path / "s", startingTimestamp=str(low), endingTimestamp=str(high)))
+    assert found == [m.physical_offset for m in messages if low <= m.store_timestamp_ms < high]
+
+
+def test_the_kafka_view_has_kafkas_names(tmp_path: Path, rng: random.Random) -> None:
+    """Options of a job for the Kafka connector work as they are."""
+    messages = [m for m in make_store(tmp_path / "s", rng, 80) if m.topic == "orders"]
+    options = {
+        "subscribe": "orders",
+        "kafka.bootstrap.servers": "host:9092",
+        "includeHeaders": "true",
+        "startingOffsets": "earliest",
+    }
+    rows = [row for batch in read_all(tmp_path / "s", **options) for row in batch.to_pylist()]
+    assert list(rows[0]) == list(VIEWS["kafka"])
+    assert [(r["value"], r["partition"], r["offset"]) for r in rows] == [
+        (m.body, m.queue_id, m.queue_offset) for m in messages
+    ]
+    assert [r["key"] for r in rows] == [" ".join(m.keys).encode() or None for m in messages]
+    for row, message in zip(rows, messages, strict=True):
+        headers = {header["key"]: header["value"].decode() for header in row["headers"]}
+        assert headers == message.properties
+
+
+def test_properties_are_maps(tmp_path: Path, rng: random.Random) -> None:
+    messages = make_store(tmp_path / "s", rng, 80)
+    found = [dict(row) for row in numbers(read_all(tmp_path / "s"), "properties")]
+    assert found == [m.properties for m in messages]
+    for batch in read_all(tmp_path / "s", includeProperties="false"):
+        assert "properties" not in batch.schema.names
+
+
+def test_an_empty_store_has_no_partitions(tmp_path: Path) -> None:
+    rocketstore.open(tmp_path / "s").close()
+    assert read_all(tmp_path / "s") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"topics": "x"}, "RS_UNKNOWN_OPTION"),
+        ({"view": "pulsar"}, "RS_BAD_OPTION"),
+        ({"splitBytes": "0"}, "RS_BAD_OPTION"),
+        ({"splitBytes": "big"}, "RS_BAD_OPTION"),
+        ({"queues": "-1"}, "RS_BAD_OPTION"),
+        ({"topicPattern": "("}, "RS_BAD_OPTION"),
+        ({"topic": "a", "subscribe": "b"}, "RS_BAD_OPTION"),
+        ({"startingOffsets": "first"}, "RS_BAD_OPTION"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "RS_BAD_OPTION"),
+        ({"endingOffsets": "earliest"}, "RS_BAD_OPTION"),
+        ({"maxBytesPerTrigger": "1m"}, "RS_BAD_OPTION"),
+        ({"failOnDataLoss": "maybe"}, "RS_BAD_OPTION"),
+        ({"startingOffsets": '{"orders": {"9": 0}}'}, "RS_NO_TOPIC_THERE"),
+        ({"startingOffsets": '{"orders": {"0": 99999}}'}, "RS_BAD_OPTION"),
+        ({"path": "nowhere"}, "RS_NO_STORE"),
+        ({"path": ""}, "RS_NO_PATH"),
+    ],
+)
+def test_what_means_nothing_is_refused(
+    tmp_path: Path, rng: random.Random, options: dict[str, str], code: str
+) -> None:
+    make_store(tmp_path / "s", rng, 40)
+    with pytest.raises(SparkFaceError, match=rf"^\[{code}\]"):
+        read_all(tmp_path / "s", **options)
+
+
+def segments(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").iterdir())
+
+
+def test_what_is_not_kept_any_more_is_an_error_or_skipped(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    root = tmp_path / "s"
+    messages = make_store(root, rng)
+    with rocketstore.open(root) as store:
+        begin = store.trim(messages[300].physical_offset)
+    kept = [m for m in messages if m.physical_offset >= begin]
+    assert 0 < len(kept) < len(messages)
+    assert numbers(read_all(root)) == [m.physical_offset for m in kept]
+    offsets = {"startingOffsets": '{"orders": {"0": 0}}', "topic": "orders", "queues": "0"}
+    first = next(m for m in kept if (m.topic, m.queue_id) == ("orders", 0)).queue_offset
+    with pytest.raises(SparkFaceError, match=rf"RS_DATA_LOST\] messages 0 … {first - 1} of"):
+        read_all(root, **offsets)
+    found = numbers(read_all(root, failOnDataLoss="false", **offsets), "queue_offset")
+    assert found[0] == first
+
+
+def test_damage_is_named_or_skipped(tmp_path: Path, rng: random.Random) -> None:
+    root = tmp_path / "s"
+    messages = make_store(root, rng)
+    victim = next(m for m in messages[200:] if len(m.body) > 20)
+    segment = segments(root)[victim.physical_offset // (64 * 1024)]
+    content = bytearray(segment.read_bytes())
+    content[victim.physical_offset % (64 * 1024) + 92] ^= 0xFF
+    segment.write_bytes(content)
+    with pytest.raises(SparkFaceError, match=rf"RS_CORRUPT_RECORD.*{victim.physical_offset}"):
+        read_all(root)
+    found = numbers(read_all(root, failOnDataLoss="false"))
+    assert found == [
+        m.physical_offset for m in messages if m.physical_offset != victim.physical_offset
+    ]
+
+
+def test_a_segment_that_is_gone_before_the_task_reads_is_named(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    from rocketstore.spark.planning import plan_batch, read
+
+    root = tmp_path / "s"
+    make_store(root, rng)
+    options = ReadOptions.parse({"path": str(root), "splitBytes": "64k"}, stream=False)
+    scans, bounds = plan_batch(options)
+    segments(root)[1].unlink()
+    with pytest.raises(SparkFaceError, match=re.escape(f"path={root}")):
+        for scan in scans:
+            list(read(scan, options, bounds))

@@ -1,0 +1,132 @@
+"""The source in a real session: SQL over a store, streams that go on where they were."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from tests.spark.patience import patiently
+from tests.spark.reading import make_store
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+
+def load(spark: Any, root: Path, **options: str) -> Any:
+    return spark.read.format("rocketstore").option("path", str(root)).options(**options).load()
+
+
+def bodies(root: Path) -> list[bytes]:
+    with rocketstore.open(root, "r") as store:
+        return [m.body for topic in store.topics() for m in store.consumer(topic)]
+
+
+def test_a_store_is_a_table(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    messages = make_store(tmp_path / "s", rng)
+    frame = load(spark, tmp_path / "s", splitBytes="100k")
+    assert frame.rdd.getNumPartitions() > 2
+    rows = frame.collect()
+    assert [row.physical_offset for row in rows] == [m.physical_offset for m in messages]
+    assert [bytes(row.body) for row in rows] == [m.body for m in messages]
+    assert [row.properties for row in rows] == [m.properties for m in messages]
+    frame.createOrReplaceTempView("store")
+    counted = spark.sql("select topic, count(*) n from store where tags = 'red' group by topic")
+    assert dict(map(tuple, counted.collect())) == {
+        topic: sum(m.topic == topic and m.tags == "red" for m in messages)
+        for topic in ("orders", "events")
+    }
+    assert load(spark, tmp_path / "s", columns="queue_id").count() == len(messages)
+    rocketstore.open(tmp_path / "empty").close()
+    assert load(spark, tmp_path / "empty").count() == 0
+
+
+def test_errors_carry_their_code(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    with pytest.raises(Exception, match="RS_NO_STORE"):
+        load(spark, tmp_path / "nowhere").collect()
+    make_store(tmp_path / "s", rng, 40)
+    with pytest.raises(Exception, match="RS_UNKNOWN_OPTION"):
+        load(spark, tmp_path / "s", topics="orders")
+
+
+def copy(spark: Any, source: Path, target: Path, checkpoint: Path, **options: str) -> int:
+    """A streaming copy of everything that is there now; how many batches had rows."""
+    batches = 0
+
+    def run() -> None:
+        nonlocal batches
+        query = started(spark, source, target, checkpoint, **options)
+        query.awaitTermination()
+        batches += len([p for p in query.recentProgress if p["numInputRows"]])
+
+    patiently(run)
+    return batches
+
+
+def started(spark: Any, source: Path, target: Path, checkpoint: Path, **options: str) -> Any:
+    frame = spark.readStream.format("rocketstore").options(
+        path=str(source), startingOffsets="earliest", **options
+    )
+    return (
+        frame.load()
+        .select("topic", "queue_id", "body", "tags", "keys", "properties", "born_timestamp")
+        .writeStream.format("rocketstore")
+        .options(path=str(target), checkpointLocation=str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def test_a_streamed_copy_is_equal(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    """Limits, a restart with more messages, and a replayed batch: every message once, in order."""
+    source, target, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
+    make_store(source, rng)
+    assert copy(spark, source, target, checkpoint, maxBytesPerTrigger="100k") > 1
+    assert bodies(target) == bodies(source)
+    with rocketstore.open(source, durability="os") as store:
+        store.writer("orders", queue_id=2).put(b"later", properties={"n": "x"})
+    copy(spark, source, target, checkpoint, maxBytesPerTrigger="100k")
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+    copy(spark, source, target, checkpoint, maxBytesPerTrigger="100k")
+    assert bodies(target) == bodies(source)
+    with rocketstore.open(source, "r") as a, rocketstore.open(target, "r") as b:
+        for old, new in zip(a.consumer("orders"), b.consumer("orders"), strict=True):
+            assert (old.queue_id, old.queue_offset) == (new.queue_id, new.queue_offset)
+            assert (old.properties, old.born_timestamp_ms) == (
+                new.properties,
+                new.born_timestamp_ms,
+            )
+
+
+def test_a_job_for_kafka_runs_with_another_format_and_path(
+    spark: Any, tmp_path: Path, rng: random.Random
+) -> None:
+    messages = [m for m in make_store(tmp_path / "s", rng, 100) if m.topic == "orders"]
+    frame = (
+        spark.readStream.format("rocketstore")
+        .option("path", str(tmp_path / "s"))
+        .option("kafka.bootstrap.servers", "host1:port1,host2:port2")
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "40")
+        .load()
+        .selectExpr("CAST(key AS STRING)", "value", "topic", "partition", "offset", "timestamp")
+    )
+    batches: list[int] = []
+
+    def run() -> None:
+        writer = frame.writeStream.format("memory").queryName("copied")
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        batches[:] = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+
+    patiently(run)
+    rows = spark.sql("select * from copied").collect()
+    assert sorted((row.partition, row.offset, bytes(row.value)) for row in rows) == sorted(
+        (m.queue_id, m.queue_offset, m.body) for m in messages
+    )
+    assert max(batches) <= 40 and sum(batches) == len(messages)

@@ -1,0 +1,117 @@
+"""Arrow record batches to frames, without Spark."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.staging import Routing, encode_batch, stage
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+
+MAP = pa.map_(pa.string(), pa.string())
+BORN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
+
+
+def put(root: Path, frames: bytes) -> list[rocketstore.Message]:
+    with rocketstore.open(root, durability="os") as store:
+        store.put_frames(frames)
+        found = [m for topic in store.topics() for m in store.consumer(topic)]
+    return sorted(found, key=lambda m: m.physical_offset)
+
+
+def batch_of(**columns: Any) -> Any:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_every_column_of_a_slice(tmp_path: Path, rng: random.Random) -> None:
+    """A slice shares its buffers with what it was cut from: offsets do not begin at 0."""
+    rows = 200
+    bodies = [rng.randbytes(rng.randrange(50)) for _ in range(rows)]
+    maps = [
+        [("n", str(n)), ("none", None), ("empty", ""), ("TAGS", "other"), ("WAIT", "true")][n % 6 :]
+        for n in range(rows)
+    ]
+    maps[30] = None
+    batch = batch_of(
+        body=pa.array(bodies, pa.binary()),
+        topic=pa.array([f"t{n % 3}" for n in range(rows)]),
+        queue_id=pa.array([n % 5 for n in range(rows)], pa.int32()),
+        tags=pa.array([None if n % 4 else f"tag{n}" for n in range(rows)]),
+        keys=pa.array([["a", f"k{n}"] if n % 2 else None for n in range(rows)]),
+        properties=pa.array(maps, MAP),
+        born_timestamp=pa.array(
+            [BORN + datetime.timedelta(milliseconds=n) for n in range(rows)],
+            pa.timestamp("us", "UTC"),
+        ),
+    )
+    frames, count = encode_batch(batch.slice(17, 150), Routing())
+    messages = put(tmp_path / "s", frames)
+    assert count == len(messages) == 150
+    for number, message in enumerate(messages, 17):
+        assert (message.body, message.topic) == (bodies[number], f"t{number % 3}")
+        assert message.queue_id == number % 5
+        assert message.tags == (None if number % 4 else f"tag{number}")
+        assert message.keys == (("a", f"k{number}") if number % 2 else ())
+        assert message.born_time == BORN + datetime.timedelta(milliseconds=number)
+        plain = {k: v for k, v in message.properties.items() if k in ("n", "none", "empty", "WAIT")}
+        assert plain == ({"n": str(number)} if number % 6 == 0 and number != 30 else {})
+
+
+def test_kafkas_names_and_large_types(tmp_path: Path) -> None:
+    batch = batch_of(
+        value=pa.array(["x", "ü"], pa.large_string()),
+        key=pa.array([b"k", None], pa.binary()),
+        partition=pa.array([2, 2], pa.int32()),
+    )
+    frames, _ = encode_batch(batch, Routing(topic="t"))
+    first, second = put(tmp_path / "s", frames)
+    assert (first.body, second.body, first.keys) == (b"x", "ü".encode(), ("k",))
+    assert [first.queue_id, first.queue_offset, second.queue_offset] == [2, 0, 1]
+    assert abs(first.born_timestamp_ms - first.store_timestamp_ms) < 60_000
+
+
+def test_rows_without_a_queue_take_turns(tmp_path: Path) -> None:
+    batch = batch_of(body=["x"] * 5)
+    frames, _ = encode_batch(batch, Routing(topic="t", queues=3), first_row=2)
+    assert [m.queue_id for m in put(tmp_path / "s", frames)] == [2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"body": ["a", None]}, "row 11 .*body is null"),
+        ({"body": ["a", "b"], "topic": ["t", None]}, "row 11 .*topic is null"),
+        ({"body": ["a", "b" * 20], "topic": ["t", "t"]}, "row 11 .*too large"),
+        ({"body": ["a", "b"], "topic": ["t", "t"], "tags": ["x", "\x01"]}, "row 11 .*illegal"),
+        ({"body": ["a", "b"], "topic": ["t", "a/b"]}, "rows 10 … 11 .*not allowed"),
+        ({"body": ["a", "b"], "topic": ["t", "t"], "keys": [["a"], [None]]}, "null"),
+    ],
+)
+def test_bad_rows_are_named(columns: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SparkFaceError, match=rf"RS_BAD_ROW\] .*{reason}"):
+        encode_batch(batch_of(**columns), Routing(max_body_bytes=10), first_row=10)
+
+
+def test_reserved_properties_are_refused() -> None:
+    batch = batch_of(body=["a"], properties=pa.array([[("DELAY", "3")]], MAP))
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_ROW.*DELAY.*reserved"):
+        encode_batch(batch, Routing(topic="t"))
+
+
+def test_nothing_is_staged_for_no_row_and_after_a_fault(tmp_path: Path) -> None:
+    drop = Routing(topic="t", drop_bad_rows=True)
+    assert stage([batch_of(body=pa.array([None], pa.string()))], str(tmp_path), drop) is None
+    with pytest.raises(SparkFaceError):
+        stage([batch_of(body=["a"]), batch_of(body=pa.array([None], pa.string()))],
+              str(tmp_path), Routing(topic="t"))  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+    staged = stage([batch_of(body=["a" * 1000] * 30_000)], str(tmp_path), drop)
+    assert staged is not None and staged.rows == 30_000 and len(staged.chunks) > 2
+    assert Path(staged.path).stat().st_size == staged.size
