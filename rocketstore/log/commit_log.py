@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from rocketstore._native.appender import Log
 from rocketstore.errors import (
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 #: A put that waits longer for a segment or for room is logged (semantics 0).
 SLOW_MS = 500
+#: How often a put that waits for room looks whether the other bound has moved.
+LOOK_EVERY_MS = 20
 #: The preallocated next segment is asked for when this share of the current one is used.
 PREALLOCATE_AT = 0.5
 #: The populator is woken after this much.
@@ -291,28 +293,34 @@ class CommitLog:
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""
         positions, log = self.positions, self.log
-        wrote = positions.wrote
-        undispatched = wrote - positions.dispatched
-        unflushed = wrote - positions.flushed
+        wrote, flushed, dispatched = positions.wrote, positions.flushed, positions.dispatched
+        if flushed >= wrote and dispatched >= wrote:
+            return  # all was done since the put was refused, and nothing more would be told
         # The dispatcher only sees what is visible, so a full flush bound is what holds up both.
-        behind = positions.visible - positions.dispatched
-        signal = self._arrival if behind * 2 > self._max_undispatched_bytes else log.progress
+        behind = positions.visible - dispatched
+        by_dispatch = flushed >= wrote or behind * 2 > self._max_undispatched_bytes
+        signal = self._arrival if by_dispatch else log.progress
         seen = signal.count
         log.dispatch_signal.notify()
-        if positions.flushed < wrote:
+        if flushed < wrote:
             log.request_flush(wrote)
-        if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
-            return
         began = time.monotonic()
-        if signal.wait(seen, self._max_wait_ms) != seen:
-            _note_slow(began, "room")
-            return
-        if positions.flushed > wrote - unflushed or positions.dispatched > wrote - undispatched:
-            return
+        left_ms = self._max_wait_ms
+        # Either of the two makes room, and only one can be waited for: the other is looked at.
+        while positions.flushed == flushed and positions.dispatched == dispatched:
+            if left_ms <= 0:
+                self._refuse_for_room(wrote, by_dispatch)
+            if signal.wait(seen, min(left_ms, LOOK_EVERY_MS)) != seen:
+                break  # also of a store that failed or closes: the next try says so
+            left_ms = self._max_wait_ms - int((time.monotonic() - began) * 1000)
+        _note_slow(began, "room")
+
+    def _refuse_for_room(self, wrote: int, by_dispatch: bool) -> NoReturn:
+        positions = self.positions
         stuck = (
             f"dispatched = {positions.dispatched} "
             f"(bound {self._max_undispatched_bytes} bytes behind)"
-            if signal is self._arrival
+            if by_dispatch
             else f"flushed = {positions.flushed} (bound {self._max_unflushed_bytes} bytes behind)"
         )
         self._on_put_failed()

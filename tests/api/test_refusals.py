@@ -22,6 +22,7 @@ from rocketstore import (
 )
 from rocketstore.log.running_flags import Reason
 from tests.small_store import (
+    dispatched,
     everything,
     log_bytes,
     open_small,
@@ -209,6 +210,30 @@ def test_too_much_unflushed_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         end = store.end_offset
         monkeypatch.undo()
         assert writer.put(b"x" * 1000).physical_offset == end  # the put waits for the flush
+
+
+@pytest.mark.parametrize("durability", ["os", "memory"])
+def test_room_that_dispatch_makes_is_noticed(tmp_path: Path, durability: str) -> None:
+    """D-14 D-15: batches of half the bound, put as fast as may be; `max_wait_ms` is far beyond the
+    test's own limit, so a wake-up that is missed fails it."""
+    with open_small(
+        tmp_path,
+        durability=durability,
+        commit_log_file_size_bytes=1 << 20,
+        max_undispatched_bytes=1 << 16,
+        max_wait_ms=3_600_000,
+    ) as store:
+        writer = store.writer("orders")
+        for size in (40_000, 60_000, 20_000) * 40:
+            writer.put_batch([bytes(size // 40)] * 20)
+
+
+def test_nothing_left_to_wait_for(tmp_path: Path) -> None:
+    """All was flushed and dispatched between the refusal and the wait: there is no signal to come."""
+    with open_small(tmp_path, max_wait_ms=3_600_000) as store:
+        store.writer("orders").put(b"x", durability="disk")
+        dispatched(store)
+        parts(store).commit_log.wait_for_room()
 
 
 def test_a_wait_for_room_that_takes_long_is_logged(
