@@ -132,7 +132,8 @@ static rs_status choose_topic(rs_column_walk *walk, const rs_columns *columns,
 static rs_status choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
                         row *found)
 {
-    if (record->store_timestamp_ms < walk->from_ms || record->store_timestamp_ms >= walk->to_ms)
+    if (record->store_timestamp_ms < walk->from_ms ||
+        (record->store_timestamp_ms >= walk->to_ms && walk->to_ms != INT64_MAX))
         return RS_NOTHING;
     rs_status status = choose_topic(walk, columns, record, found);
     if (status != RS_OK)

@@ -57,7 +57,7 @@ def random_fields(rng: random.Random) -> dict[str, Any]:
         "flag": rng.randrange(-9, 9),
         "sys_flag": rng.choice((0, 1, 8, 0x80000000)),
         "born_timestamp_ms": rng.randrange(-(2**63), 2**63),
-        "store_timestamp_ms": rng.randrange(2**50),
+        "store_timestamp_ms": rng.choice((rng.randrange(2**50), -(2**63), 2**63 - 1)),
         "born_host": rng.choice(("1.2.3.4:5", "[2001:db8::7]:-1", "[::ffff:1.2.3.4]:9")),
         "store_host": rng.choice(("1.2.3.4:5", "[::1]:65535")),
         "reconsume_times": rng.randrange(-3, 3),
