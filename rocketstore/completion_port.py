@@ -59,7 +59,7 @@ class CompletionPort(native.CompletionPort):
     def drain(self) -> None:
         """Makes the descriptor not readable; before `settle`."""
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._descriptor)
+            os.read(self._descriptor, 8)
 
     def promise_flushed(self, end_offset: int, waiter: object) -> bool:
         """`waiter.set_result(None)` once everything below `end_offset` is on disk. True: a

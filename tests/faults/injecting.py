@@ -49,6 +49,7 @@ ERRNO_NAMES: Final = {
     "munlock": "ENOMEM",
     "memfd_create": "EMFILE ENFILE ENOMEM ENOSYS EPERM",
     "futex": "EAGAIN EINTR ETIMEDOUT",
+    "signal_event": "EBADF ENOMEM",
 }
 ERRNOS: Final = {entry: tuple(names.split()) for entry, names in ERRNO_NAMES.items()}
 #: Entries whose failure may have lost bytes of the log.
