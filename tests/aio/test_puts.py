@@ -302,16 +302,19 @@ def test_bounds_are_checked(tmp_path: Path, value: int) -> None:
 # ---- a disk that fails or is late ----
 
 
-def test_a_failed_sync_reaches_every_task(tmp_path: Path, probe: object) -> None:
+def test_a_failed_sync_reaches_every_task(tmp_path: Path, probe: object, disk: Disk) -> None:
     async def main() -> None:
         async with rocketstore.aio.open(tmp_path, **BIG) as store:
             writer = store.writer("t")
+            disk.work.set()
             await writer.put(b"durable")
+            disk.work.clear()  # nothing fails before all have put
             flushed = store.blocking.flushed_offset
             for name in ("pwritev2", "fdatasync"):
                 probe.fail(name, 5, times=-1)  # type: ignore[attr-defined]
             puts = [asyncio.ensure_future(writer.put(b"%d" % n)) for n in range(100)]
             flush = asyncio.ensure_future(store.flush())
+            disk.work.set()
             found = await asyncio.gather(*puts, flush, return_exceptions=True)
             probe.restore()  # type: ignore[attr-defined]
             assert {type(error) for error in found} == {StoreFailedError}
