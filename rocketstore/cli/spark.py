@@ -42,7 +42,9 @@ SPLIT = click.option(
 )
 TARGET = click.argument("target")
 WANTED = options(
-    click.option("--topic", "topics", multiple=True, help="This topic; several times: each of them."),
+    click.option(
+        "--topic", "topics", multiple=True, help="This topic; several times: each of them."
+    ),
     click.option("--tags", help='Messages with one of these tags: "red || blue".'),
     click.option("--begin", "start_timestamp", type=Moment(), help="Stored then or later."),
     click.option("--end", "end_timestamp", type=Moment(), help="Stored before."),

@@ -117,7 +117,11 @@ def run(session: SparkSession, directory: Path, files: int | None) -> list[Step]
             sums[row.topic] = sums.get(row.topic, 0) + row.messages
         return {topic: (n, expected.get(topic, (0, 0))[1]) for topic, n in sums.items()}
 
-    step("write through the sink", lambda: save(lines, store), lambda _: content(read(session, store)))
+    step(
+        "write through the sink",
+        lambda: save(lines, store),
+        lambda _: content(read(session, store)),
+    )
     step("count by SQL", lambda: by_topic(session, store), counted)
     show(session, store)
     step("job: stats", lambda: jobs.stats(session, store).collect(), counted)
@@ -145,7 +149,10 @@ def source_lines(session: SparkSession, files: int | None) -> DataFrame:
     sources = find_sources(limit=files)
     session.conf.set("spark.sql.files.openCostInBytes", FILE_COST)
     names = session.createDataFrame(
-        [(source.path.as_uri().replace("file:///", "file:/"), source.topic, source.key) for source in sources],
+        [
+            (source.path.as_uri().replace("file:///", "file:/"), source.topic, source.key)
+            for source in sources
+        ],
         "file string, topic string, keys string",
     )
     text = session.read.text([str(source.path) for source in sources])
@@ -162,7 +169,9 @@ def content(frame: DataFrame) -> Content:
     from pyspark.sql import functions as f
 
     hashes = f.sum(f.xxhash64("body").cast("decimal(38,0)"))
-    rows = frame.groupBy("topic").agg(f.count(f.lit(1)).alias("n"), hashes.alias("hashes")).collect()
+    rows = (
+        frame.groupBy("topic").agg(f.count(f.lit(1)).alias("n"), hashes.alias("hashes")).collect()
+    )
     return {row.topic: (row.n, int(row.hashes)) for row in rows}
 
 

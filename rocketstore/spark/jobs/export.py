@@ -45,8 +45,8 @@ def export(
     row for each file: what is in it, from where to where.
 
     Files hold rows in the order of the log and statistics of all columns but body and properties, so
-    that readers pass over what they do not want. A file has its name once it is whole. Names follow from
-    the part of the log: a task that is run again replaces its own files.
+    that readers pass over what they do not want. They get their names when all of them are whole: a job
+    that fails leaves nothing.
 
     Args:
         target: directory or URI (s3, gs, hdfs) that tasks and driver see under this name.
@@ -72,15 +72,16 @@ def export(
             "RS_TARGET_NOT_EMPTY",
             f"target = {target!r}: files are there; another target, or mode='append'",
         )
+    work = functools.partial(export_part, target=place, fields=fields)
     try:
-        rows = run_parts(session, parts, functools.partial(export_part, target=place, fields=fields))
+        rows = place.keep(run_parts(session, parts, work))
     finally:
         place.clean()
     return session.createDataFrame(sorted(rows), EXPORT_SCHEMA)
 
 
 def export_part(scan: Any, *, target: Any, fields: tuple[Field, ...]) -> Iterator[Row]:
-    """Writes the files of one part of the log; gives their rows."""
+    """Writes the files of one part of the log; where each is, and its row."""
     from rocketstore.spark.jobs.parquet_files import PartFiles
 
     files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)

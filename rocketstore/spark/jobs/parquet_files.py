@@ -1,4 +1,5 @@
-"""Parquet files of one part of the log, one for each topic and day, each renamed when it is whole."""
+"""Parquet files of parts of the log, one for each topic and day. Tasks write them in a directory that
+readers pass over; when all are there, the driver gives them their names."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,8 +36,18 @@ ESCAPED: Final = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 WAITING_BYTES: Final = 128 << 20
 ROW_GROUP_BYTES: Final = 64 << 20
 OPEN_FILES: Final = 128
+#: Files that the driver moves at a time: in an object store each is a copy.
+MOVERS: Final = 16
 #: Whose values repeat.
-REPEATING: Final = ("queue_id", "tags", "born_host", "store_host", "sys_flag", "flag", "reconsume_times")
+REPEATING: Final = (
+    "queue_id",
+    "tags",
+    "born_host",
+    "store_host",
+    "sys_flag",
+    "flag",
+    "reconsume_times",
+)
 WITHOUT_STATISTICS: Final = ("body", "properties")
 TEMPORARY: Final = "_temporary"
 
@@ -76,6 +88,19 @@ class Target:
             and not any(part[0] in "._" for part in info.path[len(root) :].strip("/").split("/"))
             for info in files.get_file_info(selector)
         )
+
+    def keep(self, rows: list[Row]) -> list[Row]:
+        """Moves the files of all tasks to their names; `rows` without where they were."""
+        files, root = self.open()
+
+        def move(row: Row) -> None:
+            final = f"{root}/{row[1]}"
+            files.create_dir(os.path.dirname(final), recursive=True)
+            files.move(row[0], final)
+
+        with ThreadPoolExecutor(MOVERS) as threads:
+            list(threads.map(move, rows))
+        return [row[1:] for row in rows]
 
     def clean(self) -> None:
         """Removes what tasks left that did not end well."""
@@ -123,7 +148,7 @@ class PartFiles:
     ) -> None:
         self._target = target
         self._files, self._root = target.open()
-        self._part = f"{begin_offset:020d}-{end_offset:020d}"
+        self._part = f"{begin_offset:020d}-{end_offset:020d}-{target.run[:8]}"
         self._fields = fields
         self._schema = schema_of(fields)
         self._open: dict[tuple[str, int], OneFile] = {}  # the last used at the end
@@ -152,7 +177,7 @@ class PartFiles:
             self._write(max(self._open.values(), key=lambda file: file.waiting))
 
     def finish(self) -> Iterator[Row]:
-        """All files get their names; their rows of the result."""
+        """Ends all files; where each is, and its row of the result."""
         for key in list(self._open):
             self._finish(self._open.pop(key))
         return iter(self._done)
@@ -201,14 +226,10 @@ class PartFiles:
         if file.batches:
             self._write(file)
         file.writer.close()
-        final = f"{self._root}/{file.name}"
-        self._files.create_dir(os.path.dirname(final), recursive=True)
-        self._files.move(file.temporary, final)
         moments = [
             datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC) if file.day != NO_DAY else None
             for ms in file.times
         ]
         day = day_text(file.day)
-        self._done.append(
-            (file.name, file.topic, day, file.messages, file.bytes, *file.offsets, *moments)
-        )
+        known = (file.name, file.topic, day, file.messages, file.bytes)
+        self._done.append((file.temporary, *known, *file.offsets, *moments))
