@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
 from rocketstore.spark.views import choose, scan_columns
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def export(
     *,
     columns: Sequence[str] | None = None,
     mode: Literal["error", "append"] = "error",
+    decompress: bool = True,
     compression: str = "zstd",
     split_bytes: int = SPLIT_BYTES,
     **wanted: Any,
@@ -52,6 +54,7 @@ def export(
         target: directory or URI (s3, gs, hdfs) that tasks and driver see under this name.
         columns: of the default view, without `topic`, which is in the directory's name; None: all.
         mode: "error": the target must be empty; "append": files are added.
+        decompress: bodies as producers gave them; False: as they are stored.
         compression: of Parquet: zstd, snappy, lz4, none.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
@@ -64,7 +67,7 @@ def export(
         raise SparkFaceError("RS_BAD_OPTION", f"mode = {mode!r}: error or append")
     chosen = None if columns is None else tuple(columns)
     fields = tuple(f for f in choose("rocketstore", chosen, frozenset()) if f.name != "topic")
-    scanned = scan_columns(fields, ALWAYS)
+    scanned = scan_columns(fields, (*ALWAYS, *NEEDED))
     parts = parts_of(path, split_bytes, columns=scanned, **wanted)
     place = Target(target, uuid.uuid4().hex, compression)
     if mode == "error" and place.holds_files():
@@ -72,7 +75,8 @@ def export(
             "RS_TARGET_NOT_EMPTY",
             f"target = {target!r}: files are there; another target, or mode='append'",
         )
-    work = functools.partial(export_part, target=place, fields=fields)
+    unpack = decompress and any(field.column == "body" for field in fields)
+    work = functools.partial(export_part, target=place, fields=fields, unpack=unpack)
     try:
         rows = place.keep(run_parts(session, parts, work))
     finally:
@@ -80,14 +84,16 @@ def export(
     return session.createDataFrame(sorted(rows), EXPORT_SCHEMA)
 
 
-def export_part(scan: Any, *, target: Any, fields: tuple[Field, ...]) -> Iterator[Row]:
+def export_part(
+    scan: Any, *, target: Any, fields: tuple[Field, ...], unpack: bool = False
+) -> Iterator[Row]:
     """Writes the files of one part of the log; where each is, and its row."""
     from rocketstore.spark.jobs.parquet_files import PartFiles
 
     files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)
     try:
         for columns in scan:
-            files.add(columns)
+            files.add(with_plain_bodies(columns) if unpack else columns, columns.rows)
         yield from files.finish()
     finally:
         files.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -156,15 +156,15 @@ class PartFiles:
         self._done: list[Row] = []
         self._waiting = 0
 
-    def add(self, columns: Any) -> None:
-        batch = to_batch(columns, columns.rows, self._fields)
+    def add(self, columns: Mapping[str, Any], count: int) -> None:
+        batch = to_batch(columns, count, self._fields)
         topics = columns["topic"]
         days = np.floor_divide(columns["store_timestamp_ms"], DAY_MS)
         days = np.where((days < FIRST_DAY) | (days > LAST_DAY), NO_DAY, days)
         groups = topics.codes.astype(np.int64) << 32 | (days - FIRST_DAY)
         for group in np.unique(groups).tolist():
             rows = np.flatnonzero(groups == group)
-            whole = len(rows) == columns.rows
+            whole = len(rows) == count
             file = self._file(topics.values[group >> 32], (group & 0xFFFFFFFF) + FIRST_DAY)
             file.count(columns, rows)
             piece = batch if whole else batch.take(pa.array(rows))
