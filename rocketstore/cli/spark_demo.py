@@ -63,7 +63,7 @@ def demo(directory: Path, files: int | None, master: str | None) -> int:
     make_room(directory)
     began = time.monotonic()
     with spark_session(master) as session:
-        java = session.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]
+        java = session.sparkContext._jvm.System.getProperty("java.version")
         console().print(
             f"Spark {session.version}, Java {java}, started in {time.monotonic() - began:.1f} s\n"
         )
@@ -185,7 +185,9 @@ def save(lines: DataFrame, store: str) -> None:
 
 def by_topic(session: SparkSession, store: str) -> list[Any]:
     read(session, store, "topic").createOrReplaceTempView("lines")
-    return session.sql("select topic, count(*) as messages from lines group by topic").collect()
+    query = "select topic, count(*) as messages from lines group by topic"
+    rows: list[Any] = session.sql(query).collect()
+    return rows
 
 
 def show(session: SparkSession, store: str) -> None:

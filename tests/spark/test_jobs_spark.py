@@ -136,3 +136,17 @@ def test_what_a_job_chooses_by() -> None:
     }
     with pytest.raises(TypeError, match="topic: there are topics"):
         source_options({"topic": "x"})
+
+
+@pytest.mark.spark
+def test_properties_of_services_are_not_ordered_again(spark: Any, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        store.put_message(
+            "t", b"x", properties={"PGROUP": "g", "DELAY": "0", "__SHARDINGKEY": "u1", "mine": "1"}
+        )
+    assert jobs.replay(spark, tmp_path / "s", tmp_path / "other") == 1
+    [found] = messages(tmp_path / "other")
+    assert {k: v for k, v in found.properties.items() if k != "__CRC32#"} == {
+        "__SHARDINGKEY": "u1",
+        "mine": "1",
+    }
