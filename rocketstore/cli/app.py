@@ -19,7 +19,7 @@ __all__ = ["cli", "run"]
 
 #: One command a file; `command` in it is the click command.
 COMMANDS: Final = (
-    "bench", "demo", "get", "ingest", "query", "recover", "spark", "stat", "tail", "verify",
+    "bench", "demo", "get", "ingest", "query", "recover", "repair", "spark", "stat", "tail", "verify",
 )  # fmt: skip
 
 EPILOG: Final = """
@@ -33,6 +33,7 @@ Examples:
   rocketstore stat data/orders
   rocketstore verify data/orders
   rocketstore recover data/orders
+  rocketstore repair --dry-run data/orders
   rocketstore spark export data/orders data/parquet
 \b
 Exit codes:
