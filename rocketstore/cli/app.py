@@ -19,7 +19,8 @@ __all__ = ["cli", "run"]
 
 #: One command a file; `command` in it is the click command.
 COMMANDS: Final = (
-    "bench", "demo", "get", "ingest", "query", "recover", "repair", "spark", "stat", "tail", "verify",
+    "bench", "demo", "get", "ingest", "query", "recover", "repair", "spark", "stat", "tail",
+    "verify",
 )  # fmt: skip
 
 EPILOG: Final = """

@@ -26,8 +26,22 @@ __all__ = ["command"]
     metavar="DIRS",
     help='Directories of the log, with "," between them, if not the one in the store.',
 )
+@click.option(
+    "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
+)
+@click.option(
+    "--index-entries", type=click.IntRange(2), default=20_000_000, help="Entries of an index file."
+)
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
-def command(store: str, dry_run: bool, force: bool, commit_log_dir: str, as_json: bool) -> int:
+def command(
+    store: str,
+    dry_run: bool,
+    force: bool,
+    commit_log_dir: str,
+    index_slots: int,
+    index_entries: int,
+    as_json: bool,
+) -> int:
     """Reads every record, and puts one that nobody is given in the place of what cannot be believed.
 
     RocketMQ deletes everything behind the first damaged record when it starts; after this it does not. What
@@ -47,7 +61,13 @@ def command(store: str, dry_run: bool, force: bool, commit_log_dir: str, as_json
             progress.update(tasks[what], completed=done, total=total)
 
         report = tools.repair(
-            store, dry_run=dry_run, force=force, progress=show, commit_log_dir=commit_log_dir
+            store,
+            dry_run=dry_run,
+            force=force,
+            progress=show,
+            commit_log_dir=commit_log_dir,
+            index_slots=index_slots,
+            index_entries=index_entries,
         )
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))

@@ -207,9 +207,10 @@ def test_the_command(tmp_path: Path, invoke) -> None:
     write(root, messages[40].physical_offset + 92, b"\xff\xff\xff")
     result = invoke("repair", root, "--dry-run")
     assert result.exit_code == exit_codes.DAMAGED and "1 would be mended" in result.output
-    result = invoke("repair", root, "--json")
+    result = invoke("repair", root, "--json", "--index-slots", 16, "--index-entries", 64)
     assert result.exit_code == exit_codes.OK and '"how": "record"' in result.output
     assert invoke("repair", tmp_path / "nothing").exit_code != exit_codes.OK
+    is_sound(root)
     with open_small(root, "r+"):
         assert invoke("repair", root).exit_code == exit_codes.LOCKED
 
