@@ -127,12 +127,9 @@ def show(times: dict[str, list[float]], count: int, size: int) -> None:
     export = medians["df.write.parquet, zstd"] / medians["job: export, zstd"]
     sink = medians["plain write and fsync"] / medians["sink, from Parquet"]
     parquet = medians["the same rows from Parquet"] / medians["scan, all columns"]
-    print(
-        f"\nexport is {export:.2f} × as fast as df.write.parquet; the sink writes at {sink:.2f} × the"
-    )
-    print(
-        f"plain rate; a scan of all columns is {parquet:.2f} × as fast as Parquet of the same rows"
-    )
+    print(f"\nexport is {export:.2f} × as fast as df.write.parquet")
+    print(f"the sink writes at {sink:.2f} × the plain rate")
+    print(f"a scan of all columns is {parquet:.2f} × as fast as Parquet of the same rows")
 
 
 if __name__ == "__main__":

@@ -8,45 +8,37 @@ What was there is copied to quarantine before.
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import os
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy
-
-from rocketstore._native import queue_file, syscalls
+from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore.column_scan import Scan, scan
-from rocketstore.log.column_walk import LogFiles
 from rocketstore.log.quarantine import keep_copy, pieces_of
-from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE, list_files
 from rocketstore.opening import open_store
+from rocketstore.tools.repair_damage import (
+    BLANK,
+    BLANK_MAGIC,
+    RECORD_BYTES_MIN,
+    DamagedRange,
+    damaged_ranges,
+    log_files,
+)
+from rocketstore.tools.repair_units import clear_units, units_into
 from rocketstore.tools.verify_log import REPAIR_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Mapping, Sequence
 
     from rocketstore.log.layout import StoreLayout
     from rocketstore.store import Store
     from rocketstore.tools.findings import Progress
 
-    Offsets = NDArray[numpy.int64]
-
 __all__ = ["Mended", "RepairReport", "repair"]
 
 ROLLED_BACK: Final = 0xC
-BLANK: Final = struct.Struct(">iI")
-BLANK_MAGIC: Final = 0xCBD43194
-#: Of a record without body, with this topic.
-RECORD_BYTES_MIN: Final = 92
 RECORD_BYTES_MAX: Final = 1 << 20
-UNITS_STEP: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,10 @@ class Mended:
     end: int
     reason: str
     how: str
+
+    @classmethod
+    def of(cls, one: DamagedRange) -> Mended:
+        return cls(one.start, one.end, one.reason, one.how)
 
     @property
     def done(self) -> bool:
@@ -118,126 +114,39 @@ def repair(
     """
     if dry_run:
         with open_store(path, "r", **options) as store:
-            found = _damaged(store, progress)
-            units = _units_into(store, [one for one in found if one.fits], write=False)
-        return RepairReport(os.fspath(path), True, tuple(one.told for one in found), units, ())
-    done: list[_Range] = []
+            found = damaged_ranges(store, progress)
+            fitting = [one for one in found if one.fits]
+            units = sum(len(hit.numbers) for hit in units_into(store, fitting))
+        return RepairReport(
+            os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ()
+        )
+    done: list[DamagedRange] = []
     kept: list[str] = []
     units = 0
     with open_store(path, "r+", force=force, **options) as store:
         while True:
-            found = _damaged(store, progress)
+            found = damaged_ranges(store, progress)
             fitting = [one for one in found if one.fits]
             if not fitting:
                 break
             kept += _keep(store, fitting)
-            units += _units_into(store, fitting, write=True)
+            units += clear_units(store, fitting)
             _mend(store, fitting)
             done += fitting
         layout, _, _ = store._log_bounds()
     if done:
         _make_index_again(path, layout, options)
     ranges = sorted([*done, *found], key=lambda one: one.start)
-    told = tuple(one.told for one in ranges)
+    told = tuple(Mended.of(one) for one in ranges)
     return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A damaged range within one file, that file's end, and the store time of a neighbour."""
-
-    start: int
-    end: int
-    reason: str
-    file_end: int
-    time_ms: int
-
-    @property
-    def how(self) -> str:
-        size = self.end - self.start
-        if self.reason == "missing segment":
-            return "the file is missing: restore it"
-        room = size - self.blank_size
-        if room >= RECORD_BYTES_MIN:
-            return "record"
-        if room >= 0 and self.blank_size:
-            return "blank"
-        return f"{size} bytes are shorter than any record"
-
-    @property
-    def blank_size(self) -> int:
-        """A file ends with a blank."""
-        return BLANK.size if self.end == self.file_end else 0
-
-    @property
-    def fits(self) -> bool:
-        return self.how in ("record", "blank")
-
-    @property
-    def told(self) -> Mended:
-        return Mended(self.start, self.end, self.reason, self.how)
-
-
-# ---- what is damaged ----
-
-
-def _damaged(store: Store, progress: Progress | None) -> list[_Range]:
-    """Where no record can be believed, file by file, in order; the first ten thousand places."""
-    walk = scan(store, columns=("store_timestamp_ms",), verify=True, on_damage="skip")
-    ends, times = [], []  # of each chunk: where it ends, the store time of its last record
-    for chunk in walk:
-        ends.append(chunk.end_offset)
-        times.append(int(chunk["store_timestamp_ms"][-1]))
-        if progress is not None:
-            progress(
-                "log", chunk.end_offset - walk.begin_offset, walk.end_offset - walk.begin_offset
-            )
-    size = store.config.commit_log_file_size_bytes
-    lost = [(damage.start, damage.end, damage.reason) for damage in walk.report.damage]
-    lost += _without_blank(store, walk, ends, [start for start, _, _ in lost])
-    found = []
-    for start, last, reason in sorted(lost):
-        # A chunk ends where damage begins: the record in front of it, or the first one behind it.
-        near = max(0, bisect.bisect_right(ends, start) - 1)
-        time_ms = times[near] if times else 0
-        while start < last:
-            file_end = (start // size + 1) * size
-            end = min(last, file_end)
-            found.append(_Range(start, end, reason, file_end, time_ms))
-            start = end
-    return found
-
-
-def _without_blank(
-    store: Store, walk: Scan, ends: list[int], damaged: list[int]
-) -> Iterator[tuple[int, int, str]]:
-    """Files whose records end before they do, with nothing there that says so: a reader of ours goes on in
-    the next file, RocketMQ ends its log."""
-    _, files = _files(store)
-    try:
-        for start in files.starts():
-            file_end = start + files.size
-            if start < walk.begin_offset or file_end > walk.end_offset:
-                continue
-            number = bisect.bisect_right(ends, file_end) - 1
-            used = max(start, ends[number]) if number >= 0 else start
-            file = files.at(start)
-            if file is None or used == file_end or used in damaged:
-                continue
-            rest = file_end - used
-            blank = BLANK.pack(rest, BLANK_MAGIC)[:rest]
-            if file.read(used - start, min(rest, BLANK.size)) != blank:
-                yield used, file_end, "no blank"
-    finally:
-        files.close()
 
 
 # ---- mending ----
 
 
-def _keep(store: Store, ranges: Sequence[_Range]) -> list[str]:
+def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
     """Copies of what is about to be overwritten, durable."""
-    layout, files = _files(store)
+    layout, files = log_files(store)
     kept = []
     try:
         for one in ranges:
@@ -249,9 +158,9 @@ def _keep(store: Store, ranges: Sequence[_Range]) -> list[str]:
     return [path for path in kept if path is not None]
 
 
-def _mend(store: Store, ranges: Sequence[_Range]) -> None:
+def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
     """Overwrites the ranges, and syncs."""
-    _, files = _files(store)
+    _, files = log_files(store)
     try:
         for _, of_file in itertools.groupby(ranges, key=lambda one: one.file_end):
             together = list(of_file)
@@ -269,7 +178,7 @@ def _mend(store: Store, ranges: Sequence[_Range]) -> None:
         files.close()
 
 
-def _replacement(one: _Range) -> bytes:
+def _replacement(one: DamagedRange) -> bytes:
     """What is written over a range: records of its length together, a blank at the end of its file."""
     if one.how == "blank":
         return BLANK.pack(one.end - one.start, BLANK_MAGIC)
@@ -292,50 +201,6 @@ def _replacement(one: _Range) -> bytes:
     if one.blank_size:
         records.append(BLANK.pack(one.blank_size, BLANK_MAGIC))
     return b"".join(records)
-
-
-def _files(store: Store) -> tuple[StoreLayout, LogFiles]:
-    layout, _, _ = store._log_bounds()
-    return layout, LogFiles(layout)
-
-
-# ---- queues and index ----
-
-
-def _units_into(store: Store, ranges: Sequence[_Range], *, write: bool) -> int:
-    """How many units of all queues point into the ranges; `write`: they become pre-blanks."""
-    if not ranges:
-        return 0
-    layout, _, _ = store._log_bounds()
-    starts = numpy.array([one.start for one in ranges])
-    ends = numpy.array([one.end for one in ranges])
-    units = 0
-    for directory in sorted(layout.consume_queue.glob("*/*")):
-        for start, size in list_files(directory):
-            if size and size % UNIT_SIZE == 0:
-                name = str(directory / f"{start:020d}")
-                file = MappedFile.open(name, start, size, "write" if write else "read")
-                try:
-                    units += _units_of(file, starts, ends, write=write)
-                finally:
-                    file.close()
-    return units
-
-
-def _units_of(file: MappedFile, starts: Offsets, ends: Offsets, *, write: bool) -> int:
-    units, changed = file.size // UNIT_SIZE, []
-    for first in range(0, units, UNITS_STEP):
-        found = queue_file.units_array(file, first, min(UNITS_STEP, units - first))
-        offsets = found["physical_offset"].astype("i8")
-        sizes = found["size"].astype("i8")
-        near = numpy.searchsorted(starts, offsets, side="right") - 1
-        hit = (near >= 0) & (offsets < ends[near]) & (sizes > 0) & (sizes != PRE_BLANK_SIZE)
-        changed += (numpy.flatnonzero(hit) + first).tolist()
-    if write and changed:
-        for unit in changed:
-            queue_file.write_unit(file, unit, *queue_file.PRE_BLANK)
-        file.sync(changed[0] * UNIT_SIZE, (changed[-1] + 1) * UNIT_SIZE)
-    return len(changed)
 
 
 def _make_index_again(
