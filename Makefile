@@ -40,7 +40,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs arrow spark crash faults flips mutants demo bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test proofs arrow spark crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
@@ -105,6 +105,10 @@ mutants: build
 
 demo: build
 	$(RUN) -m rocketstore.cli demo
+
+# A session from pip alone: pyspark, and a Java where the machine has none.
+demo-spark: build $(SPARK)
+	$(RUN) -m rocketstore.cli spark demo
 
 bench: build
 	$(RUN) -m pytest -q bench
@@ -191,6 +195,6 @@ docs: build
 	  tests/test_compatibility_doc.py tests/test_features.py
 
 clean:
-	rm -rf build dist demo-store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist demo-store demo-store-spark *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find rocketstore tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f rocketstore/_native/*.so

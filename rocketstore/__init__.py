@@ -38,7 +38,7 @@ from rocketstore.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
-from rocketstore.frames import FramesResult, encode_frames
+from rocketstore.frames import FramesResult, encode_frames, shard_queue_id
 from rocketstore.log.consumer_offsets import GroupClaimedError
 from rocketstore.log.recovery_report import RecoveryReport
 from rocketstore.message import Message
@@ -88,4 +88,5 @@ __all__ = [
     "encode_frames",
     "open",
     "scan",
+    "shard_queue_id",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rocketstore.errors import DecompressionError
 from rocketstore.message import Message
 
-__all__ = ["DEFAULT_MAX_BYTES", "decompress"]
+__all__ = ["COMPRESSED", "COMPRESSION_BITS", "DEFAULT_MAX_BYTES", "decompress", "plain_body"]
 
 #: Sixteen times what a store takes as one message by default.
 DEFAULT_MAX_BYTES: Final = 64 << 20
@@ -21,6 +21,8 @@ DEFAULT_MAX_BYTES: Final = 64 << 20
 COMPRESSED: Final = 0x1
 TYPE_SHIFT: Final = 8
 TYPE_MASK: Final = 0x7
+#: What says so, all together.
+COMPRESSION_BITS: Final = COMPRESSED | TYPE_MASK << TYPE_SHIFT
 LZ4: Final = 1
 ZSTD: Final = 2
 #: A byte of a Zstandard stream can stand for 32 KiB.
@@ -38,24 +40,28 @@ def decompress(message: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes
             `max_bytes`, or the kind is one that RocketMQ has not defined.
         ModuleNotFoundError: LZ4 and Zstandard need the extra `compression`.
     """
-    body = message.body
-    if not message.sys_flag & COMPRESSED:
+    return plain_body(message.body, message.sys_flag, message.physical_offset, max_bytes=max_bytes)
+
+
+def plain_body(
+    body: bytes, sys_flag: int, physical_offset: int, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> bytes:
+    """As `decompress`, of a message of which no more is at hand."""
+    if not sys_flag & COMPRESSED:
         return body
-    kind = message.sys_flag >> TYPE_SHIFT & TYPE_MASK
+    kind = sys_flag >> TYPE_SHIFT & TYPE_MASK
     if kind not in _KINDS:
-        raise DecompressionError(message.physical_offset, f"compression type {kind} is undefined")
+        raise DecompressionError(physical_offset, f"compression type {kind} is undefined")
     name, unpack = _KINDS[kind]
     try:
         plain = unpack(body, max_bytes + 1)
     except _failures(kind) as error:
-        raise DecompressionError(message.physical_offset, f"no {name} stream: {error}") from error
+        raise DecompressionError(physical_offset, f"no {name} stream: {error}") from error
     if plain is None:
-        raise DecompressionError(message.physical_offset, f"the {name} stream is cut off")
+        raise DecompressionError(physical_offset, f"the {name} stream is cut off")
     if len(plain) > max_bytes:
-        raise DecompressionError(
-            message.physical_offset,
-            f"longer than max_bytes = {max_bytes}; raise it to read this one",
-        )
+        text = f"longer than max_bytes = {max_bytes}; raise it to read this one"
+        raise DecompressionError(physical_offset, text)
     return plain
 
 

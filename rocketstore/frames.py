@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore._native import frames as native
+from rocketstore._native.codec import java_hash
 from rocketstore.config import StoreConfig
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout import check_topic
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from rocketstore._native.writer import Writer
     from rocketstore.engine.running import Engine
 
-__all__ = ["FramesResult", "encode_frames", "put_frames"]
+__all__ = ["FramesResult", "encode_frames", "put_frames", "shard_queue_id"]
 
 #: RocketMQ reads a delay out of every record here; those messages come through put_message.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+#: The property of a shard key, for which there is no column of its own here.
+SHARD_KEY = "__SHARDINGKEY"
 
 Column = tuple[Any, Any]
 
@@ -64,7 +68,8 @@ def encode_frames(
         tags, keys: (offsets, data) of UTF-8; an empty text stands for none. Several keys of one row
             are separated by blanks.
         properties: (offsets, names, values) as Arrow keeps maps: row i has the entries
-            offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`.
+            offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`. A shard key is the
+            property `__SHARDINGKEY` here, and its queue that of `shard_queue_id`.
         born_timestamps_ms: for each row, or one for all.
         max_body_bytes: default max_message_size_bytes of a store at its defaults.
 
@@ -110,6 +115,17 @@ def encode_frames(
     return frames, refused
 
 
+def shard_queue_id(shard_key: str, queues: int) -> int:
+    """The queue, 0 … queues - 1, in which `put` stores a message with this shard key.
+
+    Raises:
+        ValueError: `queues` is below 1.
+    """
+    if queues < 1:
+        raise ValueError(f"queues = {queues}: at least 1")
+    return (java_hash(shard_key) & 0xFFFFFFFF) % queues
+
+
 def strings(what: str, column: Column, rows: int | None = None) -> native.Strings:
     offsets, data = column
     try:
@@ -146,7 +162,7 @@ def property_places(given: Any, count: int, entries: int) -> Any:
 
 def refuse_reserved(name: bytes) -> None:
     text = name.decode("utf-8", "replace")
-    if text in RESERVED_PROPERTIES:
+    if text in RESERVED_PROPERTIES and text != SHARD_KEY:
         raise MessageRejectedError(
             f"property {text!r} is reserved by RocketMQ; {RESERVED_PROPERTIES[text]}"
         )

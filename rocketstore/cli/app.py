@@ -18,7 +18,10 @@ from rocketstore.cli import exit_codes
 __all__ = ["cli", "run"]
 
 #: One command a file; `command` in it is the click command.
-COMMANDS: Final = ("bench", "demo", "get", "ingest", "query", "recover", "stat", "tail", "verify")
+COMMANDS: Final = (
+    "bench", "demo", "get", "ingest", "query", "recover", "repair", "spark", "stat", "tail",
+    "verify",
+)  # fmt: skip
 
 EPILOG: Final = """
 \b
@@ -31,6 +34,8 @@ Examples:
   rocketstore stat data/orders
   rocketstore verify data/orders
   rocketstore recover data/orders
+  rocketstore repair --dry-run data/orders
+  rocketstore spark export data/orders data/parquet
 \b
 Exit codes:
   0 done   1 failed   2 wrong arguments   3 damaged store   4 locked by another process

@@ -19,7 +19,8 @@ WRITE_NAMES = {
     "topic": "where rows without a topic go",
     "queueid": "where rows without a queue_id go; default 0",
     "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
-    "badrows": "fail (default) or drop",
+    "badrows": "fail (default), drop, or divert: into Parquet files in badRowsPath",
+    "badrowspath": "directory that tasks and committer share; default inside the store",
     "locktimeout": "seconds to wait for whoever holds the store; default 60",
     "maxmessagesizebytes": "largest body; default 4 MiB",
     "txnappid": "name of this writer for exactly-once; default: the query's id",
@@ -69,6 +70,7 @@ class WriteOptions:
     queue_id: int
     queues: int | None
     drop_bad_rows: bool
+    bad_rows_path: str | None
     lock_timeout_s: float
     max_body_bytes: int
     app_id: str | None
@@ -79,21 +81,26 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         given = check_names(options, WRITE_NAMES, "the sink")
         bad_rows = given.get("badrows", "fail").lower()
-        if bad_rows not in ("fail", "drop"):
-            raise bad_option("badRows", given["badrows"], "fail or drop")
+        if bad_rows not in ("fail", "drop", "divert"):
+            raise bad_option("badRows", given["badrows"], "fail, drop or divert")
+        if "badrowspath" in given and bad_rows != "divert":
+            raise bad_option("badRowsPath", given["badrowspath"], "needs badRows=divert")
         if "queues" in given and "queueid" in given:
             raise bad_option("queues", given["queues"], "not together with queueId")
         version = number(given, "txnversion", -1, 0, 2**63 - 1)
         if "txnversion" in given and "txnappid" not in given:
             raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
         path = os.path.abspath(given["path"].removeprefix("file://"))
-        staging = given.get("stagingpath") or os.path.join(path, "rocketstore", "sink", "staging")
+        own = os.path.join(path, "rocketstore", "sink")
+        staging = given.get("stagingpath") or os.path.join(own, "staging")
+        bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")
         return cls(
             path,
             given.get("topic"),
             number(given, "queueid", 0, 0, 2**31 - 1),
             number(given, "queues", 0, 1, 65536) or None,
-            bad_rows == "drop",
+            bad_rows != "fail",
+            os.path.abspath(bad_rows_path) if bad_rows == "divert" else None,
             float(number(given, "locktimeout", 60, 0, 86400)),
             number(given, "maxmessagesizebytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),

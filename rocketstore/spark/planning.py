@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rocketstore
-from rocketstore import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError, Store
+from rocketstore import (
+    CorruptRecordError,
+    DecompressionError,
+    OffsetOutOfRangeError,
+    ReadFailedError,
+    Store,
+)
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 from rocketstore.spark.views import scan_columns
 
@@ -67,6 +74,8 @@ def plan(options: ReadOptions, begin: int, end: int, bounds: Bounds) -> list[Any
     if begin >= end:
         return []
     more = ("topic", "queue_id", "queue_offset") if bounds else ()
+    if unpacks(options):
+        more = (*more, *NEEDED)
     scan = rocketstore.scan(
         options.path,
         columns=scan_columns(options.fields, more),
@@ -136,9 +145,15 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     try:
         for columns in scan:
             keep = kept(columns, bounds) if bounds else None
-            batch = to_batch(columns, columns.rows, options.fields, keep)
+            found = with_plain_bodies(columns) if unpacks(options) else columns
+            batch = to_batch(found, columns.rows, options.fields, keep)
             if batch.num_rows:
                 yield batch
+    except DecompressionError as error:
+        raise SparkFaceError(
+            "RS_BAD_COMPRESSION",
+            f"{place} part={part}: {error}; decompress=false leaves it as it is",
+        ) from error
     except CorruptRecordError as error:
         raise SparkFaceError("RS_CORRUPT_RECORD", f"{place} part={part}: {error}") from error
     except OffsetOutOfRangeError as error:
@@ -150,6 +165,10 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
         ) from error
     except (ReadFailedError, OSError) as error:
         raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+
+
+def unpacks(options: ReadOptions) -> bool:
+    return options.decompress and any(field.column == "body" for field in options.fields)
 
 
 def kept(columns: Any, bounds: Bounds) -> Any:

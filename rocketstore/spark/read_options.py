@@ -34,6 +34,7 @@ READ_NAMES = {
     "failondataloss": "true (default): missing or damaged ranges are errors; else they are skipped",
     "includeproperties": "true (default): the column properties",
     "includeheaders": "view=kafka: the column headers",
+    "decompress": "true (default): bodies as producers gave them; false: as they are stored",
     "verify": "true (default): checksums of every record",
     "maxbytespertrigger": "streams: bytes of log in a micro-batch; default 256m",
     "maxoffsetspertrigger": "streams: messages in a micro-batch",
@@ -57,6 +58,7 @@ class ReadOptions:
     split_bytes: int
     min_partitions: int
     fail_on_data_loss: bool
+    decompress: bool
     verify: bool
     max_bytes: int | None
     max_rows: int | None
@@ -81,6 +83,7 @@ class ReadOptions:
             number(given, "splitbytes", 256 << 20, 1, 2**62),
             number(given, "minpartitions", 1, 1, 1_000_000),
             _switch(given, "failondataloss", True),
+            _switch(given, "decompress", True),
             _switch(given, "verify", True),
             # A number of messages alone says it all; else there is a bound on bytes.
             number(given, "maxbytespertrigger", 256 << 20, 1, 2**62)

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 
 import rocketstore
+from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
 from rocketstore.spark.committer import commit, discard
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
@@ -35,17 +36,20 @@ COLUMNS = {
     "tags": ("string",),
     "keys": ("string", "array<string>"),
     "properties": ("map<string,string>",),
+    "shard_key": ("string",),
     "born_timestamp": ("timestamp", "timestamp_ntz"),
 }
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one."""
+    """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one;
+    `bad_rows` the file of those that cannot be messages."""
 
     partition: int
     staged: Staged | None
     query_id: str | None
+    bad_rows: str | None = None
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -98,18 +102,27 @@ class Base:
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         partition = 0 if context is None else context.partitionId()
-        return Message(partition, stage(iterator, options.staging, routing), query)
+        bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
+        staged = stage(iterator, options.staging, routing, bad_rows)
+        return Message(partition, staged, query, bad_rows and bad_rows.finish())
 
     def append(self, messages: Sequence[Any], writer: str, version: int) -> None:
         done = [message for message in messages if message is not None]
         done.sort(key=lambda message: message.partition)
         staged = [message.staged for message in done if message.staged is not None]
+        for message in done:
+            if message.bad_rows is not None:
+                keep_bad_rows(message.bad_rows, f"{writer}-{version}-{message.partition}")
         if staged:
             options = self.options
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
 
     def drop(self, messages: Sequence[Any]) -> None:
-        discard([m.staged for m in messages if m is not None and m.staged is not None])
+        done = [message for message in messages if message is not None]
+        discard([message.staged for message in done if message.staged is not None])
+        for message in done:
+            if message.bad_rows is not None:
+                discard_bad_rows(message.bad_rows)
 
 
 class Writer(Base, DataSourceArrowWriter):
@@ -146,7 +159,7 @@ class StreamWriter(Base, DataSourceStreamArrowWriter):
         queries = {m.query_id for m in messages if m is not None and m.query_id}
         writer = self.options.app_id or next(iter(queries), None)
         if writer is None:
-            if any(m is not None and m.staged is not None for m in messages):
+            if any(m is not None and (m.staged or m.bad_rows) for m in messages):
                 raise SparkFaceError("RS_NO_QUERY_ID", "the query has no id: give txnAppId")
             return
         self.append(messages, writer, batchId)

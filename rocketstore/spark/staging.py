@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rocketstore import MessageRejectedError, encode_frames
+from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
+from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
 
@@ -24,6 +25,7 @@ __all__ = ["Routing", "encode_batch", "stage"]
 #: Names of columns, and those of the Kafka connector that stand for them.
 KAFKA_NAMES = {"value": "body", "key": "keys", "partition": "queue_id"}
 TEXT_COLUMNS = ("tags", "keys")
+SHARD_KEY = "__SHARDINGKEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,22 @@ class Routing:
     max_body_bytes: int = 4 << 20
 
 
-def stage(batches: Iterable[pa.RecordBatch], directory: str, routing: Routing) -> Staged | None:
+def stage(
+    batches: Iterable[pa.RecordBatch],
+    directory: str,
+    routing: Routing,
+    bad_rows: BadRows | None = None,
+) -> Staged | None:
     """Writes the frames of all batches to a new file in `directory`, durably; None without a row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
-    chunks, dropped, row = [], 0, 0
+    chunks, row = [], 0
     os.makedirs(directory, exist_ok=True)
     try:
         with open(name, "xb") as file:
             for batch in batches:
                 for part in parts(batch):
-                    frames, count = encode_batch(part, routing, row)
+                    frames, count = encode_batch(part, routing, row, bad_rows)
                     row += part.num_rows
-                    dropped += part.num_rows - count
                     if count:
                         file.write(frames)
                         chunks.append((len(frames), count, zlib.crc32(frames)))
@@ -71,32 +77,34 @@ def parts(batch: pa.RecordBatch, most_bytes: int = 8 << 20) -> Iterator[pa.Recor
         yield batch.slice(start, rows)
 
 
-def encode_batch(batch: pa.RecordBatch, routing: Routing, first_row: int = 0) -> tuple[bytes, int]:
+def encode_batch(
+    batch: pa.RecordBatch, routing: Routing, first_row: int = 0, bad_rows: BadRows | None = None
+) -> tuple[bytes, int]:
     """(frames, how many) of one batch. `first_row`: number of its first row, for messages.
 
     Raises:
         SparkFaceError: RS_BAD_ROW unless bad rows are dropped.
     """
     columns = {KAFKA_NAMES.get(n, n): batch.column(i) for i, n in enumerate(batch.schema.names)}
-    missing = null_rows(columns, batch.num_rows, routing)
-    if missing:
-        row, name = min(missing.items())
-        if not routing.drop_bad_rows:
-            raise bad_row(first_row + row, f"{name} is null")
+    wrong = wrong_rows(columns, batch.num_rows, routing)
+    if wrong:
+        refuse(batch, wrong, routing, first_row, bad_rows)
         keep = np.ones(batch.num_rows, bool)
-        keep[list(missing)] = False
-        return encode_batch(batch.filter(mask(keep)), routing, first_row)
+        keep[list(wrong)] = False
+        return encode_batch(batch.filter(mask(keep)), routing, first_row, bad_rows)
     rows = batch.num_rows
     topics, topic_rows = topics_of(columns.get("topic"), rows, routing)
     given: dict[str, Any] = {n: texts(columns[n]) for n in TEXT_COLUMNS if n in columns}
-    if "properties" in columns:
-        given["properties"] = entries(columns["properties"], dropped_names(columns))
+    shard_keys = columns.get("shard_key")
+    if "properties" in columns or shard_keys is not None:
+        array = columns.get("properties")
+        given["properties"] = entries(array, rows, dropped_names(columns), shard_keys)
     try:
         frames, refused = encode_frames(
             texts(columns["body"]),
             topics=topics,
             topic_rows=topic_rows,
-            queue_ids=queues_of(columns.get("queue_id"), rows, first_row, routing),
+            queue_ids=queues_of(columns, rows, first_row, routing),
             born_timestamps_ms=born_of(columns.get("born_timestamp"), rows),
             max_body_bytes=routing.max_body_bytes,
             **given,
@@ -105,21 +113,36 @@ def encode_batch(batch: pa.RecordBatch, routing: Routing, first_row: int = 0) ->
         raise SparkFaceError(
             "RS_BAD_ROW", f"rows {first_row} … {first_row + rows - 1} of a partition: {error}"
         ) from error
-    if refused and not routing.drop_bad_rows:
-        row, reason = min(refused.items())
-        raise bad_row(first_row + row, reason)
+    if refused:
+        refuse(batch, refused, routing, first_row, bad_rows)
     return frames, rows - len(refused)
+
+
+def refuse(
+    batch: pa.RecordBatch,
+    wrong: dict[int, str],
+    routing: Routing,
+    first_row: int,
+    bad_rows: BadRows | None,
+) -> None:
+    """Rows that cannot be messages, with the reason: an error, or kept, or nothing."""
+    if not routing.drop_bad_rows:
+        row, reason = min(wrong.items())
+        raise bad_row(first_row + row, reason)
+    if bad_rows is not None:
+        numbers = sorted(wrong)
+        bad_rows.add(batch.take(mask(numbers)), [wrong[number] for number in numbers])
 
 
 def bad_row(row: int, reason: str) -> SparkFaceError:
     return SparkFaceError(
         "RS_BAD_ROW",
-        f"row {row} of a partition: {reason}; badRows=drop leaves such rows out",
+        f"row {row} of a partition: {reason}; badRows=drop leaves such rows out, divert keeps them",
     )
 
 
-def null_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int, str]:
-    """Rows without what a message must have, and what that is."""
+def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int, str]:
+    """Rows without what a message must have, or with a topic that none may have; and why."""
     needed = ["body", "queue_id"]
     if routing.topic is None:
         needed.append("topic")
@@ -128,8 +151,29 @@ def null_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int,
         array = columns.get(name)
         if array is not None and array.null_count:
             nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-            found.update(dict.fromkeys(map(int, nulls), name))
+            found.update(dict.fromkeys(map(int, nulls), f"{name} is null"))
+    if "topic" in columns:
+        encoded = columns["topic"].dictionary_encode()
+        numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        for number, topic in enumerate(encoded.dictionary.to_pylist()):
+            reason = wrong_topic(topic)
+            if reason:
+                bad = np.flatnonzero(numbers == number)
+                found.update(dict.fromkeys(map(int, bad), reason))
+    queues = columns.get("queue_id")
+    if queues is not None and rows:
+        below = np.flatnonzero(queues.fill_null(0).to_numpy(zero_copy_only=False) < 0)
+        found.update(dict.fromkeys(map(int, below), "queue_id is below 0"))
     return found
+
+
+def wrong_topic(topic: str) -> str:
+    """Why no message may have this topic; empty when it may."""
+    try:
+        encode_frames((np.zeros(1, np.int32), b""), topics=[topic])
+    except MessageRejectedError as error:
+        return str(error)
+    return ""
 
 
 def mask(keep: Any) -> Any:
@@ -164,24 +208,49 @@ def dropped_names(columns: dict[str, Any]) -> list[str]:
     """Names that the source gives among the properties and that are said otherwise here: in their own
     columns, or by the log itself."""
     own = [name.upper() for name in TEXT_COLUMNS if name in columns]
+    own += [SHARD_KEY] if "shard_key" in columns else []
     return [*own, "__CRC32#", "WAIT"]
 
 
-def entries(array: Any, dropped: list[str]) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
-    """A column of maps as encode_frames takes it, without entries that have no value or are `dropped`."""
+def entries(
+    array: Any, rows: int, dropped: list[str], shard_keys: Any
+) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
+    """A column of maps as encode_frames takes it, without entries that have no value or are `dropped`;
+    and the shard keys, which are properties, too."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    places = np.zeros(len(array) + 1, np.int32)
-    lists = array.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
-    rows = pc.list_parent_indices(lists)
-    flat = lists.flatten()
-    names, values = flat.field(0), flat.field(1)
-    keep = pc.fill_null(pc.greater(pc.binary_length(values), 0), False)
-    keep = pc.and_(keep, pc.invert(pc.is_in(names, pa.array(dropped))))
-    owners = rows.filter(keep).to_numpy(zero_copy_only=False)
-    np.cumsum(np.bincount(owners, minlength=len(array)), out=places[1:])
-    return places, texts(names.filter(keep)), texts(values.filter(keep))
+    owners, names, values = (
+        np.zeros(0, np.int64),
+        pa.array([], pa.string()),
+        pa.array([], pa.string()),
+    )
+    if array is not None:
+        lists = array.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
+        flat = lists.flatten()
+        keep = pc.fill_null(pc.greater(pc.binary_length(flat.field(1)), 0), False)
+        keep = pc.and_(keep, pc.invert(pc.is_in(flat.field(0), pa.array(dropped))))
+        owners = pc.list_parent_indices(lists).filter(keep).to_numpy(zero_copy_only=False)
+        names, values = flat.field(0).filter(keep), flat.field(1).filter(keep)
+    if shard_keys is not None:
+        there = np.flatnonzero(given_texts(shard_keys))
+        order = np.argsort(np.concatenate([owners, there]), kind="stable")
+        more = pa.array([SHARD_KEY] * len(there), pa.string())
+        names = pa.concat_arrays([names, more]).take(pa.array(order))
+        more = shard_keys.cast(pa.string()).take(pa.array(there))
+        values = pa.concat_arrays([values, more]).take(pa.array(order))
+        owners = np.concatenate([owners, there])[order]
+    places = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=rows), out=places[1:])
+    return places, texts(names), texts(values)
+
+
+def given_texts(array: Any) -> Any:
+    """Which rows have a text: null and empty ones have none."""
+    import pyarrow.compute as pc
+
+    there = pc.fill_null(pc.greater(pc.binary_length(array), 0), False)
+    return there.to_numpy(zero_copy_only=False)
 
 
 def topics_of(array: Any, rows: int, routing: Routing) -> tuple[list[str], Any]:
@@ -193,12 +262,20 @@ def topics_of(array: Any, rows: int, routing: Routing) -> tuple[list[str], Any]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 
-def queues_of(array: Any, rows: int, first_row: int, routing: Routing) -> Any:
-    if array is not None:
-        return array.to_numpy(zero_copy_only=False)
-    if routing.queues is not None:
-        return ((np.arange(rows) + first_row) % routing.queues).astype(np.int32)
-    return routing.queue_id
+def queues_of(columns: dict[str, Any], rows: int, first_row: int, routing: Routing) -> Any:
+    if "queue_id" in columns:
+        return columns["queue_id"].to_numpy(zero_copy_only=False)
+    if routing.queues is None:
+        return routing.queue_id
+    turns = ((np.arange(rows) + first_row) % routing.queues).astype(np.int32)
+    shard_keys = columns.get("shard_key")
+    if shard_keys is None:
+        return turns
+    keys = shard_keys.dictionary_encode()
+    found = [shard_queue_id(key, routing.queues) for key in keys.dictionary.to_pylist()]
+    numbers = keys.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    chosen = np.asarray([*found, 0], np.int32)[numbers]
+    return np.where(given_texts(shard_keys), chosen, turns).astype(np.int32)
 
 
 def born_of(array: Any, rows: int) -> Any:

@@ -41,6 +41,8 @@ TRANSACTION_TYPE = 0xC
 COMMIT = 0x8
 INNER_BATCH = 0x80
 MOST_THREADS = 8
+#: Of records that stand for damage (`repair`).
+REPAIR_TOPIC = "%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
     `queues` and `batches`, records that are inner batches, are there after a walk record by record;
-    `ends`, the next queue offsets, in the end.
+    `ends`, the next queue offsets, in the end. `mended`: a record that `repair` wrote was seen.
     """
 
     begin: int
@@ -82,6 +84,7 @@ class LogFacts:
     queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     batches: dict[tuple[str, int], int] = field(default_factory=dict)
+    mended: bool = False
 
     @property
     def file_size(self) -> int:
@@ -277,6 +280,7 @@ class _Walk:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
         says of its queue counts only where it fits: else it would put those behind it in the wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
+            self._facts.mended |= message.topic == REPAIR_TOPIC
             return
         if message.sys_flag & INNER_BATCH:
             # Inner batches count messages, not records, and have batch queues (format 4.2).
@@ -293,8 +297,12 @@ class _Walk:
             if known is None:
                 self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
                 continue
-            if queue_offset != known.next:
+            if queue_offset != known.next and not self._lost(queue_offset, known):
                 text = f"queue offset {queue_offset} follows {known.next - 1}"
                 self._fault(position, f"{topic}/{queue_id}: {text}")
             known.next = max(known.next, queue_offset + 1)
             known.records += 1
+
+    def _lost(self, queue_offset: int, known: QueueFacts) -> bool:
+        """Whether queue offsets may be missing in front of this one: `repair` took their records out."""
+        return self._facts.mended and queue_offset > known.next

@@ -13,6 +13,8 @@ import pytest
 import rocketstore
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.audit import audit_part, audit_scans
+from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from tests.spark.reading import make_store
 
 HOUR_MS = 3_600_000
@@ -46,10 +48,9 @@ def damage(root: Path, message: rocketstore.Message) -> None:
 @pytest.mark.parametrize("split_bytes", [1 << 30, 20_000])
 def test_stats_of_parts_add_up(tmp_path: Path, rng: random.Random, split_bytes: int) -> None:
     messages = make_store(tmp_path / "s", rng)
-    names = ("topic", "queue_id", "queue_offset", "size", "store_timestamp_ms")
-    parts = jobs._parts(tmp_path / "s", split_bytes, columns=names, verify=False, chunk_bytes=5000)
-    rows = [row for part in parts for row in jobs.stats_part(pickle.loads(pickle.dumps(part)))]
-    assert jobs.merge_stats(rows) == expected_stats(messages)
+    parts = stats_scans(tmp_path / "s", split_bytes, chunk_bytes=5000)
+    rows = [row for part in parts for row in stats_part(pickle.loads(pickle.dumps(part)))]
+    assert merge_stats(rows) == expected_stats(messages)
 
 
 def test_an_audit_names_what_is_damaged(tmp_path: Path, rng: random.Random) -> None:
@@ -57,8 +58,7 @@ def test_an_audit_names_what_is_damaged(tmp_path: Path, rng: random.Random) -> N
     victims = [m for m in messages[100::200] if len(m.body) > 20]
     for victim in victims:
         damage(tmp_path / "s", victim)
-    parts = jobs._parts(tmp_path / "s", 50_000, columns=("size",), verify=True, on_damage="skip")
-    rows = [row for part in parts for row in jobs.audit_part(part)]
+    rows = [row for part in audit_scans(tmp_path / "s", 50_000) for row in audit_part(part)]
     found = [range_ for row in rows for range_ in row[5]]
     assert [(begin, end) for begin, end, _ in found] == [
         (m.physical_offset, m.physical_offset + m.size) for m in victims

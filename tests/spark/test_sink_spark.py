@@ -98,6 +98,19 @@ def test_bad_rows_can_be_left_out(spark: Any, tmp_path: Path) -> None:
     assert [m.body for m in messages(tmp_path / "s", "t")] == [b"a", b"c"]
 
 
+def test_bad_rows_can_be_kept(spark: Any, tmp_path: Path) -> None:
+    rows = [(b"a", "t"), (None, "t"), (b"b", None), (b"toolarge", "t"), (b"c", "t"), (b"d", "x/y")]
+    frame = spark.createDataFrame(rows, "body binary, topic string").coalesce(1)
+    options = {"path": str(tmp_path / "s"), "badRows": "divert", "maxMessageSizeBytes": "4"}
+    for _ in range(2):
+        once = {"txnAppId": "load", "txnVersion": "1"}
+        frame.write.format("rocketstore").mode("append").options(**options, **once).save()
+    assert [m.body for m in messages(tmp_path / "s", "t")] == [b"a", b"c"]
+    bad = spark.read.parquet(str(sink_directory(tmp_path / "s") / "bad_rows"))
+    assert sorted(bytes(row.body or b"") for row in bad.collect()) == [b"", b"b", b"d", b"toolarge"]
+    assert {row.bad_row_reason for row in bad.collect()} >= {"body is null", "topic is null"}
+
+
 def test_a_stream_is_written_once_though_it_is_replayed(spark: Any, tmp_path: Path) -> None:
     """The last commit file of the checkpoint is deleted: Spark runs that batch again."""
     source, root, checkpoint = tmp_path / "in", tmp_path / "s", tmp_path / "checkpoint"

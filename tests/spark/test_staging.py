@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.staging import Routing, encode_batch, stage
 
@@ -90,7 +91,11 @@ def test_rows_without_a_queue_take_turns(tmp_path: Path) -> None:
         ({"body": ["a", "b"], "topic": ["t", None]}, "row 11 .*topic is null"),
         ({"body": ["a", "b" * 20], "topic": ["t", "t"]}, "row 11 .*too large"),
         ({"body": ["a", "b"], "topic": ["t", "t"], "tags": ["x", "\x01"]}, "row 11 .*illegal"),
-        ({"body": ["a", "b"], "topic": ["t", "a/b"]}, "rows 10 … 11 .*not allowed"),
+        ({"body": ["a", "b"], "topic": ["t", "a/b"]}, "row 11 .*not allowed"),
+        (
+            {"body": ["a", "b"], "topic": ["t", "t"], "queue_id": pa.array([0, -1], pa.int32())},
+            "below 0",
+        ),
         ({"body": ["a", "b"], "topic": ["t", "t"], "keys": [["a"], [None]]}, "null"),
     ],
 )
@@ -115,3 +120,51 @@ def test_nothing_is_staged_for_no_row_and_after_a_fault(tmp_path: Path) -> None:
     staged = stage([batch_of(body=["a" * 1000] * 30_000)], str(tmp_path), drop)
     assert staged is not None and staged.rows == 30_000 and len(staged.chunks) > 2
     assert Path(staged.path).stat().st_size == staged.size
+
+
+def test_rows_are_spread_by_shard_key_as_put_does(tmp_path: Path, rng: random.Random) -> None:
+    keys = [rng.choice([None, "", "u1", "ü2", "u3" * 9]) for _ in range(60)]
+    maps = pa.array([[("n", str(n)), ("__SHARDINGKEY", "other")] for n in range(60)], MAP)
+    batch = batch_of(body=["x"] * 60, shard_key=pa.array(keys, pa.string()), properties=maps)
+    frames, _ = encode_batch(batch, Routing(topic="t", queues=7))
+    found = put(tmp_path / "s", frames)
+    with rocketstore.open(tmp_path / "p") as store:
+        writer = store.writer("t", queues=7)
+        expected = [writer.put(b"x", shard_key=key).queue_id if key else None for key in keys]
+    by_number = {int(m.properties["n"]): m for m in found}
+    for number, (key, queue_id) in enumerate(zip(keys, expected, strict=True)):
+        message = by_number[number]
+        assert message.queue_id == (number % 7 if queue_id is None else queue_id)
+        assert message.properties.get("__SHARDINGKEY") == (key or None)
+    alone = batch_of(body=["x"], shard_key=["u1"])
+    frames, _ = encode_batch(alone, Routing(topic="t", queue_id=5))
+    [message] = put(tmp_path / "alone", frames)
+    assert (message.queue_id, message.properties["__SHARDINGKEY"]) == (5, "u1")
+
+
+def test_bad_rows_are_kept_with_their_reason(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    batch = batch_of(
+        body=["fine", None, "too large " * 9, "b", "c", "d"],
+        topic=["t", "t", "t", "a/b", None, "t"],
+        queue_id=pa.array([0, 0, 0, 0, 0, -2], pa.int32()),
+    )
+    kept = BadRows(str(tmp_path / "bad"))
+    frames, count = encode_batch(batch, Routing(max_body_bytes=10, drop_bad_rows=True), 0, kept)
+    assert count == 1 and [m.body for m in put(tmp_path / "s", frames)] == [b"fine"]
+    path = kept.finish()
+    assert path is not None
+    keep_bad_rows(path, "w-1-0")
+    found = pq.read_table(tmp_path / "bad" / "w-1-0.parquet", partitioning=None).to_pylist()
+    reasons = {row["body"] or row["topic"]: row["bad_row_reason"] for row in found}
+    assert len(found) == 5 and reasons["t"] == "body is null" and reasons["c"] == "topic is null"
+    assert "not allowed" in reasons["b"] and "below 0" in reasons["d"]
+    again = BadRows(str(tmp_path / "bad"))  # the commit is run once more
+    again.add(batch.slice(1, 1), ["body is null"])
+    path = again.finish()
+    assert path is not None
+    keep_bad_rows(path, "w-1-0")
+    discard_bad_rows(path)
+    assert [p.name for p in (tmp_path / "bad").rglob("*")] == ["w-1-0.parquet"]
+    assert BadRows(str(tmp_path / "none")).finish() is None and not (tmp_path / "none").exists()

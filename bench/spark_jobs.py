@@ -1,0 +1,136 @@
+"""Spark over a store: scans, jobs and the sink, beside Spark's own ways in the same run.
+
+    python -m bench.spark_jobs --mib 1024 --rounds 5
+
+`local[2]`; records of about 1 KiB in 16 topics of 4 queues, in the page cache. Each round takes every case once;
+the first round is warm-up and not counted. GB/s are bytes of the log; medians. Needs `make spark`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rocketstore
+
+TOPICS, QUEUES = 16, 4
+BODY_BYTES = 870
+BATCH = 500
+PIECE = 8 << 20
+
+
+def fill(root: Path, total_bytes: int) -> int:
+    """A log of about `total_bytes`; its messages."""
+    rng, count = random.Random(1), 0
+    with rocketstore.open(root, durability="memory") as store:
+        writers = [
+            store.writer(f"topic-{number:02}", queue_id=queue)
+            for number in range(TOPICS)
+            for queue in range(QUEUES)
+        ]
+        while store.end_offset < total_bytes:
+            bodies = [rng.randbytes(BODY_BYTES // 2).hex().encode() for _ in range(BATCH)]
+            rng.choice(writers).put_batch(bodies, tags="bench")
+            count += BATCH
+    return count
+
+
+def plain_write(path: Path, total_bytes: int) -> None:
+    """So many bytes by write(2), and on the disk."""
+    piece = os.urandom(PIECE)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(total_bytes // PIECE):
+            file.write(piece)
+        os.fsync(file.fileno())
+    path.unlink()
+
+
+def noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def main() -> None:
+    """Prints a table in Markdown."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_jobs", description=__doc__)
+    parser.add_argument("--mib", type=int, default=1024, help="of log")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--directory", type=Path, help="where the stores are made")
+    given = parser.parse_args()
+    measure(given.mib, given.rounds, given.directory)
+
+
+def measure(mib: int, rounds: int, directory: Path | None) -> None:
+    from rocketstore import spark
+
+    with tempfile.TemporaryDirectory(dir=directory, prefix="bench-spark-") as place:
+        root = Path(place)
+        count = fill(root / "store", mib << 20)
+        session = spark.session(
+            master="local[2]", config={"spark.driver.memory": "4g", "spark.log.level": "ERROR"}
+        )
+        cases = make_cases(session, root, mib << 20)
+        times: dict[str, list[float]] = {name: [] for name in cases}
+        for number in range(rounds + 1):
+            for name, work in cases.items():
+                for leftover in ("out", "frame", "copy"):
+                    shutil.rmtree(root / leftover, ignore_errors=True)
+                began = time.perf_counter()
+                work()
+                if number:
+                    times[name].append(time.perf_counter() - began)
+        session.stop()
+    show(times, count, mib << 20)
+
+
+def make_cases(session: Any, root: Path, size: int) -> dict[str, Callable[[], Any]]:
+    from rocketstore.spark import jobs
+    from rocketstore.spark.jobs.writing import append
+
+    store = str(root / "store")
+    kept = str(root / "parquet")
+
+    def read(**options: str) -> Any:
+        return session.read.format("rocketstore").options(path=store, **options).load()
+
+    read().write.option("compression", "zstd").parquet(kept)
+    return {
+        "scan, all columns": lambda: noop(read()),
+        "scan, two columns": lambda: noop(read(columns="topic,queue_id")),
+        "the same rows from Parquet": lambda: noop(session.read.parquet(kept)),
+        "job: stats": lambda: jobs.stats(session, store).collect(),
+        "job: audit": lambda: jobs.audit(session, store).collect(),
+        "job: export, zstd": lambda: jobs.export(session, store, str(root / "out")).collect(),
+        "df.write.parquet, zstd": lambda: (
+            read().write.option("compression", "zstd").parquet(str(root / "frame"))
+        ),
+        "sink, from Parquet": lambda: append(session.read.parquet(kept), root / "copy"),
+        "plain write and fsync": lambda: plain_write(root / "plain", size),
+    }
+
+
+def show(times: dict[str, list[float]], count: int, size: int) -> None:
+    print(f"\n{count:,} messages, {size >> 20:,} MiB of log, {os.cpu_count()} cores\n")
+    print("| case | s | GB/s | messages/s | slowest |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    for name, seconds in medians.items():
+        rate = f"{size / seconds / 1e9:.2f} | {count / seconds:,.0f}"
+        print(f"| {name} | {seconds:.2f} | {rate} | {max(times[name]):.2f} |")
+    export = medians["df.write.parquet, zstd"] / medians["job: export, zstd"]
+    sink = medians["plain write and fsync"] / medians["sink, from Parquet"]
+    parquet = medians["the same rows from Parquet"] / medians["scan, all columns"]
+    print(f"\nexport is {export:.2f} × as fast as df.write.parquet")
+    print(f"the sink writes at {sink:.2f} × the plain rate")
+    print(f"a scan of all columns is {parquet:.2f} × as fast as Parquet of the same rows")
+
+
+if __name__ == "__main__":
+    main()

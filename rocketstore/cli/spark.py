@@ -1,0 +1,245 @@
+"""`rocketstore spark`: jobs over whole stores, on this machine's cores or on a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.table import Table
+
+from rocketstore.cli import exit_codes
+from rocketstore.cli.output import console, count_text, size_text
+from rocketstore.cli.parameters import STORE, Moment
+from rocketstore.cli.spark_demo import demo
+from rocketstore.cli.spark_session import spark_session
+
+__all__ = ["command"]
+
+
+@click.group("spark", short_help="Jobs on Spark: stats, audit, export, import, compact, replay.")
+def command() -> None:
+    """Heavy work over whole stores. Needs rocketstore[spark]; a Java comes with it.
+
+    Runs on this machine unless --master says otherwise, or spark-submit runs it: see docs/spark.md.
+    """
+
+
+def options(*found: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(found):
+            function = option(function)
+        return function
+
+    return add
+
+
+MASTER = click.option("--master", metavar="URL", help="Where Spark runs; default: here, all cores.")
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+SPLIT = click.option(
+    "--split-mib", type=click.IntRange(1), default=256, show_default=True, help="Of log in a task."
+)
+TARGET = click.argument("target")
+WANTED = options(
+    click.option(
+        "--topic", "topics", multiple=True, help="This topic; several times: each of them."
+    ),
+    click.option("--tags", help='Messages with one of these tags: "red || blue".'),
+    click.option("--begin", "start_timestamp", type=Moment(), help="Stored then or later."),
+    click.option("--end", "end_timestamp", type=Moment(), help="Stored before."),
+)
+ONCE = options(
+    click.option("--once", "app_id", metavar="NAME", help="Names this run, to be done only once."),
+    click.option("--version", type=click.IntRange(0), default=0, help="Its number, with --once."),
+)
+
+
+def wanted(given: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for: options that were not given are left out."""
+    topics = list(given.pop("topics"))
+    found = {name: value for name, value in given.items() if value is not None}
+    return {**found, **({"topics": topics} if topics else {})}
+
+
+def once(app_id: str | None, version: int) -> dict[str, Any]:
+    return {} if app_id is None else {"app_id": app_id, "version": version}
+
+
+def print_rows(rows: list[Any], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row.asDict(recursive=True), default=str))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0].asDict() if rows else ():
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row))
+    console().print(table)
+
+
+@command.command(short_help="Messages and bytes by topic, queue and hour.")
+@STORE
+@WANTED
+@SPLIT
+@MASTER
+@JSON
+def stats(store: str, split_mib: int, master: str | None, as_json: bool, **given: Any) -> int:
+    """How many messages, how many bytes, how large, from which queue offset to which: by topic, queue
+    and hour."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        rows = jobs.stats(session, store, split_bytes=split_mib << 20, **wanted(given)).collect()
+    print_rows(rows, as_json)
+    return exit_codes.OK
+
+
+@command.command(short_help="Test both checksums of every record; exit code 3 when one fails.")
+@STORE
+@SPLIT
+@MASTER
+@JSON
+def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
+    """Reads the whole log, and names every range in which no record can be believed."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        rows = jobs.audit(session, store, split_bytes=split_mib << 20).collect()
+    damage = [damaged for row in rows for damaged in row.damage]
+    print_rows(rows if as_json else damage, as_json)
+    if not as_json:
+        records, size = sum(row.records for row in rows), sum(row.bytes for row in rows)
+        console().print(
+            f"{count_text(records, 'record')}, {size_text(size)}; "
+            f"{count_text(len(damage), 'damaged range')}"
+        )
+    return exit_codes.DAMAGED if damage else exit_codes.OK
+
+
+@command.command(short_help="Write Parquet files by topic and day.")
+@STORE
+@TARGET
+@WANTED
+@click.option("--columns", help="With commas between them; default: all of the default view.")
+@click.option("--append", is_flag=True, help="Add to what is in TARGET; else it must be empty.")
+@click.option("--compression", default="zstd", show_default=True)
+@SPLIT
+@MASTER
+@JSON
+def export(
+    store: str,
+    target: str,
+    columns: str | None,
+    append: bool,
+    compression: str,
+    split_mib: int,
+    master: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Writes TARGET/topic=…/day=…/….parquet, a directory or a URI, and lists the files."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        rows = jobs.export(
+            session,
+            store,
+            target,
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            mode="append" if append else "error",
+            compression=compression,
+            split_bytes=split_mib << 20,
+            **wanted(given),
+        ).collect()
+    print_rows(rows, as_json)
+    return exit_codes.OK
+
+
+@command.command("import", short_help="Append what Parquet files hold.")
+@click.argument("source")
+@STORE
+@click.option("--topic", help="Of all messages; needed where there is no column topic.")
+@ONCE
+@MASTER
+def import_(
+    source: str, store: str, topic: str | None, app_id: str | None, version: int, master: str | None
+) -> int:
+    """Appends the rows of SOURCE, Parquet as `export` writes it or any other with a column body."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        count = jobs.import_(session, source, store, topic=topic, **once(app_id, version))
+    console().print(f"{count_text(count, 'message')} in {store}")
+    return exit_codes.OK
+
+
+@command.command(short_help="The latest message of each key, in a new store.")
+@STORE
+@TARGET
+@WANTED
+@click.option("--keep-tombstones", is_flag=True, help="Keep empty bodies; else they delete keys.")
+@ONCE
+@MASTER
+def compact(
+    store: str,
+    target: str,
+    keep_tombstones: bool,
+    app_id: str | None,
+    version: int,
+    master: str | None,
+    **given: Any,
+) -> int:
+    """Appends to TARGET, of each topic and key, the last message; and all messages without a key."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        count = jobs.compact(
+            session,
+            store,
+            target,
+            tombstones=not keep_tombstones,
+            **once(app_id, version),
+            **wanted(given),
+        )
+    console().print(f"{count_text(count, 'message')} in {target}")
+    return exit_codes.OK
+
+
+@command.command(short_help="Append messages once more, to another store or topic.")
+@STORE
+@TARGET
+@WANTED
+@click.option("--to-topic", help="Of all copies; default: their own.")
+@click.option("--key", "keys", multiple=True, help="Only messages with one of these keys.")
+@ONCE
+@MASTER
+def replay(
+    store: str,
+    target: str,
+    to_topic: str | None,
+    keys: tuple[str, ...],
+    app_id: str | None,
+    version: int,
+    master: str | None,
+    **given: Any,
+) -> int:
+    """Appends messages of STORE to TARGET, which may be STORE itself, in the order of the log."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        count = jobs.replay(
+            session,
+            store,
+            target,
+            to_topic=to_topic,
+            keys=list(keys) or None,
+            **once(app_id, version),
+            **wanted(given),
+        )
+    console().print(f"{count_text(count, 'message')} in {target}")
+    return exit_codes.OK
+
+
+command.add_command(demo)

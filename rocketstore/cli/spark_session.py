@@ -1,0 +1,44 @@
+"""A SparkSession for one command, and Spark's errors in one line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketstore.cli import exit_codes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark_session"]
+
+CODE = re.compile(r"\[RS_[A-Z_]+\][^\n]*")
+
+
+@contextmanager
+def spark_session(master: str | None) -> Iterator[SparkSession]:
+    """A session; its errors in one line, since Spark puts a stack of Java around them."""
+    from rocketstore.spark import session
+    from rocketstore.spark.java import JavaNotFoundError
+
+    show = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
+    try:
+        running = session(master=master, config={"spark.log.level": "ERROR", **show})
+    except (ImportError, JavaNotFoundError) as error:
+        raise click.ClickException(exit_codes.in_one_line(error)) from error
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield running
+    except (PySparkException, Py4JJavaError) as error:
+        found = CODE.search(str(error))
+        text = found[0] if found else str(error).strip().splitlines()[0]
+        raise click.ClickException(text) from error
+    finally:
+        running.stop()

@@ -1,0 +1,58 @@
+"""The latest message of each key, in a new store."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.reading import load
+from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["compact"]
+
+
+def compact(
+    session: SparkSession,
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    tombstones: bool = True,
+    app_id: str | None = None,
+    version: int | None = None,
+    **wanted: Any,
+) -> int:
+    """Appends to `target`, of each topic and key, the message that stands last in the log, in the order
+    of the log; gives their number. Messages without a key are all kept. A message with several keys
+    counts by all of them together.
+
+    Args:
+        target: another store: a log is only appended to.
+        tombstones: an empty body deletes its key: it is left out, and with it all that came before.
+        app_id, version: name this run, so that it is done once however often it is run.
+        wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
+
+    Raises:
+        SparkFaceError: RS_BAD_OPTION, the target is the store itself.
+    """
+    from pyspark.sql import functions as f
+
+    if os.path.realpath(path) == os.path.realpath(target):
+        raise SparkFaceError(
+            "RS_BAD_OPTION",
+            f"target = {os.fspath(target)!r}: another store than the one that is read",
+        )
+    rows = load(session, path, **wanted).select(*MESSAGE_COLUMNS, "physical_offset")
+    keyed = rows.where(f.col("keys").isNotNull())
+    # Tasks keep one row a key already before rows go from one to another.
+    last = keyed.groupBy(f.col("topic").alias("_topic"), f.col("keys").alias("_keys")).agg(
+        f.max_by(f.struct(*keyed.columns), "physical_offset").alias("row")
+    )
+    last = last.select("row.*")
+    if tombstones:
+        last = last.where(f.length("body") > 0)
+    found = rows.where(f.col("keys").isNull()).unionByName(last)
+    return append(found.orderBy("physical_offset"), target, app_id=app_id, version=version)

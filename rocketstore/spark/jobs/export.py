@@ -1,0 +1,99 @@
+"""Messages as Parquet, by topic and day, written where the log is read."""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
+from rocketstore.spark.views import choose, scan_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rocketstore.spark.views import Field
+
+__all__ = ["EXPORT_SCHEMA", "export", "export_part"]
+
+EXPORT_SCHEMA = (
+    "file string, topic string, day string, messages bigint, bytes bigint, "
+    "first_physical_offset bigint, last_physical_offset bigint, "
+    "first_timestamp timestamp, last_timestamp timestamp"
+)
+#: Scanned for the rows of the result, whatever columns are wanted.
+ALWAYS = ("topic", "physical_offset", "size", "store_timestamp_ms")
+
+
+def export(
+    session: SparkSession,
+    path: str | os.PathLike[str],
+    target: str,
+    *,
+    columns: Sequence[str] | None = None,
+    mode: Literal["error", "append"] = "error",
+    decompress: bool = True,
+    compression: str = "zstd",
+    split_bytes: int = SPLIT_BYTES,
+    **wanted: Any,
+) -> DataFrame:
+    """Writes messages to `target/topic=<topic>/day=<date of the store time>/<offsets>.parquet`. Gives one
+    row for each file: what is in it, from where to where.
+
+    Files hold rows in the order of the log and statistics of all columns but body and properties, so
+    that readers pass over what they do not want. They get their names when all of them are whole: a job
+    that fails leaves nothing.
+
+    Args:
+        target: directory or URI (s3, gs, hdfs) that tasks and driver see under this name.
+        columns: of the default view, without `topic`, which is in the directory's name; None: all.
+        mode: "error": the target must be empty; "append": files are added.
+        decompress: bodies as producers gave them; False: as they are stored.
+        compression: of Parquet: zstd, snappy, lz4, none.
+        wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
+
+    Raises:
+        SparkFaceError: RS_TARGET_NOT_EMPTY; RS_UNKNOWN_COLUMN; RS_NO_STORE; RS_BAD_OPTION.
+    """
+    from rocketstore.spark.jobs.parquet_files import Target
+
+    if mode not in ("error", "append"):
+        raise SparkFaceError("RS_BAD_OPTION", f"mode = {mode!r}: error or append")
+    chosen = None if columns is None else tuple(columns)
+    fields = tuple(f for f in choose("rocketstore", chosen, frozenset()) if f.name != "topic")
+    scanned = scan_columns(fields, (*ALWAYS, *NEEDED))
+    parts = parts_of(path, split_bytes, columns=scanned, **wanted)
+    place = Target(target, uuid.uuid4().hex, compression)
+    if mode == "error" and place.holds_files():
+        raise SparkFaceError(
+            "RS_TARGET_NOT_EMPTY",
+            f"target = {target!r}: files are there; another target, or mode='append'",
+        )
+    unpack = decompress and any(field.column == "body" for field in fields)
+    work = functools.partial(export_part, target=place, fields=fields, unpack=unpack)
+    try:
+        rows = place.keep(run_parts(session, parts, work))
+    finally:
+        place.clean()
+    return session.createDataFrame(sorted(rows), EXPORT_SCHEMA)
+
+
+def export_part(
+    scan: Any, *, target: Any, fields: tuple[Field, ...], unpack: bool = False
+) -> Iterator[Row]:
+    """Writes the files of one part of the log; where each is, and its row."""
+    from rocketstore.spark.jobs.parquet_files import PartFiles
+
+    files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)
+    try:
+        for columns in scan:
+            files.add(with_plain_bodies(columns) if unpack else columns, columns.rows)
+        yield from files.finish()
+    finally:
+        files.close()

@@ -1,0 +1,49 @@
+"""Parquet, as `export` writes it or any other with a column `body`, into a store."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.spark.jobs.writing import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["import_", "parquet"]
+
+
+def import_(
+    session: SparkSession,
+    source: str,
+    path: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    app_id: str | None = None,
+    version: int | None = None,
+    **options: Any,
+) -> int:
+    """Appends what Parquet files hold; gives the number of messages. Where there is a column
+    `physical_offset`, they are appended in its order, else in that of the files as Spark reads them.
+
+    Args:
+        source: directory or file, also a URI that Spark reads.
+        topic: of all messages; needed where there is no column `topic`.
+        app_id, version: name this import, so that it is done once however often it is run.
+        options: further options of the sink.
+    """
+    frame = parquet(session, source)
+    if "physical_offset" in frame.columns:
+        frame = frame.orderBy("physical_offset")
+    return append(frame, path, topic=topic, app_id=app_id, version=version, **options)
+
+
+def parquet(session: SparkSession, source: str) -> DataFrame:
+    """The rows of an export. Spark takes directories like `topic=007` for numbers: here they are text."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    found = session.read.parquet(source).schema
+    fields = [
+        StructField(field.name, StringType()) if field.name == "topic" else field for field in found
+    ]
+    return session.read.schema(StructType(fields)).parquet(source)

@@ -1,0 +1,52 @@
+"""Messages of a store as a frame, chosen as `rocketstore.scan` chooses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.timestamps import timestamp_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["load", "source_options"]
+
+NAMES = ("topics", "topic_pattern", "queues", "tags", "start_timestamp", "end_timestamp")
+
+
+def load(session: SparkSession, path: str | os.PathLike[str], **wanted: Any) -> DataFrame:
+    """The default view of the messages that are wanted, in the order of the log."""
+    reader = session.read.format("rocketstore").option("path", os.path.abspath(path))
+    return reader.options(**source_options(wanted)).load()
+
+
+def source_options(wanted: Mapping[str, Any]) -> dict[str, str]:
+    """Options of the source for arguments of `rocketstore.scan`. None stands for nothing given."""
+    unknown = sorted(set(wanted) - set(NAMES))
+    if unknown:
+        raise TypeError(f"{', '.join(unknown)}: there are {', '.join(NAMES)}")
+    options: dict[str, str] = {}
+    for name, value in wanted.items():
+        if value is None:
+            continue
+        if name == "topics":
+            options["topic"] = value if isinstance(value, str) else ",".join(value)
+        elif name == "topic_pattern":
+            options["topicPattern"] = value
+        elif name == "queues":
+            options["queues"] = _queues(value)
+        elif name == "tags":
+            options["tags"] = value if isinstance(value, str) else "||".join(value)
+        else:
+            side = "starting" if name == "start_timestamp" else "ending"
+            options[f"{side}Timestamp"] = str(timestamp_ms(name, value))
+    return options
+
+
+def _queues(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps({topic: list(ids) for topic, ids in value.items()})
+    return ",".join(str(number) for number in ([value] if isinstance(value, int) else value))

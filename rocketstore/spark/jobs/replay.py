@@ -1,0 +1,49 @@
+"""Messages once more: to another store, or to another topic of the same one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.spark.jobs.reading import load
+from rocketstore.spark.jobs.writing import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["replay"]
+
+
+def replay(
+    session: SparkSession,
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to_topic: str | None = None,
+    keys: Sequence[str] | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    app_id: str | None = None,
+    version: int | None = None,
+    **wanted: Any,
+) -> int:
+    """Appends messages of a store to `target`, in the order of the log; gives their number. Bodies, tags,
+    keys, properties, queue ids and born times stay, store times and offsets are new.
+
+    Args:
+        target: a store, also the same one; what is appended meanwhile is not replayed again.
+        to_topic: of all copies; default: each keeps its own topic.
+        keys: only messages with one of these keys.
+        transform: makes another frame of the one that is read; it has to keep the column `body`.
+        app_id, version: name this replay, so that it is done once however often it is run.
+        wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
+    """
+    from pyspark.sql import functions as f
+
+    frame = load(session, path, **wanted)
+    if keys is not None:
+        asked = f.array(*[f.lit(key) for key in keys])
+        frame = frame.where(f.arrays_overlap(f.split("keys", " "), asked))
+    if transform is not None:
+        frame = transform(frame)
+    return append(frame, target, topic=to_topic, app_id=app_id, version=version)

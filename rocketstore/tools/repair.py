@@ -1,0 +1,215 @@
+"""Makes a damaged log safe for RocketMQ, which deletes everything behind the first bad byte (D-26).
+
+A damaged range becomes records of exactly its length that nobody is given: rolled back, with a body of
+zeros; and a blank, where it reaches the end of its file. All other records stay where they are. Units of
+queues that point into it become pre-blanks, so that no queue offset changes, and the index is made anew.
+What was there is copied to quarantine before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore._native import syscalls
+from rocketstore._native.codec import encode_record
+from rocketstore.log.quarantine import keep_copy, pieces_of
+from rocketstore.opening import open_store
+from rocketstore.tools.repair_damage import (
+    BLANK,
+    BLANK_MAGIC,
+    RECORD_BYTES_MIN,
+    DamagedRange,
+    damaged_ranges,
+    log_files,
+)
+from rocketstore.tools.repair_units import clear_units, units_into
+from rocketstore.tools.verify_log import REPAIR_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.store import Store
+    from rocketstore.tools.findings import Progress
+
+__all__ = ["Mended", "RepairReport", "repair"]
+
+ROLLED_BACK: Final = 0xC
+RECORD_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """One damaged range. `how`: "record" or "blank", or why it stays as it is."""
+
+    start: int
+    end: int
+    reason: str
+    how: str
+
+    @classmethod
+    def of(cls, one: DamagedRange) -> Mended:
+        return cls(one.start, one.end, one.reason, one.how)
+
+    @property
+    def done(self) -> bool:
+        return self.how in ("record", "blank")
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end}): {self.reason}: {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What `repair` found and did. `units` of queues pointed into damage; with `dry_run` nothing was
+    changed."""
+
+    path: str
+    dry_run: bool
+    ranges: tuple[Mended, ...]
+    units: int
+    quarantine: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no damage is left."""
+        return not self.ranges or (not self.dry_run and all(one.done for one in self.ranges))
+
+    def __str__(self) -> str:
+        damaged = sum(one.end - one.start for one in self.ranges)
+        left = sum(not one.done for one in self.ranges)
+        what = "would be mended" if self.dry_run else "mended"
+        return (
+            f"{self.path}: {len(self.ranges)} damaged ranges with {damaged} bytes, "
+            f"{len(self.ranges) - left} {what}, {left} cannot be; {self.units} queue units"
+        )
+
+
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> RepairReport:
+    """Reads every record, and mends what no record can be believed in.
+
+    The store is recovered first where it was not stopped cleanly, is locked meanwhile, and is stopped
+    cleanly afterwards. Killed half-way it can be run again.
+
+    Args:
+        dry_run: only says what would be done; no lock, no change.
+        force: go on although segments of the log are missing, as for `rocketstore.open`.
+        progress: called with (what, bytes done, bytes in all).
+        options: further settings of `rocketstore.open`, such as `commit_log_dir`.
+
+    Raises:
+        StoreLockedError: somebody has the store open for writing.
+        DiskFullError: no room for the copies; nothing was changed then.
+        MissingSegmentsError, OSError: as `rocketstore.open`.
+    """
+    if dry_run:
+        with open_store(path, "r", **options) as store:
+            found = damaged_ranges(store, progress)
+            fitting = [one for one in found if one.fits]
+            units = sum(len(hit.numbers) for hit in units_into(store, fitting))
+        return RepairReport(
+            os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ()
+        )
+    done: list[DamagedRange] = []
+    kept: list[str] = []
+    units = 0
+    with open_store(path, "r+", force=force, **options) as store:
+        while True:
+            found = damaged_ranges(store, progress)
+            fitting = [one for one in found if one.fits]
+            if not fitting:
+                break
+            kept += _keep(store, fitting)
+            units += clear_units(store, fitting)
+            _mend(store, fitting)
+            done += fitting
+        layout, _, _ = store._log_bounds()
+    if done:
+        _make_index_again(path, layout, options)
+    ranges = sorted([*done, *found], key=lambda one: one.start)
+    told = tuple(Mended.of(one) for one in ranges)
+    return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))
+
+
+# ---- mending ----
+
+
+def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
+    """Copies of what is about to be overwritten, durable."""
+    layout, files = log_files(store)
+    kept = []
+    try:
+        for one in ranges:
+            file = files.at(one.start)
+            pieces = [] if file is None else pieces_of([file], one.start, one.end)
+            kept.append(keep_copy(layout, pieces, f"repair: {one.reason}", {}))
+    finally:
+        files.close()
+    return [path for path in kept if path is not None]
+
+
+def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
+    """Overwrites the ranges, and syncs."""
+    _, files = log_files(store)
+    try:
+        for _, of_file in itertools.groupby(ranges, key=lambda one: one.file_end):
+            together = list(of_file)
+            file = files.at(together[0].start)
+            if file is None:
+                raise FileNotFoundError(f"the segment with {together[0].start} is gone")
+            fd = syscalls.open(file.path, os.O_RDWR)
+            try:
+                for one in together:
+                    syscalls.pwrite(fd, _replacement(one), one.start - file.start_offset)
+                syscalls.fdatasync(fd)
+            finally:
+                syscalls.close(fd)
+    finally:
+        files.close()
+
+
+def _replacement(one: DamagedRange) -> bytes:
+    """What is written over a range: records of its length together, a blank at the end of its file."""
+    if one.how == "blank":
+        return BLANK.pack(one.end - one.start, BLANK_MAGIC)
+    records, offset, end = [], one.start, one.end - one.blank_size
+    while offset < end:
+        size = end - offset
+        if size > RECORD_BYTES_MAX:
+            size = min(RECORD_BYTES_MAX, size - RECORD_BYTES_MIN)
+        records.append(
+            encode_record(
+                topic=REPAIR_TOPIC,
+                body=bytes(size - RECORD_BYTES_MIN),
+                sys_flag=ROLLED_BACK,
+                physical_offset=offset,
+                born_timestamp_ms=one.time_ms,
+                store_timestamp_ms=one.time_ms,
+            )
+        )
+        offset += size
+    if one.blank_size:
+        records.append(BLANK.pack(one.blank_size, BLANK_MAGIC))
+    return b"".join(records)
+
+
+def _make_index_again(
+    path: str | os.PathLike[str], layout: StoreLayout, options: Mapping[str, Any]
+) -> None:
+    """Entries of the index may point to what is not there any more: without files it is made anew."""
+    names = sorted(os.listdir(layout.index)) if layout.index.is_dir() else []
+    for name in names:
+        syscalls.unlink(os.fspath(layout.index / name))
+    if names:
+        syscalls.sync_directory(os.fspath(layout.index))
+        open_store(path, "r+", **options).close()

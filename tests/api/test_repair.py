@@ -1,0 +1,226 @@
+"""Damage in the middle of a log, mended so that nothing behind it is lost to anybody."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import random
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore import Message, tools
+from rocketstore._native.codec import encode_record
+from rocketstore.cli import exit_codes
+from tests.cli.conftest import invoke
+from tests.small_store import SEGMENT, SMALL, open_small
+
+__all__ = ["invoke"]
+
+SHAPE = {name: SMALL[name] for name in ("index_slots", "index_entries")}
+
+
+def fill(root: Path, count: int = 120) -> list[Message]:
+    with open_small(root, durability="os") as store:
+        places = [
+            store.writer("orders" if number % 3 else "events", queue_id=number % 2).put(
+                b"%d:" % number + bytes(number * 37 % 300), keys=f"k{number}", tags="t"
+            )
+            for number in range(count)
+        ]
+    # Copies: messages of a store show what becomes of its files.
+    return [Message.from_bytes(read(root, place.physical_offset, place.size)) for place in places]
+
+
+def write(root: Path, offset: int, data: bytes) -> None:
+    path = root / "commitlog" / f"{offset - offset % SEGMENT:020d}"
+    with path.open("r+b") as file:
+        file.seek(offset % SEGMENT)
+        file.write(data)
+
+
+def read(root: Path, offset: int, size: int) -> bytes:
+    path = root / "commitlog" / f"{offset - offset % SEGMENT:020d}"
+    return path.read_bytes()[offset % SEGMENT :][:size]
+
+
+def served(root: Path) -> dict[int, tuple[object, ...]]:
+    """What consumers are given: physical offset → the message."""
+    found = {}
+    with open_small(root, "r") as store:
+        for topic in store.topics():
+            for queue_id in store.queues(topic):
+                with store.consumer(topic, queue_id=queue_id) as consumer:
+                    for m in consumer:
+                        found[m.physical_offset] = (m.topic, m.queue_id, m.queue_offset, m.body)
+    return found
+
+
+def expected(messages: list[Message], lost: set[int]) -> dict[int, tuple[object, ...]]:
+    return {
+        m.physical_offset: (m.topic, m.queue_id, m.queue_offset, m.body)
+        for m in messages
+        if m.physical_offset not in lost
+    }
+
+
+def image(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for part in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / part).rglob("*"))
+        if path.is_file()
+    }
+
+
+def is_sound(root: Path) -> None:
+    report = tools.verify(root, **SHAPE)
+    assert report.ok, report.faults
+    with open_small(root, "r+") as store:
+        assert store.recovery.mode == "clean" and not store.recovery.lost
+
+
+def test_a_damaged_body(tmp_path: Path) -> None:
+    """D-26: the range becomes a record that nobody is given, its unit a pre-blank."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    victim = next(m for m in messages[50:] if len(m.body) > 50)
+    before = bytearray(read(root, victim.physical_offset, victim.size))
+    before[victim.size - 40] ^= 0xFF
+    write(root, victim.physical_offset, bytes(before))
+    report = tools.repair(root, **SHAPE)
+    [one] = report.ranges
+    assert (one.start, one.end) == (victim.physical_offset, victim.physical_offset + victim.size)
+    assert (one.how, report.units, report.ok) == ("record", 1, True)
+    [kept] = report.quarantine
+    assert (Path(kept) / f"{one.start:020d}").read_bytes() == bytes(before)
+    mended = Message.from_bytes(read(root, one.start, one.end - one.start))
+    assert mended.size == victim.size and not any(mended.body)
+    assert mended.sys_flag & 0xC == 0xC
+    assert messages[0].store_timestamp_ms <= mended.store_timestamp_ms
+    assert mended.store_timestamp_ms <= messages[-1].store_timestamp_ms
+    assert served(root) == expected(messages, {victim.physical_offset})
+    with open_small(root, "r") as store:
+        for m in messages:
+            keys = [found.physical_offset for found in store.query(m.topic, m.keys[0])]
+            assert keys == ([] if m is victim else [m.physical_offset])
+    is_sound(root)
+    after = image(root)
+    again = tools.repair(root, **SHAPE)
+    assert (again.ranges, again.units, again.ok) == ((), 0, True)
+    assert image(root) == after
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_any_damage(tmp_path: Path, rng: random.Random, clean: bool) -> None:
+    """Bytes, pages, whole segments and their ends, after a clean stop and after a crash."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    # Our checkpoint knows the last bytes: with others there the log would count as another program's, in
+    # which the record checksum is not required.
+    last = messages[-1].physical_offset - SEGMENT
+    hit: list[tuple[int, int]] = []
+    for _ in range(rng.randrange(1, 6)):
+        start = rng.randrange(last)
+        size = min(rng.choice([1, 30, 512, SEGMENT]), SEGMENT - start % SEGMENT, last - start)
+        write(root, start, rng.choice([bytes(size), rng.randbytes(size)]))
+        hit.append((start, start + size))
+    if not clean:
+        (root / "abort").touch()
+    lost = {
+        m.physical_offset
+        for m in messages
+        if any(a < m.physical_offset + m.size and m.physical_offset < b for a, b in hit)
+    }
+    report = tools.repair(root, **SHAPE)
+    assert report.ok, str(report)
+    found = served(root)
+    assert set(expected(messages, lost)) <= set(found)
+    for place, message in found.items():
+        assert message == expected(messages, set())[place]
+    is_sound(root)
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    messages = fill(root)
+    write(root, messages[40].physical_offset + 92, b"\xff\xff\xff")
+    write(root, messages[70].physical_offset, bytes(30))
+    before = image(root)
+    report = tools.repair(root, dry_run=True, **SHAPE)
+    assert [one.how for one in report.ranges] == ["record", "record"]
+    assert (report.units, report.ok, report.quarantine) == (2, False, ())
+    assert image(root) == before
+
+
+def test_a_repair_that_was_killed_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units go first: afterwards nothing would say which they were."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    victim = messages[60]
+    write(root, victim.physical_offset + 92, b"\xff\xff\xff")
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module("rocketstore.tools.repair"), "_mend", dies)
+        with pytest.raises(KeyboardInterrupt):
+            tools.repair(root, **SHAPE)
+    report = tools.repair(root, **SHAPE)
+    assert report.ok and len(report.ranges) == 1
+    assert served(root) == expected(messages, {victim.physical_offset})
+    is_sound(root)
+
+
+def test_what_is_too_short_for_a_record_is_named(tmp_path: Path, invoke) -> None:
+    root = tmp_path / "s"
+    first = encode_record(topic="t", body=b"a", physical_offset=0)
+    start = len(first) + 50
+    second = encode_record(topic="t", body=b"b", physical_offset=start, queue_offset=1)
+    log = first + b"?" * 50 + second
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020d}").write_bytes(log.ljust(SEGMENT, b"\0"))
+    report = tools.repair(root, **SHAPE)
+    assert [(one.start, one.end, one.done) for one in report.ranges] == [(len(first), start, False)]
+    assert "50 bytes are shorter than any record" in str(report.ranges[0])
+    assert not report.ok
+    result = invoke("repair", root)
+    assert result.exit_code == exit_codes.DAMAGED and "1 cannot be" in result.output
+
+
+def test_a_sound_store_is_left_alone(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    fill(root)
+    before = image(root)
+    report = tools.repair(root, **SHAPE)
+    assert (report.ok, report.ranges, report.quarantine) == (True, (), ())
+    assert image(root) == before
+
+
+def test_the_command(tmp_path: Path, invoke) -> None:
+    root = tmp_path / "s"
+    messages = fill(root)
+    write(root, messages[40].physical_offset + 92, b"\xff\xff\xff")
+    result = invoke("repair", root, "--dry-run")
+    assert result.exit_code == exit_codes.DAMAGED and "1 would be mended" in result.output
+    result = invoke("repair", root, "--json", "--index-slots", 16, "--index-entries", 64)
+    assert result.exit_code == exit_codes.OK and '"how": "record"' in result.output
+    assert invoke("repair", tmp_path / "nothing").exit_code != exit_codes.OK
+    is_sound(root)
+    with open_small(root, "r+"):
+        assert invoke("repair", root).exit_code == exit_codes.LOCKED
+
+
+def test_a_segment_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    fill(root)
+    (root / "commitlog" / f"{SEGMENT:020d}").unlink()
+    with pytest.raises(rocketstore.MissingSegmentsError):
+        tools.repair(root, **SHAPE)
+    report = tools.repair(root, force=True, **SHAPE)
+    assert [one.how for one in report.ranges] == ["the file is missing: restore it"]
+    assert not report.ok

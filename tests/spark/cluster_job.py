@@ -1,0 +1,55 @@
+"""A scan and a write on a cluster: `python -m tests.spark.cluster_job MASTER SOURCE TARGET`.
+
+Prints a line of JSON for the scan; "writing" when tasks of the write run; "written" at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from typing import Any
+
+from rocketstore import spark
+
+CONFIG = {
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.task.maxFailures": "8",
+}
+#: For each row: a task of the write takes seconds, so that an executor can be killed in the middle.
+PAUSE_S = 0.003
+
+
+def digest(rows: list[Any]) -> str:
+    """Of rows whose last value is bytes, of whichever type."""
+    found = hashlib.sha256()
+    for *values, body in rows:
+        found.update(repr((*values, bytes(body))).encode())
+    return found.hexdigest()
+
+
+def slowly(text: str | None) -> str | None:
+    time.sleep(PAUSE_S)
+    return text
+
+
+def main(master: str, source: str, target: str) -> None:
+    from pyspark.sql import functions as f
+
+    session = spark.session(master=master, config=CONFIG)
+    frame = session.read.format("rocketstore").options(path=source, splitBytes="256k").load()
+    rows = frame.select("physical_offset", "topic", "queue_id", "queue_offset", "body").collect()
+    print(json.dumps({"rows": len(rows), "digest": digest(sorted(rows))}), flush=True)
+    wanted = frame.select("topic", "queue_id", "body", "tags", "keys")
+    print("writing", flush=True)
+    slow = wanted.withColumn("tags", f.udf(slowly, "string")("tags"))
+    slow.write.format("rocketstore").mode("append").option("path", target).save()
+    print("written", flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

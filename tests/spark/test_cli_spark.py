@@ -1,0 +1,95 @@
+"""`rocketstore spark`, each command in its own process or with a session that is handed in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rocketstore.cli import exit_codes
+from rocketstore.cli import spark as face
+from rocketstore.cli.app import cli
+from tests.spark.reading import make_store
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def invoke(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Commands use the session of all tests instead of one of their own, which they would end."""
+    from rocketstore.cli import spark_demo
+
+    @contextlib.contextmanager
+    def given(master: str | None) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(face, "spark_session", given)
+    monkeypatch.setattr(spark_demo, "spark_session", given)
+
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(cli, ["spark", *map(str, words)], catch_exceptions=False)
+
+    return run
+
+
+@pytest.mark.spark
+def test_a_round_through_the_commands(invoke: Any, tmp_path: Path, rng: random.Random) -> None:
+    there = make_store(tmp_path / "s", rng)
+    found = invoke("stats", tmp_path / "s", "--json", "--topic", "orders")
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    assert sum(row["messages"] for row in rows) == sum(m.topic == "orders" for m in there)
+    assert "messages" in invoke("stats", tmp_path / "s").stdout
+    assert invoke("audit", tmp_path / "s").exit_code == exit_codes.OK
+    out = invoke("export", tmp_path / "s", tmp_path / "p", "--columns", "body, queue_id")
+    assert "topic=orders" in out.stdout
+    out = invoke("import", tmp_path / "p", tmp_path / "back", "--once", "load", "--version", 3)
+    assert f"{len(there)} messages" in out.stdout
+    out = invoke("replay", tmp_path / "s", tmp_path / "other", "--to-topic", "x", "--key", "k1")
+    assert out.exit_code == exit_codes.OK
+    assert invoke("compact", tmp_path / "s", tmp_path / "small").exit_code == exit_codes.OK
+
+
+@pytest.mark.spark
+def test_damage_is_an_exit_code(invoke: Any, tmp_path: Path, rng: random.Random) -> None:
+    there = make_store(tmp_path / "s", rng)
+    path = sorted((tmp_path / "s" / "commitlog").iterdir())[0]
+    content = bytearray(path.read_bytes())
+    content[there[3].physical_offset + 92] ^= 1
+    path.write_bytes(content)
+    found = invoke("audit", tmp_path / "s")
+    assert found.exit_code == exit_codes.DAMAGED
+    assert "1 damaged range" in found.stdout and "crc" in found.stdout
+
+
+@pytest.mark.spark
+def test_the_demo_finds_every_line(invoke: Any, tmp_path: Path) -> None:
+    found = invoke("demo", "--directory", tmp_path / "demo", "--files", 40)
+    assert found.exit_code == exit_codes.OK, found.output
+    assert "0 topics wrong" in found.stdout
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").touch()
+    assert invoke("demo", "--directory", tmp_path / "mine").exit_code == exit_codes.FAILED
+
+
+@pytest.mark.spark
+def test_errors_of_spark_are_one_line(tmp_path: Path) -> None:
+    """In a process of its own, with a session of its own."""
+    words = [sys.executable, "-m", "rocketstore.cli", "spark", "stats", str(tmp_path / "none")]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
+    assert found.returncode == exit_codes.FAILED
+    last = found.stderr.strip().splitlines()[-1]
+    assert "[RS_NO_STORE]" in last and "Traceback" not in found.stderr
+
+
+def test_the_program_for_spark_submit_says_where_it_is() -> None:
+    words = [sys.executable, "-m", "rocketstore.spark.submit", "--where"]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert Path(found.stdout.strip()).name == "submit.py"

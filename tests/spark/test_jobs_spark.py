@@ -1,0 +1,152 @@
+"""Jobs that write, in a real session."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark import jobs
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.reading import source_options
+from tests.spark.reading import make_store
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+def messages(root: Path) -> list[rocketstore.Message]:
+    """All messages in the order of the log."""
+    with rocketstore.open(root, "r") as store:
+        found = [
+            m
+            for topic in store.topics()
+            for q in store.queues(topic)
+            for m in store.consumer(topic, queue_id=q)
+        ]
+    return sorted(found, key=lambda m: m.physical_offset)
+
+
+def contents(found: list[rocketstore.Message]) -> list[tuple[Any, ...]]:
+    """What stays when a message is stored again."""
+    return [
+        (m.topic, m.queue_id, m.body, m.keys, m.tags, m.born_timestamp_ms, m.properties.get("n"))
+        for m in found
+    ]
+
+
+@pytest.mark.spark
+def test_parquet_and_back(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    there = make_store(tmp_path / "s", rng)
+    target = str(tmp_path / "parquet")
+    files = jobs.export(spark, tmp_path / "s", target, split_bytes=30_000).collect()
+    assert sum(row.messages for row in files) == len(there)
+    assert sorted(row.file for row in files) == [row.file for row in files]
+    assert {p.name[0] for p in (tmp_path / "parquet").iterdir()} == {"t"}
+    assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == len(there)
+    assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == len(there)
+    assert contents(messages(tmp_path / "back")) == contents(there)
+    with pytest.raises(SparkFaceError, match="RS_TARGET_NOT_EMPTY"):
+        jobs.export(spark, tmp_path / "s", target)
+    more = jobs.export(
+        spark, tmp_path / "s", target, topics="orders", columns=["body"], mode="append"
+    ).collect()
+    assert {row.topic for row in more} == {"orders"}
+
+
+@pytest.mark.spark
+def test_topics_that_look_like_numbers_stay_texts(spark: Any, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        for topic in ("007", "7", "%DLQ%g"):
+            store.writer(topic).put(topic.encode())
+    target = str(tmp_path / "parquet")
+    jobs.export(spark, tmp_path / "s", target)
+    assert jobs.import_(spark, target, tmp_path / "back") == 3
+    assert [(m.topic, m.body) for m in messages(tmp_path / "back")] == [
+        ("007", b"007"), ("7", b"7"), ("%DLQ%g", b"%DLQ%g"),
+    ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_replay_to_another_topic_and_store(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    from pyspark.sql import functions as f
+
+    there = make_store(tmp_path / "s", rng)
+    red = [m for m in there if m.topic == "orders" and m.tags == "red"]
+    count = jobs.replay(
+        spark, tmp_path / "s", tmp_path / "s", to_topic="again", topics="orders", tags="red"
+    )
+    assert count == len(red)
+    found = [m for m in messages(tmp_path / "s") if m.topic == "again"]
+    assert [row[1:] for row in contents(found)] == [row[1:] for row in contents(red)]
+
+    wanted = [m for m in there if {"a", "k7"} & set(m.keys)]
+    count = jobs.replay(
+        spark,
+        tmp_path / "s",
+        tmp_path / "other",
+        keys=["a", "k7"],
+        topics=["orders", "events"],
+        transform=lambda frame: frame.withColumn("body", f.lit("new")),
+    )
+    assert count == len(wanted)
+    found = messages(tmp_path / "other")
+    assert [(m.topic, m.keys) for m in found] == [(m.topic, m.keys) for m in wanted]
+    assert {m.body for m in found} == {b"new"}
+
+
+@pytest.mark.spark
+def test_compact_keeps_the_last_of_each_key(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        for number in range(500):
+            key = rng.choice([None, "a", "b", ("c", "d"), f"k{number % 50}"])
+            body = rng.choice([b"", b"%d" % number])
+            store.writer(rng.choice(["t", "u"])).put(body, keys=key)
+    there = messages(tmp_path / "s")
+    last = {(m.topic, m.keys): m.physical_offset for m in there if m.keys}
+    kept = [m for m in there if not m.keys or last[m.topic, m.keys] == m.physical_offset]
+    alive = [m for m in kept if not m.keys or m.body]
+    assert jobs.compact(spark, tmp_path / "s", tmp_path / "small") == len(alive)
+    assert contents(messages(tmp_path / "small")) == contents(alive)
+    assert jobs.compact(spark, tmp_path / "s", tmp_path / "all", tombstones=False) == len(kept)
+    assert contents(messages(tmp_path / "all")) == contents(kept)
+
+
+def test_compact_into_itself_is_refused(tmp_path: Path) -> None:
+    nobody: Any = None
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*another store"):
+        jobs.compact(nobody, tmp_path / "s", tmp_path / "link")
+
+
+def test_what_a_job_chooses_by() -> None:
+    assert source_options({"topics": ["a", "b"], "tags": None, "start_timestamp": 5}) == {
+        "topic": "a,b",
+        "startingTimestamp": "5",
+    }
+    found = source_options({"queues": {"a": (0, 1)}, "tags": ("x", "y")})
+    assert (json.loads(found["queues"]), found["tags"]) == ({"a": [0, 1]}, "x||y")
+    assert source_options({"queues": 3, "topic_pattern": "a.*", "end_timestamp": 9}) == {
+        "queues": "3",
+        "topicPattern": "a.*",
+        "endingTimestamp": "9",
+    }
+    with pytest.raises(TypeError, match="topic: there are topics"):
+        source_options({"topic": "x"})
+
+
+@pytest.mark.spark
+def test_properties_of_services_are_not_ordered_again(spark: Any, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        store.put_message(
+            "t", b"x", properties={"PGROUP": "g", "DELAY": "0", "__SHARDINGKEY": "u1", "mine": "1"}
+        )
+    assert jobs.replay(spark, tmp_path / "s", tmp_path / "other") == 1
+    [found] = messages(tmp_path / "other")
+    assert {k: v for k, v in found.properties.items() if k != "__CRC32#"} == {
+        "__SHARDINGKEY": "u1",
+        "mine": "1",
+    }

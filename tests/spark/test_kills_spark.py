@@ -1,0 +1,83 @@
+"""A streaming copy whose processes are all killed, again and again: every message once, in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.journal import Journal, sink_directory
+from tests.spark.processes import Program, program
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+
+ROUNDS = int(os.environ.get("ROCKETSTORE_SPARK_KILLS", "10"))
+#: Of about 400 bytes each; a micro-batch takes 64 KiB of log.
+MESSAGES_A_ROUND = 1500
+#: Commits of a round that are waited for before the kill, and then so long at most.
+COMMITS_MAX, DELAY_S = 5, 0.6
+PATIENCE_S = 120
+
+
+def add(source: Path, rng: random.Random, count: int) -> None:
+    with rocketstore.open(source, durability="os", commit_log_file_size_bytes=1 << 20) as store:
+        for _ in range(count):
+            writer = store.writer(rng.choice(["orders", "events"]), queue_id=rng.randrange(3))
+            writer.put(rng.randbytes(rng.randrange(500)), tags=rng.choice([None, "red"]))
+
+
+def contents(root: Path) -> list[tuple[Any, ...]]:
+    """All messages in the order of the log."""
+    with rocketstore.open(root, "r") as store:
+        found = [
+            m
+            for topic in store.topics()
+            for q in store.queues(topic)
+            for m in store.consumer(topic, queue_id=q)
+        ]
+    found.sort(key=lambda m: m.physical_offset)
+    return [(m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in found]
+
+
+def commits(target: Path) -> list[int]:
+    """Versions that the journal holds, as anybody may look at them."""
+    for path in (sink_directory(target) / "writers").glob("*.json"):
+        return [commit["version"] for commit in json.loads(path.read_text())["commits"]]
+    return []
+
+
+def wait_for_commits(running: Program, target: Path, more: int) -> None:
+    before = len(commits(target))
+    deadline = time.monotonic() + PATIENCE_S
+    while len(commits(target)) < before + more and running.process.poll() is None:
+        assert time.monotonic() < deadline, running.log.read_text()[-3000:]
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(3600)
+def test_every_message_once_whatever_is_killed(tmp_path: Path, rng: random.Random) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    words = (source, target, tmp_path / "checkpoint")
+    killed = 0
+    for number in range(ROUNDS):
+        add(source, rng, MESSAGES_A_ROUND)
+        with program("tests.spark.copying", words, tmp_path / f"{number}.log") as running:
+            wait_for_commits(running, target, rng.randrange(COMMITS_MAX))
+            time.sleep(rng.uniform(0, DELAY_S))
+            ended = running.process.poll()
+            killed += running.kill() if ended is None else 0
+            assert ended in (None, 0), running.log.read_text()[-3000:]
+    assert killed > 2 * ROUNDS  # a driver, its JVM, and workers
+    with program("tests.spark.copying", words, tmp_path / "last.log") as running:
+        running.done(300)
+    assert contents(target) == contents(source)
+    found = commits(target)
+    assert found == list(range(found[0], found[0] + len(found)))
+    assert Journal(target).pending() is None
+    print(f"\n{ROUNDS} rounds, {killed} processes killed, {len(contents(target))} messages once")

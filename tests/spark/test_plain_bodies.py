@@ -1,0 +1,100 @@
+"""Bodies that clients compressed, as rows."""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore._native.codec import encode_record
+from rocketstore.spark.failures import SparkFaceError
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+
+SEGMENT = 64 * 1024
+ZLIB, PLAIN, ZSTD, UNDEFINED = 0x301, 0, 0x201, 0x401
+
+
+def store_with(root: Path, bodies: list[tuple[bytes, int]]) -> Path:
+    """A store as RocketMQ's clients fill it: `sys_flag` says which bodies are compressed."""
+    log = b""
+    for number, (body, sys_flag) in enumerate(bodies):
+        log += encode_record(
+            topic="t", body=body, sys_flag=sys_flag, queue_offset=number, physical_offset=len(log)
+        )
+    assert len(log) < SEGMENT - 8
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020d}").write_bytes(log.ljust(SEGMENT, b"\0"))
+    return root
+
+
+def read(root: Path, **options: str) -> list[dict[str, Any]]:
+    from rocketstore.spark.planning import plan_batch, read
+    from rocketstore.spark.read_options import ReadOptions
+
+    given = ReadOptions.parse({"path": str(root), **options}, stream=False)
+    scans, bounds = plan_batch(given)
+    batches = [batch for scan in scans for batch in read(scan, given, bounds)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_rows_have_plain_bodies(tmp_path: Path, rng: random.Random) -> None:
+    plain = [rng.randbytes(rng.randrange(40)) * rng.randrange(5) for _ in range(100)]
+    kinds = [rng.choice([ZLIB, PLAIN, 0x1]) for _ in plain]
+    stored = [zlib.compress(p) if kind else p for p, kind in zip(plain, kinds, strict=True)]
+    root = store_with(tmp_path / "s", list(zip(stored, kinds, strict=True)))
+    rows = read(root, columns="body,sys_flag")
+    assert [(row["body"], row["sys_flag"]) for row in rows] == [(p, 0) for p in plain]
+    rows = read(root, columns="body,sys_flag", decompress="false")
+    assert [(r["body"], r["sys_flag"]) for r in rows] == list(zip(stored, kinds, strict=True))
+    assert [row["value"] for row in read(root, view="kafka")] == plain
+    assert len(read(root, columns="queue_offset")) == 100
+
+
+def test_bodies_that_cannot_be_unpacked_are_named(tmp_path: Path) -> None:
+    root = store_with(tmp_path / "s", [(b"fine", PLAIN), (b"no stream", ZLIB)])
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_COMPRESSION.*zlib.*decompress=false"):
+        read(root)
+    root = store_with(tmp_path / "u", [(b"?", UNDEFINED)])
+    with pytest.raises(SparkFaceError, match="RS_BAD_COMPRESSION.*type 4 is undefined"):
+        read(root)
+
+
+def test_a_missing_codec_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    root = store_with(tmp_path / "s", [(b"?", ZSTD)])
+    with pytest.raises(SparkFaceError, match=r"RS_NO_CODEC.*rocketstore\[compression\]"):
+        read(root)
+
+
+def test_more_than_a_batch_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rocketstore.spark import plain_bodies
+
+    monkeypatch.setattr(plain_bodies, "MOST_BYTES", 1000)
+    root = store_with(tmp_path / "s", [(zlib.compress(bytes(600)), ZLIB)] * 2)
+    with pytest.raises(SparkFaceError, match="RS_BODIES_TOO_LARGE.*decompress=false"):
+        read(root)
+
+
+def test_an_export_has_plain_bodies(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from rocketstore.spark.jobs.export import export_part
+    from rocketstore.spark.jobs.parquet_files import Target
+    from rocketstore.spark.jobs.parts import parts_of
+    from rocketstore.spark.views import VIEWS
+
+    root = store_with(tmp_path / "s", [(zlib.compress(b"a" * 99), ZLIB), (b"b", PLAIN)])
+    place = Target(str(tmp_path / "out"), "run", "none")
+    view = VIEWS["rocketstore"]
+    fields = (view["body"], view["sys_flag"])
+    [scan] = parts_of(root, 1 << 30)
+    rows = place.keep(list(export_part(scan, target=place, fields=fields, unpack=True)))
+    table = pq.read_table(tmp_path / "out" / rows[0][0], partitioning=None)
+    assert table.to_pydict() == {"body": [b"a" * 99, b"b"], "sys_flag": [0, 0]}
