@@ -21,6 +21,7 @@ import pytest
 
 import rocketstore
 from tests.spark.cluster_job import digest
+from tests.spark.patience import patiently
 from tests.spark.processes import MARK, kill_marked, program
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
@@ -85,7 +86,7 @@ def standalone(directory: Path, mark: str) -> Iterator[str]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
 def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind: str) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
+    source = tmp_path / "source"
     with rocketstore.open(source, durability="os", commit_log_file_size_bytes=1 << 20) as store:
         for _ in range(MESSAGES):
             writer = store.writer(rng.choice(["a", "b"]), queue_id=rng.randrange(4))
@@ -93,23 +94,31 @@ def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind:
     rows = sorted(
         (m.physical_offset, m.topic, m.queue_id, m.queue_offset, m.body) for m in everything(source)
     )
-    with contextlib.ExitStack() as stack:
-        mark = uuid.uuid4().hex
-        master = "local-cluster[2,1,1024]"
-        if kind == "standalone":
-            master = stack.enter_context(standalone(tmp_path, mark))
-        log = tmp_path / "job.log"
-        words = (master, source, target)
-        running = stack.enter_context(program("tests.spark.cluster_job", words, log, mark))
-        text = wait_for("writing", log, running.process)
-        [found] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        assert found == {"rows": MESSAGES, "digest": digest(rows)}
-        time.sleep(2)  # tasks are in the middle of their parts
-        executors = [p for p, text in running.processes().items() if EXECUTOR in text]
-        assert len(executors) == 2
-        os.kill(rng.choice(executors), signal.SIGKILL)
-        assert "written" in running.done(300)
-    copied = [(m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(target)]
+    targets = iter(tmp_path / f"target-{number}" for number in range(9))
+
+    def run() -> Path:
+        target = next(targets)
+        with contextlib.ExitStack() as stack:
+            mark = uuid.uuid4().hex
+            master = "local-cluster[2,1,1024]"
+            if kind == "standalone":
+                master = stack.enter_context(standalone(tmp_path, mark))
+            log = tmp_path / f"{target.name}.log"
+            words = (master, source, target)
+            running = stack.enter_context(program("tests.spark.cluster_job", words, log, mark))
+            text = wait_for("writing", log, running.process)
+            [found] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+            assert found == {"rows": MESSAGES, "digest": digest(rows)}
+            time.sleep(2)  # tasks are in the middle of their parts
+            executors = [p for p, text in running.processes().items() if EXECUTOR in text]
+            assert len(executors) == 2
+            os.kill(rng.choice(executors), signal.SIGKILL)
+            assert "written" in running.done(300)
+        return target
+
+    written: list[Path] = []
+    patiently(lambda: written.append(run()))
+    copied = [(m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(written[0])]
     assert copied == [
         (m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(source)
     ]

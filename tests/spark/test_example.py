@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from tests.spark.patience import patiently
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -39,7 +41,7 @@ def test_totals_follow_the_orders(spark: Any, tmp_path: Path) -> None:
     totals, path = example(), tmp_path / "shop"
     for seed in range(2):  # the second run takes only what came since
         totals.put_orders(path, 500, seed)
-        totals.add_up(spark, path)
+        patiently(functools.partial(totals.add_up, spark, path))
         found = totals.latest_totals(path)
         assert {u: (t["orders"], t["cents"]) for u, t in found.items()} == expected(path)
     with rocketstore.open(path, "r") as store:
