@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -24,7 +25,15 @@ from rocketstore.cli.message_format import formatter
 if TYPE_CHECKING:
     from rocketstore import Message
 
-__all__ = ["bytes_progress", "console", "count_text", "print_messages", "size_text", "steps"]
+__all__ = [
+    "bars",
+    "bytes_progress",
+    "console",
+    "count_text",
+    "print_messages",
+    "size_text",
+    "steps",
+]
 
 DEFAULT_FORMAT = "%t/%p %o  %s"
 PLAIN_WIDTH = 200
@@ -70,6 +79,18 @@ def steps() -> Iterator[Progress]:
     ]
     with _progress(columns) as progress:
         yield progress
+
+
+def bars(progress: Progress) -> Callable[[str, int, int], None]:
+    """What a long call tells (what, done, total): a bar for each `what`."""
+    tasks: dict[str, TaskID] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = progress.add_task(what, total=total)
+        progress.update(tasks[what], completed=done, total=total)
+
+    return show
 
 
 def _progress(columns: list[ProgressColumn]) -> Progress:

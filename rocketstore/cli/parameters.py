@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import rocketstore
 
-__all__ = ["FORMAT_HELP", "STORE", "Moment", "durability_option", "format_option", "open_to_read"]
+__all__ = [
+    "FORMAT_HELP",
+    "STORE",
+    "Moment",
+    "commit_log_dir_option",
+    "durability_option",
+    "format_option",
+    "index_shape",
+    "open_to_read",
+]
 
 if TYPE_CHECKING:
     _Parameter = click.ParamType[datetime.datetime | int]
@@ -45,6 +55,33 @@ class Moment(_Parameter):
             self.fail(f"{value!r} has no time zone: add Z or +01:00", param, ctx)
         return moment
 
+
+_SHAPE = (
+    click.option(
+        "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
+    ),
+    click.option(
+        "--index-entries",
+        type=click.IntRange(2),
+        default=20_000_000,
+        help="Entries of an index file.",
+    ),
+)
+
+
+def index_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The shape of the index files, which they do not hold themselves."""
+    for option in reversed(_SHAPE):
+        function = option(function)
+    return function
+
+
+commit_log_dir_option = click.option(
+    "--commit-log-dir",
+    default="",
+    metavar="DIRS",
+    help='Directories of the log, with "," between them, if not the one in the store.',
+)
 
 format_option = click.option("--format", "form", default=None, metavar="FORMAT", help=FORMAT_HELP)
 

@@ -8,14 +8,13 @@ from collections import Counter
 from typing import Any
 
 import click
-from rich.progress import TaskID
 from rich.table import Table
 
 import rocketstore
 from rocketstore import RecoveryReport, Store
 from rocketstore.cli import exit_codes
-from rocketstore.cli.output import bytes_progress, console
-from rocketstore.cli.parameters import STORE
+from rocketstore.cli.output import bars, bytes_progress, console
+from rocketstore.cli.parameters import STORE, index_shape
 
 __all__ = ["command"]
 
@@ -27,12 +26,7 @@ __all__ = ["command"]
     is_flag=True,
     help="Go on although segments of the log are missing: what they held is gone then.",
 )
-@click.option(
-    "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
-)
-@click.option(
-    "--index-entries", type=click.IntRange(2), default=20_000_000, help="Entries of an index file."
-)
+@index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(store: str, force: bool, index_slots: int, index_entries: int, as_json: bool) -> int:
     """Does what the next open for writing would do, with a progress bar, and closes the store cleanly.
@@ -46,18 +40,11 @@ def command(store: str, force: bool, index_slots: int, index_entries: int, as_js
       rocketstore recover data/orders
     """
     with bytes_progress() as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total)
-
         opened = rocketstore.open(
             store,
             "r+",
             force=force,
-            on_recovery=show,
+            on_recovery=bars(progress),
             index_slots=index_slots,
             index_entries=index_entries,
         )

@@ -6,12 +6,11 @@ import dataclasses
 import json
 
 import click
-from rich.progress import TaskID
 
 from rocketstore import tools
 from rocketstore.cli import exit_codes
-from rocketstore.cli.output import bytes_progress
-from rocketstore.cli.parameters import STORE
+from rocketstore.cli.output import bars, bytes_progress
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 
 __all__ = ["command"]
 
@@ -20,18 +19,8 @@ __all__ = ["command"]
 @STORE
 @click.option("--dry-run", is_flag=True, help="Only say what would be done; takes no lock.")
 @click.option("--force", is_flag=True, help="Go on although segments of the log are missing.")
-@click.option(
-    "--commit-log-dir",
-    default="",
-    metavar="DIRS",
-    help='Directories of the log, with "," between them, if not the one in the store.',
-)
-@click.option(
-    "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
-)
-@click.option(
-    "--index-entries", type=click.IntRange(2), default=20_000_000, help="Entries of an index file."
-)
+@commit_log_dir_option
+@index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(
     store: str,
@@ -53,18 +42,11 @@ def command(
       rocketstore repair --dry-run data/orders
     """
     with bytes_progress() as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total)
-
         report = tools.repair(
             store,
             dry_run=dry_run,
             force=force,
-            progress=show,
+            progress=bars(progress),
             commit_log_dir=commit_log_dir,
             index_slots=index_slots,
             index_entries=index_entries,

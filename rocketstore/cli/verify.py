@@ -6,30 +6,19 @@ import dataclasses
 import json
 
 import click
-from rich.progress import TaskID
 
 from rocketstore import tools
 from rocketstore.cli import exit_codes
-from rocketstore.cli.output import steps
-from rocketstore.cli.parameters import STORE
+from rocketstore.cli.output import bars, steps
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 
 __all__ = ["command"]
 
 
 @click.command(short_help="Check everything; exit code 3 on damage.")
 @STORE
-@click.option(
-    "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
-)
-@click.option(
-    "--index-entries", type=click.IntRange(2), default=20_000_000, help="Entries of an index file."
-)
-@click.option(
-    "--commit-log-dir",
-    default="",
-    metavar="DIRS",
-    help='Directories of the log, with "," between them, if not the one in the store.',
-)
+@index_shape
+@commit_log_dir_option
 @click.option(
     "--faults", type=click.IntRange(0), default=20, show_default=True, help="Show so many."
 )
@@ -52,16 +41,9 @@ def command(
       rocketstore verify data/orders
     """
     with steps() as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total)
-
         report = tools.verify(
             store,
-            progress=show,
+            progress=bars(progress),
             index_slots=index_slots,
             index_entries=index_entries,
             commit_log_dir=commit_log_dir,

@@ -70,3 +70,15 @@ def rows_in(batches: list[Any]) -> list[tuple[Any, ...]]:
         )
         for row in rows
     ]
+
+
+def everything(root: Path) -> list[rocketstore.Message]:
+    """All messages that consumers are given, in the order of the log."""
+    with rocketstore.open(root, "r") as store:
+        found = [
+            m
+            for topic in store.topics()
+            for q in store.queues(topic)
+            for m in store.consumer(topic, queue_id=q)
+        ]
+    return sorted(found, key=lambda m: m.physical_offset)

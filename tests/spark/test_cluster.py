@@ -23,6 +23,7 @@ import rocketstore
 from tests.spark.cluster_job import digest
 from tests.spark.patience import patiently
 from tests.spark.processes import MARK, kill_marked, program
+from tests.spark.reading import everything
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
@@ -122,15 +123,3 @@ def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind:
     assert copied == [
         (m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(source)
     ]
-
-
-def everything(root: Path) -> list[rocketstore.Message]:
-    """All messages in the order of the log."""
-    with rocketstore.open(root, "r") as store:
-        found = [
-            m
-            for topic in store.topics()
-            for q in store.queues(topic)
-            for m in store.consumer(topic, queue_id=q)
-        ]
-    return sorted(found, key=lambda m: m.physical_offset)

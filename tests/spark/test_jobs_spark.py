@@ -13,21 +13,9 @@ import rocketstore
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.reading import source_options
-from tests.spark.reading import make_store
+from tests.spark.reading import everything, make_store
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-
-def messages(root: Path) -> list[rocketstore.Message]:
-    """All messages in the order of the log."""
-    with rocketstore.open(root, "r") as store:
-        found = [
-            m
-            for topic in store.topics()
-            for q in store.queues(topic)
-            for m in store.consumer(topic, queue_id=q)
-        ]
-    return sorted(found, key=lambda m: m.physical_offset)
 
 
 def contents(found: list[rocketstore.Message]) -> list[tuple[Any, ...]]:
@@ -48,7 +36,7 @@ def test_parquet_and_back(spark: Any, tmp_path: Path, rng: random.Random) -> Non
     assert {p.name[0] for p in (tmp_path / "parquet").iterdir()} == {"t"}
     assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == len(there)
     assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == len(there)
-    assert contents(messages(tmp_path / "back")) == contents(there)
+    assert contents(everything(tmp_path / "back")) == contents(there)
     with pytest.raises(SparkFaceError, match="RS_TARGET_NOT_EMPTY"):
         jobs.export(spark, tmp_path / "s", target)
     more = jobs.export(
@@ -65,7 +53,7 @@ def test_topics_that_look_like_numbers_stay_texts(spark: Any, tmp_path: Path) ->
     target = str(tmp_path / "parquet")
     jobs.export(spark, tmp_path / "s", target)
     assert jobs.import_(spark, target, tmp_path / "back") == 3
-    assert [(m.topic, m.body) for m in messages(tmp_path / "back")] == [
+    assert [(m.topic, m.body) for m in everything(tmp_path / "back")] == [
         ("007", b"007"), ("7", b"7"), ("%DLQ%g", b"%DLQ%g"),
     ]  # fmt: skip
 
@@ -80,7 +68,7 @@ def test_replay_to_another_topic_and_store(spark: Any, tmp_path: Path, rng: rand
         spark, tmp_path / "s", tmp_path / "s", to_topic="again", topics="orders", tags="red"
     )
     assert count == len(red)
-    found = [m for m in messages(tmp_path / "s") if m.topic == "again"]
+    found = [m for m in everything(tmp_path / "s") if m.topic == "again"]
     assert [row[1:] for row in contents(found)] == [row[1:] for row in contents(red)]
 
     wanted = [m for m in there if {"a", "k7"} & set(m.keys)]
@@ -93,7 +81,7 @@ def test_replay_to_another_topic_and_store(spark: Any, tmp_path: Path, rng: rand
         transform=lambda frame: frame.withColumn("body", f.lit("new")),
     )
     assert count == len(wanted)
-    found = messages(tmp_path / "other")
+    found = everything(tmp_path / "other")
     assert [(m.topic, m.keys) for m in found] == [(m.topic, m.keys) for m in wanted]
     assert {m.body for m in found} == {b"new"}
 
@@ -105,14 +93,14 @@ def test_compact_keeps_the_last_of_each_key(spark: Any, tmp_path: Path, rng: ran
             key = rng.choice([None, "a", "b", ("c", "d"), f"k{number % 50}"])
             body = rng.choice([b"", b"%d" % number])
             store.writer(rng.choice(["t", "u"])).put(body, keys=key)
-    there = messages(tmp_path / "s")
+    there = everything(tmp_path / "s")
     last = {(m.topic, m.keys): m.physical_offset for m in there if m.keys}
     kept = [m for m in there if not m.keys or last[m.topic, m.keys] == m.physical_offset]
     alive = [m for m in kept if not m.keys or m.body]
     assert jobs.compact(spark, tmp_path / "s", tmp_path / "small") == len(alive)
-    assert contents(messages(tmp_path / "small")) == contents(alive)
+    assert contents(everything(tmp_path / "small")) == contents(alive)
     assert jobs.compact(spark, tmp_path / "s", tmp_path / "all", tombstones=False) == len(kept)
-    assert contents(messages(tmp_path / "all")) == contents(kept)
+    assert contents(everything(tmp_path / "all")) == contents(kept)
 
 
 def test_compact_into_itself_is_refused(tmp_path: Path) -> None:
@@ -145,7 +133,7 @@ def test_properties_of_services_are_not_ordered_again(spark: Any, tmp_path: Path
             "t", b"x", properties={"PGROUP": "g", "DELAY": "0", "__SHARDINGKEY": "u1", "mine": "1"}
         )
     assert jobs.replay(spark, tmp_path / "s", tmp_path / "other") == 1
-    [found] = messages(tmp_path / "other")
+    [found] = everything(tmp_path / "other")
     assert {k: v for k, v in found.properties.items() if k != "__CRC32#"} == {
         "__SHARDINGKEY": "u1",
         "mine": "1",

@@ -15,6 +15,7 @@ import rocketstore
 from rocketstore.spark.journal import Journal, sink_directory
 from tests.spark.patience import BUSY, patiently
 from tests.spark.processes import Program, program
+from tests.spark.reading import everything
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
@@ -34,16 +35,7 @@ def add(source: Path, rng: random.Random, count: int) -> None:
 
 
 def contents(root: Path) -> list[tuple[Any, ...]]:
-    """All messages in the order of the log."""
-    with rocketstore.open(root, "r") as store:
-        found = [
-            m
-            for topic in store.topics()
-            for q in store.queues(topic)
-            for m in store.consumer(topic, queue_id=q)
-        ]
-    found.sort(key=lambda m: m.physical_offset)
-    return [(m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in found]
+    return [(m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(root)]
 
 
 def commits(target: Path) -> list[int]:
