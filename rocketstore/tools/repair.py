@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
+from rocketstore.errors import ReadFailedError
 from rocketstore.log.quarantine import keep_copy, pieces_of
 from rocketstore.opening import open_store
 from rocketstore.tools.repair_damage import (
@@ -110,6 +111,7 @@ def repair(
     Raises:
         StoreLockedError: somebody has the store open for writing.
         DiskFullError: no room for the copies; nothing was changed then.
+        ReadFailedError: the disk does not give back what was written.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if dry_run:
@@ -129,13 +131,20 @@ def repair(
             fitting = [one for one in found if one.fits]
             if not fitting:
                 break
+            again = {(one.start, one.end) for one in done} & {
+                (one.start, one.end) for one in fitting
+            }
+            if again:
+                start, end = min(again)
+                text = f"[{start}, {end}) of the log does not hold what was written there"
+                raise ReadFailedError(f"{os.fspath(path)}: {text}: look at the disk")
             kept += _keep(store, fitting)
             units += clear_units(store, fitting)
             _mend(store, fitting)
             done += fitting
         layout, _, _ = store._log_bounds()
     if done:
-        _make_index_again(path, layout, options)
+        _make_index_again(path, layout, {**options, "force": force})
     ranges = sorted([*done, *found], key=lambda one: one.start)
     told = tuple(Mended.of(one) for one in ranges)
     return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))

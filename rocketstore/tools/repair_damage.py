@@ -16,7 +16,7 @@ from rocketstore.log.column_walk import LogFiles
 from rocketstore.tools.repair_units import units_into
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from rocketstore.log.layout import StoreLayout
     from rocketstore.store import Store
@@ -83,7 +83,7 @@ def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange
             )
     size = store.config.commit_log_file_size_bytes
     lost = [(damage.start, damage.end, damage.reason) for damage in walk.report.damage]
-    lost += _without_blank(store, walk, ends, [start for start, _, _ in lost])
+    lost += _without_blank(store, walk, ends, lost)
     found = []
     for start, last, reason in sorted(lost):
         # A chunk ends where damage begins: the record in front of it, or the first one behind it.
@@ -120,6 +120,8 @@ def _without_sound_records(store: Store, ranges: list[DamagedRange]) -> list[Dam
     for one in ranges:
         start = one.start
         for offset in sorted(at for at in sound if one.start <= at < one.end):
+            if offset < start or sound[offset] > one.end:
+                continue  # it overlaps what is believed already
             if start < offset:
                 left.append(dataclasses.replace(one, start=start, end=offset))
             start = sound[offset]
@@ -129,11 +131,13 @@ def _without_sound_records(store: Store, ranges: list[DamagedRange]) -> list[Dam
 
 
 def _without_blank(
-    store: Store, walk: Scan, ends: list[int], damaged: list[int]
-) -> Iterator[tuple[int, int, str]]:
+    store: Store, walk: Scan, ends: list[int], damaged: Sequence[tuple[int, int, str]]
+) -> list[tuple[int, int, str]]:
     """Files whose records end before they do, with nothing there that says so: a reader of ours goes on in
     the next file, RocketMQ ends its log."""
     _, files = log_files(store)
+    starts = [start for start, _, _ in damaged]
+    found = []
     try:
         for start in files.starts():
             file_end = start + files.size
@@ -142,14 +146,17 @@ def _without_blank(
             number = bisect.bisect_right(ends, file_end) - 1
             used = max(start, ends[number]) if number >= 0 else start
             file = files.at(start)
-            if file is None or used == file_end or used in damaged:
+            before = bisect.bisect_right(starts, used) - 1
+            known = before >= 0 and used < damaged[before][1]
+            if file is None or used == file_end or known:
                 continue
             rest = file_end - used
             blank = BLANK.pack(rest, BLANK_MAGIC)[:rest]
             if file.read(used - start, min(rest, BLANK.size)) != blank:
-                yield used, file_end, "no blank"
+                found.append((used, file_end, "no blank"))
     finally:
         files.close()
+    return found
 
 
 def log_files(store: Store) -> tuple[StoreLayout, LogFiles]:

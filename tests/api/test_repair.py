@@ -217,10 +217,40 @@ def test_the_command(tmp_path: Path, invoke) -> None:
 
 def test_a_segment_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
     root = tmp_path / "s"
-    fill(root)
+    messages = fill(root)
     (root / "commitlog" / f"{SEGMENT:020d}").unlink()
     with pytest.raises(rocketstore.MissingSegmentsError):
         tools.repair(root, **SHAPE)
+    damaged = next(m for m in messages if m.physical_offset > 4 * SEGMENT)
+    write(root, damaged.physical_offset + 92, b"\xff\xff\xff")
     report = tools.repair(root, force=True, **SHAPE)
-    assert [one.how for one in report.ranges] == ["the file is missing: restore it"]
+    assert [one.how for one in report.ranges] == ["the file is missing: restore it", "record"]
     assert not report.ok
+
+
+def test_damage_across_files_is_told_once(tmp_path: Path) -> None:
+    """From inside one file to the end of the next: two ranges, none of them twice."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    first = next(m for m in messages if m.physical_offset > 3 * SEGMENT + SEGMENT // 2)
+    write(root, first.physical_offset, b"\xee" * (4 * SEGMENT - first.physical_offset))
+    write(root, 4 * SEGMENT, b"\xee" * SEGMENT)
+    report = tools.repair(root, **SHAPE)
+    assert [(one.start, one.end) for one in report.ranges] == [
+        (first.physical_offset, 4 * SEGMENT),
+        (4 * SEGMENT, 5 * SEGMENT),
+    ]
+    assert report.ok
+    is_sound(root)
+
+
+def test_a_disk_that_does_not_keep_what_is_written_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "s"
+    victim = fill(root)[60]
+    write(root, victim.physical_offset + 92, b"\xff\xff\xff")
+    module = importlib.import_module("rocketstore.tools.repair")
+    monkeypatch.setattr(module, "_replacement", lambda one: b"\xee" * (one.end - one.start))
+    with pytest.raises(rocketstore.ReadFailedError, match="does not hold what was written"):
+        tools.repair(root, **SHAPE)
