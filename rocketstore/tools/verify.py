@@ -16,7 +16,7 @@ from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
 from rocketstore.tools.verify_batches import walk_batches
 from rocketstore.tools.verify_log import Scope, scan_log, walk_log
-from rocketstore.tools.verify_queues import compare_queues, walk_queues
+from rocketstore.tools.verify_queues import check_lost, compare_queues, walk_queues
 from rocketstore.tools.verify_rest import check_checkpoint, check_offsets, walk_index
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _walk(
     tail_may_miss = scope.growing or layout.abort.exists()
     walk_batches(layout, facts, findings, growing=scope.growing, tail_may_miss=tail_may_miss)
     compare_queues(layout, queues, facts, findings, tail_may_miss=tail_may_miss)
+    check_lost(layout, facts, findings)
     facts.ends.update((place, known.next) for place, known in facts.queues.items())
     return facts
 

@@ -11,7 +11,7 @@ import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.scanner import (
     VERIFY_BODY_CRC,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rocketstore._native.scanner import ScanResult
     from rocketstore.tools.findings import Findings, Progress
 
-__all__ = ["LogFacts", "QueueFacts", "Scope", "scan_log", "walk_log"]
+__all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log"]
 
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 BLANK_SIZE_MIN = 8
@@ -62,11 +62,25 @@ class Scope:
 
 @dataclass(slots=True)
 class QueueFacts:
-    """What the log says about one queue: its first and its next queue offset, and its records."""
+    """What the log says about one queue: its first and its next queue offset, and its records.
+    `mended`: how many records of `repair` stand in front of its last one."""
 
     first: int
     next: int
     records: int
+    mended: int
+
+
+class LostUnits(NamedTuple):
+    """Queue offsets [first, end) that no record has, with a record of `repair` where theirs may have been: the
+    one behind them stands in `file` at `position`."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    file: str
+    position: int
 
 
 @dataclass(slots=True)
@@ -74,7 +88,8 @@ class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
     `queues` and `batches`, records that are inner batches, are there after a walk record by record;
-    `ends`, the next queue offsets, in the end. `mended`: a record that `repair` wrote was seen.
+    `ends`, the next queue offsets, in the end. `mended` records of `repair` were seen; what may have been lost
+    with them is in `lost`, and the queues have to agree.
     """
 
     begin: int
@@ -84,7 +99,8 @@ class LogFacts:
     queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     batches: dict[tuple[str, int], int] = field(default_factory=dict)
-    mended: bool = False
+    mended: int = 0
+    lost: list[LostUnits] = field(default_factory=list)
 
     @property
     def file_size(self) -> int:
@@ -280,7 +296,7 @@ class _Walk:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
         says of its queue counts only where it fits: else it would put those behind it in the wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
-            self._facts.mended |= message.topic == REPAIR_TOPIC
+            self._facts.mended += message.topic == REPAIR_TOPIC
             return
         if message.sys_flag & INNER_BATCH:
             # Inner batches count messages, not records, and have batch queues (format 4.2).
@@ -295,14 +311,19 @@ class _Walk:
             if damaged and (known is None or queue_offset != known.next):
                 continue
             if known is None:
-                self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
+                mended = self._facts.mended
+                self._facts.queues[topic, queue_id] = QueueFacts(
+                    queue_offset, queue_offset + 1, 1, mended
+                )
                 continue
-            if queue_offset != known.next and not self._lost(queue_offset, known):
+            if queue_offset > known.next and self._facts.mended > known.mended:
+                place = (self._segment.path, position)
+                self._facts.lost.append(
+                    LostUnits(topic, queue_id, known.next, queue_offset, *place)
+                )
+            elif queue_offset != known.next:
                 text = f"queue offset {queue_offset} follows {known.next - 1}"
                 self._fault(position, f"{topic}/{queue_id}: {text}")
+            known.mended = self._facts.mended
             known.next = max(known.next, queue_offset + 1)
             known.records += 1
-
-    def _lost(self, queue_offset: int, known: QueueFacts) -> bool:
-        """Whether queue offsets may be missing in front of this one: `repair` took their records out."""
-        return self._facts.mended and queue_offset > known.next

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rocketstore._native.message import Message
     from rocketstore.log.layout import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
-    from rocketstore.tools.verify_log import LogFacts
+    from rocketstore.tools.verify_log import LogFacts, LostUnits
 
-__all__ = ["QueueSeen", "compare_queues", "walk_queues"]
+__all__ = ["QueueSeen", "check_lost", "compare_queues", "walk_queues"]
 
 STEP_UNITS = 8192
 # Units of delayed messages hold a time (format 6.2).
@@ -89,6 +89,31 @@ def compare_queues(
             text = f"{without} records without a unit; the log has {known.first} … {known.next - 1}"
             where = str(layout.queue_directory(topic, queue_id))
             findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
+
+
+def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
+    """Queue offsets that are missing in the log since `repair` have pre-blanks in their queues."""
+    for lost in facts.lost:
+        if not _are_pre_blanks(layout.queue_directory(lost.topic, lost.queue_id), lost):
+            text = f"queue offset {lost.end} follows {lost.first - 1}"
+            findings.add(lost.file, lost.position, f"{lost.topic}/{lost.queue_id}: {text}")
+
+
+def _are_pre_blanks(directory: Path, lost: LostUnits) -> bool:
+    first, end = lost.first * UNIT_SIZE, lost.end * UNIT_SIZE
+    for start, size in list_files(directory):
+        low, high = max(first, start), min(end, start + size)
+        if low != first or low >= high or size % UNIT_SIZE:
+            continue  # files in order: each begins where the one before ended
+        file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
+        try:
+            units = numpy.frombuffer(file.read(low - start, high - low), UNIT)
+        finally:
+            file.close()
+        if not _pre_blanks(units).all():
+            return False
+        first = high
+    return first == end
 
 
 def _queue_directories(layout: StoreLayout) -> list[tuple[str, int, Path]]:

@@ -254,3 +254,22 @@ def test_a_disk_that_does_not_keep_what_is_written_ends_it(
     monkeypatch.setattr(module, "_replacement", lambda one: b"\xee" * (one.end - one.start))
     with pytest.raises(rocketstore.ReadFailedError, match="does not hold what was written"):
         tools.repair(root, **SHAPE)
+
+
+def test_offsets_that_are_missing_for_another_reason_are_faults(tmp_path: Path) -> None:
+    """A mended record excuses nothing but offsets whose units say so."""
+    root = tmp_path / "s"
+    victim = fill(root)[60]
+    write(root, victim.physical_offset + 92, b"\xff\xff\xff")
+    assert tools.repair(root, **SHAPE).ok
+    is_sound(root)
+    queue = root / "consumequeue" / victim.topic / str(victim.queue_id)
+    start = victim.queue_offset * 20 // 200 * 200
+    with (queue / f"{start:020d}").open("r+b") as file:
+        file.seek(victim.queue_offset * 20 - start)
+        assert file.read(20) == bytes.fromhex("00000000000000007fffffff0000000000000000")
+        file.seek(-20, 1)
+        file.write(victim.physical_offset.to_bytes(8, "big") + victim.size.to_bytes(4, "big"))
+    report = tools.verify(root, **SHAPE)
+    text = f"{victim.topic}/{victim.queue_id}: queue offset {victim.queue_offset + 1} follows"
+    assert any(text in fault.reason for fault in report.faults), report.faults
