@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rocketstore.spark.journal import file_name, sync_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,21 +49,21 @@ class BadRows:
             os.close(handle)
         return self._path
 
+    def abandon(self) -> None:
+        """Removes what a task leaves that fails."""
+        if self._writer is not None:
+            self._writer.close()
+            discard_bad_rows(self._path)
 
-def keep_bad_rows(path: str, name: str) -> None:
+
+def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
     """Gives a task's file its name, the same one however often the commit is run."""
-    staged = os.path.dirname(path)
-    os.replace(path, os.path.join(os.path.dirname(staged), f"{name}.parquet"))
-    remove_if_empty(staged)
+    directory = Path(path).parent.parent
+    os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
+    sync_directory(directory)
 
 
 def discard_bad_rows(path: str) -> None:
     """Removes the file of a task whose write was given up."""
-    if os.path.exists(path):
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-        remove_if_empty(os.path.dirname(path))
-
-
-def remove_if_empty(directory: str) -> None:
-    if os.path.isdir(directory) and not os.listdir(directory):
-        os.rmdir(directory)

@@ -21,7 +21,15 @@ from typing import Any
 
 from rocketstore.spark.failures import SparkFaceError
 
-__all__ = ["Commit", "Journal", "Staged", "sink_directory", "sync_directory", "write_durably"]
+__all__ = [
+    "Commit",
+    "Journal",
+    "Staged",
+    "file_name",
+    "sink_directory",
+    "sync_directory",
+    "write_durably",
+]
 
 #: Commits of each writer that stay in its file; only the last one decides anything.
 REMEMBERED = 100
@@ -55,6 +63,11 @@ class Commit:
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+
+def file_name(writer: str) -> str:
+    """What stands for a writer, which may be any text, in names of files."""
+    return hashlib.sha256(writer.encode()).hexdigest()[:32]
 
 
 def sink_directory(path: str | os.PathLike[str]) -> Path:
@@ -131,8 +144,7 @@ class Journal:
         return commits[-1]["version"] if commits else -1
 
     def _file(self, writer: str) -> Path:
-        name = hashlib.sha256(writer.encode()).hexdigest()[:32]
-        return self._writers / f"{name}.json"
+        return self._writers / f"{file_name(writer)}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:

@@ -103,8 +103,13 @@ class Base:
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         partition = 0 if context is None else context.partitionId()
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
-        staged = stage(iterator, options.staging, routing, bad_rows)
-        return Message(partition, staged, query, bad_rows and bad_rows.finish())
+        try:
+            staged = stage(iterator, options.staging, routing, bad_rows)
+            return Message(partition, staged, query, bad_rows and bad_rows.finish())
+        except BaseException:  # also when the task is killed by Spark
+            if bad_rows is not None:
+                bad_rows.abandon()
+            raise
 
     def append(self, messages: Sequence[Any], writer: str, version: int) -> None:
         done = [message for message in messages if message is not None]
@@ -112,7 +117,7 @@ class Base:
         staged = [message.staged for message in done if message.staged is not None]
         for message in done:
             if message.bad_rows is not None:
-                keep_bad_rows(message.bad_rows, f"{writer}-{version}-{message.partition}")
+                keep_bad_rows(message.bad_rows, writer, version, message.partition)
         if staged:
             options = self.options
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)

@@ -103,7 +103,7 @@ def test_bad_rows_can_be_kept(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(rows, "body binary, topic string").coalesce(1)
     options = {"path": str(tmp_path / "s"), "badRows": "divert", "maxMessageSizeBytes": "4"}
     for _ in range(2):
-        once = {"txnAppId": "load", "txnVersion": "1"}
+        once = {"txnAppId": "a/b load", "txnVersion": "1"}
         frame.write.format("rocketstore").mode("append").options(**options, **once).save()
     assert [m.body for m in messages(tmp_path / "s", "t")] == [b"a", b"c"]
     bad = spark.read.parquet(str(sink_directory(tmp_path / "s") / "bad_rows"))

@@ -155,8 +155,9 @@ def test_bad_rows_are_kept_with_their_reason(tmp_path: Path) -> None:
     assert count == 1 and [m.body for m in put(tmp_path / "s", frames)] == [b"fine"]
     path = kept.finish()
     assert path is not None
-    keep_bad_rows(path, "w-1-0")
-    found = pq.read_table(tmp_path / "bad" / "w-1-0.parquet", partitioning=None).to_pylist()
+    keep_bad_rows(path, "any/../text", 1, 0)
+    [kept_as] = (tmp_path / "bad").glob("*.parquet")
+    found = pq.read_table(kept_as, partitioning=None).to_pylist()
     reasons = {row["body"] or row["topic"]: row["bad_row_reason"] for row in found}
     assert len(found) == 5 and reasons["t"] == "body is null" and reasons["c"] == "topic is null"
     assert "not allowed" in reasons["b"] and "below 0" in reasons["d"]
@@ -164,7 +165,10 @@ def test_bad_rows_are_kept_with_their_reason(tmp_path: Path) -> None:
     again.add(batch.slice(1, 1), ["body is null"])
     path = again.finish()
     assert path is not None
-    keep_bad_rows(path, "w-1-0")
+    keep_bad_rows(path, "any/../text", 1, 0)
     discard_bad_rows(path)
-    assert [p.name for p in (tmp_path / "bad").rglob("*")] == ["w-1-0.parquet"]
+    failed = BadRows(str(tmp_path / "bad"))
+    failed.add(batch.slice(1, 1), ["body is null"])
+    failed.abandon()
+    assert list((tmp_path / "bad").rglob("*.parquet")) == [kept_as]
     assert BadRows(str(tmp_path / "none")).finish() is None and not (tmp_path / "none").exists()
