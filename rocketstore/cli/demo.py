@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.table import Table
 import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.demo_kills import kill_writers
+from rocketstore.cli.demo_place import make_room, mark
 from rocketstore.cli.demo_results import Row, table_of
 from rocketstore.cli.demo_sources import (
     SourceFile,
@@ -41,8 +41,6 @@ Task = Callable[[str, int], Advance]
 #: Small enough that the log rolls several times.
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 MOST_FAULTS: Final = 20
-#: A store is only replaced where a demo made it.
-MARK: Final = "made-by-rocketstore-demo"
 
 
 @click.command(short_help="Fill a store, kill its writers, check every byte.")
@@ -93,7 +91,7 @@ def command(stores: Path, store: Path, kills: int, files: int | None, seed: int 
 
 def run(path: Path, sources: Sequence[SourceFile], kills: int, seed: int) -> list[Row]:
     """The parts that need a store of their own, in `path`; a row for each."""
-    _make_room(path)
+    make_room(path)
     rows: list[Row] = []
     with steps() as progress:
 
@@ -104,7 +102,7 @@ def run(path: Path, sources: Sequence[SourceFile], kills: int, seed: int) -> lis
         with rocketstore.open(
             path, durability="os", commit_log_file_size_bytes=SEGMENT_BYTES
         ) as store:
-            (path / MARK).touch()
+            mark(path)
             row, topics = ingest(store, sources, task("storing", len(sources)))
             rows.append(row)
         rows += kill_writers(path, kills, random.Random(seed), task("killing", kills))
@@ -121,14 +119,6 @@ def _read_back(path: Path, topics: dict[str, Stored], task: Task) -> list[Row]:
             check_keys(store, topics, task("reading by key", files)),
             check_times(store, topics, task("reading by time", len(topics))),
         ]
-
-
-def _make_room(path: Path) -> None:
-    """Room for a new store. Nothing is deleted that a demo did not make."""
-    if path.exists() and any(path.iterdir()):
-        if not (path / MARK).exists():
-            raise click.ClickException(f"{path} is not empty and was not made by a demo")
-        shutil.rmtree(path)
 
 
 def _show_references(directory: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 from rich.table import Table
 
 from rocketstore.cli import exit_codes
+from rocketstore.cli.demo_place import make_room, mark
 from rocketstore.cli.demo_sources import find_sources
 from rocketstore.cli.output import console, count_text, size_text
 from rocketstore.cli.spark_session import spark_session
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-MARK: Final = "made-by-rocketstore-demo"
 QUEUES: Final = 4
 #: A small file costs Spark as much as so many bytes; its own 4 MiB would make a task of every few files.
 FILE_COST: Final = str(64 << 10)
@@ -61,6 +60,8 @@ def demo(directory: Path, files: int | None, master: str | None) -> int:
     differs.
     """
     make_room(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    mark(directory)
     began = time.monotonic()
     with spark_session(master) as session:
         java = session.sparkContext._jvm.System.getProperty("java.version")
@@ -81,16 +82,6 @@ def demo(directory: Path, files: int | None, master: str | None) -> int:
         f"{count_text(wrong, 'topic')} wrong; all is in {directory}"
     )
     return exit_codes.FAILED if wrong else exit_codes.OK
-
-
-def make_room(directory: Path) -> None:
-    """An empty directory. Nothing is deleted that a demo did not make."""
-    if directory.exists() and any(directory.iterdir()):
-        if not (directory / MARK).exists():
-            raise click.ClickException(f"{directory} is not empty and was not made by a demo")
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / MARK).touch()
 
 
 def run(session: SparkSession, directory: Path, files: int | None) -> list[Step]:

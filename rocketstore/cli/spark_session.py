@@ -38,7 +38,8 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
         yield running
     except (PySparkException, Py4JJavaError) as error:
         found = CODE.search(str(error))
-        text = found[0] if found else str(error).strip().splitlines()[0]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        text = found[0] if found else lines[0]
         raise click.ClickException(text) from error
     finally:
         running.stop()
