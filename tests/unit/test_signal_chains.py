@@ -10,19 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from rocketstore._native.waiting import Bell, Signal
+from tests.unit.joining import LONG_MS, joined
 
 pytestmark = pytest.mark.quick
-
-#: Longer than any test may take: a wait that lasts this long has lost a wake-up.
-LONG_MS = 60_000
-
-
-def joined(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG_MS / 1000)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize("round_", range(20))

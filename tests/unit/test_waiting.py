@@ -11,19 +11,9 @@ from typing import Any
 import pytest
 
 from rocketstore._native.waiting import Signal
+from tests.unit.joining import LONG_MS, joined
 
 pytestmark = pytest.mark.quick
-
-#: Longer than any test may take: a wait that lasts this long has lost a wake-up.
-LONG_MS = 60_000
-
-
-def joined(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG_MS / 1000)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_wait_returns_at_once_when_the_count_has_moved() -> None:
