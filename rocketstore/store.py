@@ -325,7 +325,8 @@ class Store:
         return self._writable("trim").trim(before)
 
     def destroy(self) -> None:
-        """Closes the store and deletes every file that belongs to it. There is no way back."""
+        """Closes the store and deletes every file that belongs to it. There is no way back: after an
+        OSError, which names the file, the next `open(path)` removes the rest and makes a new store."""
         self._writable("destroy").destroy()
 
     def close(self) -> None:

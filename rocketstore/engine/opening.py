@@ -22,7 +22,7 @@ from rocketstore.engine.options import Options
 from rocketstore.engine.place import check_place
 from rocketstore.engine.running import Engine
 from rocketstore.errors import ConfigError, MissingSegmentsError
-from rocketstore.log import recovery
+from rocketstore.log import destroy, recovery
 from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
@@ -86,6 +86,7 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     lock = StoreLock.acquire(layout)
     clean = not abort_exists(layout)
     try:
+        destroy.finish_removal(layout)
         return _Opening(path, layout, options, "write", lock, index_is_there).run()
     except BaseException as error:
         try:

@@ -39,6 +39,12 @@ def _check(layout: StoreLayout, mode: str) -> None:
     root = layout.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
+    if layout.removal.exists() and mode != "rw":
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "destroy() of this store has begun; mode='rw' would finish it and make a new store",
+            str(root),
+        )
     if _is_store(layout):
         if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
             what = "readable" if mode == "r" else "readable and writable"

@@ -1,4 +1,8 @@
-"""Deleting a store: its own files by name, nothing that somebody else put beside them."""
+"""Deleting a store: its own files by name, nothing that somebody else put beside them.
+
+A mark comes first and goes last. Whatever stops a removal in between, the next open for writing goes on
+with it: what is left of a store, a checkpoint without its log perhaps, is never taken for one.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout import parse_segment_name
+from rocketstore.log.layout import make_directories, parse_segment_name, write_state_file
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["remove_store"]
+__all__ = ["finish_removal", "remove_store"]
 
 
 def remove_store(layout: StoreLayout) -> None:
     """Removes log, queues, index, marks and our own directory; directories go when they are empty.
 
     Raises:
-        OSError: a file could not be removed; it is named, and what is left is still there (K-86).
+        OSError: a file could not be removed; it is named (K-86). What is left goes when this is called
+            again, or when the store is opened for writing.
     """
-    _remove_numbered(layout.commit_log)
+    _mark(layout)
+    _remove_contents(layout)
+    _remove_file(layout.lock)
+    _remove_directory(layout.root)
+
+
+def finish_removal(layout: StoreLayout) -> None:
+    """Ends a removal that was stopped, and makes the directories of a new store. Under the lock."""
+    if layout.removal.exists():
+        logger.warning("%s: destroy() was stopped half-way, what it left is removed", layout.root)
+        _remove_contents(layout)
+        make_directories(layout)
+
+
+def _mark(layout: StoreLayout) -> None:
+    """By a name alone where it can be done: a full disk must not keep a store from going."""
+    if layout.own_checkpoint.exists():
+        syscalls.rename(str(layout.own_checkpoint), str(layout.removal))
+        syscalls.sync_directory(str(layout.own))
+    else:
+        write_state_file(layout, layout.removal, "")
+
+
+def _remove_contents(layout: StoreLayout) -> None:
+    for directory in layout.logs:
+        _remove_numbered(directory)
     for topic in _directories(layout.consume_queue):
         for queue in _directories(topic):
             _remove_numbered(queue)
@@ -33,11 +63,20 @@ def remove_store(layout: StoreLayout) -> None:
     _remove_numbered(layout.index)
     for path in (layout.abort, layout.checkpoint, layout.consumer_offsets):
         _remove_file(path)
-    _remove_tree(layout.own)
-    for path in (layout.commit_log, layout.consume_queue, layout.index, layout.config):
+    for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
         _remove_directory(path)
-    _remove_file(layout.lock)
-    _remove_directory(layout.root)
+    _remove_tree(layout.own, but=layout.removal)
+    _sync_all(layout)  # after a power cut nothing is there again without the mark
+    _remove_file(layout.removal)
+    _remove_directory(layout.own)
+
+
+def _sync_all(layout: StoreLayout) -> None:
+    fd = syscalls.open_directory(str(layout.root))
+    try:
+        syscalls.syncfs(fd)
+    finally:
+        syscalls.close(fd)
 
 
 def _directories(path: Path) -> list[Path]:
@@ -55,13 +94,15 @@ def _remove_numbered(directory: Path) -> None:
             _remove_file(directory / name)
 
 
-def _remove_tree(directory: Path) -> None:
+def _remove_tree(directory: Path, but: Path) -> None:
+    """Everything below `directory`, except for one file."""
     for child in _directories(directory):
-        _remove_tree(child)
+        _remove_tree(child, but)
+        _remove_directory(child)
     if directory.is_dir():
         for name in os.listdir(directory):
-            _remove_file(directory / name)
-        _remove_directory(directory)
+            if directory / name != but:
+                _remove_file(directory / name)
 
 
 def _remove_file(path: Path) -> None:

@@ -129,6 +129,10 @@ class StoreLayout:
         return self.own / "recovery.json"
 
     @property
+    def removal(self) -> Path:
+        return self.own / "removal"
+
+    @property
     def live(self) -> Path:
         return self.own / "live"
 

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rocketstore import StoreClosedError
+from rocketstore import Store, StoreClosedError
+from rocketstore._native import syscalls
+from tests.log.file_tools import Calls, Killed
 from tests.small_store import dispatched, open_small
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    recorder = Calls(monkeypatch)
+    yield recorder
+    recorder.kill_before = None
+
+
+def lived_in(root: Path) -> Store:
+    """Some segments, queues, an index and a group."""
+    store = open_small(root)
+    for n in range(40):
+        store.writer("orders", queues=2).put(b"x" * 200, keys=f"k{n}")
+    with dispatched(store).consumer("orders", group="g") as consumer:
+        consumer.poll()
+        consumer.commit()
+    return store
+
+
+def is_whole_or_new(root: Path) -> bool:
+    """Whether the next open finds all messages; False: none, and a store that works."""
+    with open_small(root) as store:
+        left = store.end_offset > 0
+        assert store.topics() == (["orders"] if left else [])
+        if left:
+            assert sum(store.max_queue_offset("orders", n) for n in (0, 1)) == 40
+        assert store.writer("after").put(b"works", durability="disk").queue_offset == 0
+    return left
 
 
 def test_everything_of_the_store_goes(tmp_path: Path) -> None:
@@ -55,3 +89,84 @@ def test_messages_in_hand_outlive_the_store(tmp_path: Path) -> None:
     view = message.body_view
     store.destroy()
     assert bytes(view) == b"held"
+
+
+@pytest.mark.parametrize("name", ["rename", "unlink", "rmdir", "sync_directory"])
+def test_a_removal_that_failed_is_ended_by_the_next_open(
+    name: str, calls: Calls, tmp_path: Path
+) -> None:
+    """K-86: whichever call fails, the store is as it was or it is gone, and never refused."""
+    failed = 0
+    for nth in itertools.count():
+        root = tmp_path / str(nth)
+        store = lived_in(root)
+        calls.fail(name, *[None] * nth, errno.EROFS)
+        try:
+            store.destroy()
+        except OSError as error:
+            assert error.errno == errno.EROFS  # noqa: PT017
+            failed += 1
+            reached = True
+        else:
+            reached = not calls.errors[name]  # by something that only logs it
+            assert not root.exists()
+        finally:
+            calls.errors.clear()
+        if not reached:
+            break
+        assert is_whole_or_new(root) == (name == "rename")
+    assert failed > (3 if name in ("unlink", "rmdir") else 0)
+
+
+def test_a_killed_removal_is_ended_by_the_next_open(calls: Calls, tmp_path: Path) -> None:
+    """What a removal leaves is not taken for a log that misses segments."""
+    there = []
+    for nth in itertools.count():
+        root = tmp_path / str(nth)
+        store = lived_in(root)
+        calls.seen.clear()
+        calls.kill_before = nth
+        try:
+            store.destroy()
+        except Killed:
+            pass
+        else:
+            break
+        finally:
+            calls.bury()
+        if (root / "rocketstore" / "removal").exists():
+            with pytest.raises(FileNotFoundError, match=r"destroy\(\) of this store has begun"):
+                open_small(root, "r")
+        there.append(is_whole_or_new(root))
+    assert there == sorted(there, reverse=True), "a store that was begun to remove came back"
+    assert there.count(True) >= 1
+    assert there.count(False) > 20
+
+
+def test_the_mark_goes_when_all_the_rest_is_gone_for_good(
+    calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlinks come to the disk in any order, so a sync stands between them and the mark's."""
+    monkeypatch.setattr(syscalls, "syncfs", calls._wrap("syncfs", syscalls.syncfs))
+    root = tmp_path / "store"
+    store = lived_in(root)
+    calls.seen.clear()
+    store.destroy()
+    gone = [(n, Path(str(args[0])).name) for n, args in calls.seen]
+    sync = [name for name, _ in gone].index("syncfs")
+    begun = gone.index(("rename", "checkpoint"))
+    assert gone[begun + 1] == ("sync_directory", "rocketstore")
+    first = next(
+        at for at, (name, _) in enumerate(gone) if name in ("unlink", "rmdir") and at > begun
+    )
+    assert begun < first < sync
+    after = [name for call, name in gone[sync:] if call in ("unlink", "rmdir")]
+    assert after == ["removal", "rocketstore", "lock", "store"]
+
+
+def test_a_full_disk_does_not_keep_a_store(calls: Calls, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = lived_in(root)
+    calls.fail("pwrite", *[errno.ENOSPC] * 9)
+    store.destroy()
+    assert not root.exists()

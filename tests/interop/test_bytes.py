@@ -13,6 +13,7 @@ import rocketstore
 from tests import native_probe
 from tests.interop.messages import Sent, config_of
 from tests.interop.oracle import Oracle
+from tests.interop.same_bytes import assert_same_bytes
 
 pytestmark = pytest.mark.java
 
@@ -100,7 +101,7 @@ def test_byte_for_byte(
         for mine, other in zip(found[folder], paths, strict=False):
             if folder != "index":
                 assert mine.name == other.name
-            assert mine.read_bytes() == other.read_bytes(), f"{folder}: {mine.name} {other.name}"
+            assert_same_bytes(mine, other, f"{folder}/{mine.name}")
             compared += mine.stat().st_size
         for ahead in paths[len(found[folder]) :]:
             assert not any(ahead.read_bytes()), ahead

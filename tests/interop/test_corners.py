@@ -14,6 +14,7 @@ from rocketstore._native.codec import encode_record
 from tests.interop.exchange import put_theirs, they_write, we_write
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle
+from tests.interop.same_bytes import assert_same_bytes
 from tests.interop.views import Tally, of_oracle, of_ours
 
 pytestmark = pytest.mark.java
@@ -156,7 +157,7 @@ def test_delivery_times_as_tag_codes(
     assert len(files) >= 3
     for file in files:
         if any((path / file).read_bytes()):
-            assert (rebuilt / file).read_bytes() == (path / file).read_bytes(), file
+            assert_same_bytes(rebuilt / file, path / file, str(file))
     tally.messages += 90
 
 
