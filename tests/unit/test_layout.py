@@ -58,6 +58,7 @@ def test_where_everything_lies() -> None:
         "live": "rocketstore/live",
         "quarantine": "rocketstore/quarantine",
         "recovery": "rocketstore/recovery.json",
+        "removal": "rocketstore/removal",
         "tmp": "rocketstore/tmp",
         "journal": "rocketstore/journal",
     }
