@@ -1,0 +1,363 @@
+"""rocketstore beside RocketMQ 5.3.3's own store in its JVM: `python -m bench.java_store`.
+
+The same messages, the same durability, sides in turns, each round in a new directory; one topic, one queue,
+one thread. The JVM stays, warmed up with 300,000 puts, and keeps RocketMQ's defaults: segments of 1 GiB
+and the index on, which are rocketstore's too. What is printed are medians of the rounds; a ratio is the median
+of the ratios of one round. Needs a JDK (11 or newer) and Maven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import rocketstore
+from bench.jvm import VERSION, Jvm, build
+from bench.measure import fetch_memory, machine
+
+__all__ = ["main"]
+
+TOPIC = "bench"
+SIZES = (100, 1024)
+BATCH = 1000
+IN_FLIGHT = 64
+WARM_UP = 300_000
+LATENCY_RATE = 10_000
+LATENCY_PUTS = 30_000
+BODIES = 256
+#: A process that fills a store and waits to be killed.
+FILL = """
+import sys
+from bench.java_store import bodies_of
+import rocketstore
+path, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+store = rocketstore.open(path, durability="os")
+writer = store.writer("bench", queue_id=0)
+bodies = bodies_of(size)
+for n in range(count):
+    writer.put(bodies[n & 255], tags="tag", keys="key-%d" % n)
+assert store.max_queue_offset("bench", 0) == count
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def bodies_of(size: int) -> list[bytes]:
+    return [os.urandom(size) for _ in range(BODIES)]
+
+
+# ---- what is measured: seconds of one round, ours and theirs ----
+
+
+@dataclass(frozen=True)
+class Part:
+    """`ours` and `theirs` give the seconds that `count` messages took, in a new directory."""
+
+    name: str
+    durability: str
+    count: Callable[[int], int]
+    ours: Callable[[rocketstore.Store, int, int], float]
+    theirs: Callable[[Jvm, int, int], float]
+
+
+def clocked(work: Callable[[], object]) -> float:
+    began = time.perf_counter_ns()
+    work()
+    return (time.perf_counter_ns() - began) / 1e9
+
+
+def put_ours(store: rocketstore.Store, count: int, size: int) -> float:
+    put = store.writer(TOPIC, queue_id=0).put
+    some = list(islice(cycle(bodies_of(size)), count))
+
+    def run() -> None:
+        for body in some:
+            put(body)
+
+    return clocked(run)
+
+
+def batch_ours(store: rocketstore.Store, count: int, size: int) -> float:
+    put = store.writer(TOPIC, queue_id=0).put_batch
+    batch = list(islice(cycle(bodies_of(size)), BATCH))
+
+    def run() -> None:
+        for _ in range(count // BATCH):
+            put(batch)
+
+    return clocked(run)
+
+
+def flight_ours(store: rocketstore.Store, count: int, size: int) -> float:
+    submit = store.writer(TOPIC, queue_id=0).submit
+    some = list(islice(cycle(bodies_of(size)), count))
+
+    def run() -> None:
+        flying: deque[rocketstore.Ticket] = deque()
+        for body in some:
+            if len(flying) == IN_FLIGHT:
+                flying.popleft().result()
+            flying.append(submit(body))
+        while flying:
+            flying.popleft().result()
+
+    return clocked(run)
+
+
+def read_ours(store: rocketstore.Store, count: int, size: int) -> float:
+    store.writer(TOPIC, queue_id=0).put_batch(list(islice(cycle(bodies_of(size)), count)))
+    assert store.max_queue_offset(TOPIC, 0) == count
+
+    def run() -> None:
+        with store.consumer(TOPIC, queue_id=0) as consumer:
+            assert sum(len(message.body) for message in consumer) == count * size
+
+    run()
+    return clocked(run)
+
+
+def read_theirs(jvm: Jvm, count: int, size: int) -> float:
+    jvm.ask("put", count, size)
+    jvm.ask("settle")
+    jvm.ask("read", count)
+    return jvm.ask("read", count)[0] / 1e9
+
+
+PARTS = (
+    Part("put", "os", lambda size: (64 << 20) // (size + 100), put_ours,
+         lambda jvm, n, size: jvm.ask("put", n, size)[0] / 1e9),
+    Part("put_batch of 1000", "os", lambda size: (64 << 20) // (size + 100) // BATCH * BATCH,
+         batch_ours, lambda jvm, n, size: jvm.ask("batch", n, size, BATCH)[0] / 1e9),
+    Part("put, 64 in flight", "disk", lambda size: 20_000 if size < 1000 else 10_000, flight_ours,
+         lambda jvm, n, size: jvm.ask("flight", n, size, IN_FLIGHT)[0] / 1e9),
+    Part("read, decoded", "os", lambda size: (64 << 20) // (size + 100), read_ours, read_theirs),
+)  # fmt: skip
+
+
+def rates(jvm: Jvm, root: Path, rounds: int) -> Iterator[dict[str, Any]]:
+    """Messages a second of every part and size."""
+    for part in PARTS:
+        for size in SIZES:
+            count = part.count(size)
+            ours: list[float] = []
+            theirs: list[float] = []
+            for _ in range(rounds):
+                for side, found in (("ours", ours), ("theirs", theirs)):
+                    path = Path(tempfile.mkdtemp(prefix=f"{side}-", dir=root))
+                    fetch_memory()
+                    if side == "ours":
+                        with rocketstore.open(path / "store", durability=part.durability) as store:
+                            found.append(count / part.ours(store, count, size))
+                    else:
+                        with jvm.opened(path / "store", part.durability):
+                            found.append(count / part.theirs(jvm, count, size))
+                    shutil.rmtree(path)
+            yield row(part.name, part.durability, size, "messages/s", ours, theirs)
+
+
+def row(
+    name: str, durability: str, size: int, unit: str, ours: Sequence[float], theirs: Sequence[float]
+) -> dict[str, Any]:
+    """`ratio`: how many times better ours is."""
+    pairs = [
+        mine / other if unit == "messages/s" else other / mine
+        for mine, other in zip(ours, theirs, strict=True)
+    ]
+    return {
+        "what": name,
+        "durability": durability,
+        "size": size,
+        "unit": unit,
+        "ours": statistics.median(ours),
+        "theirs": statistics.median(theirs),
+        "ratio": statistics.median(pairs),
+        "rounds": {"ours": list(ours), "theirs": list(theirs)},
+    }
+
+
+# ---- from a put until its message can be read ----
+
+
+def latency_ours(path: Path, size: int) -> tuple[float, float]:
+    """Before the put until another thread's consumer holds the message."""
+    body = os.urandom(size)
+    sent, came = [0] * LATENCY_PUTS, [0] * LATENCY_PUTS
+    with rocketstore.open(path, durability="os") as store:
+        writer = store.writer(TOPIC, queue_id=0)
+        consumer = store.consumer(TOPIC, queue_id=0)
+
+        def consume() -> None:
+            clock = time.perf_counter_ns
+            for message in consumer.follow(timeout_s=10.0):
+                came[message.queue_offset] = clock()
+                if message.queue_offset == LATENCY_PUTS - 1:
+                    return
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        period_ns = 1_000_000_000 // LATENCY_RATE
+        due = time.perf_counter_ns()
+        for n in range(LATENCY_PUTS):
+            left = due - time.perf_counter_ns()
+            if left > 0:
+                time.sleep(left / 1e9)
+            due += period_ns
+            sent[n] = time.perf_counter_ns()
+            writer.put(body)
+        thread.join()
+        consumer.close()
+    took = sorted(after - before for before, after in zip(sent, came, strict=True))
+    return took[LATENCY_PUTS // 2] / 1e3, took[int(LATENCY_PUTS * 0.99)] / 1e3
+
+
+def latencies(jvm: Jvm, root: Path, rounds: int) -> Iterator[dict[str, Any]]:
+    """Microseconds. Theirs end when RocketMQ says that the message can be pulled, before it is."""
+    for size in SIZES:
+        ours, theirs = [], []
+        for _ in range(rounds):
+            path = Path(tempfile.mkdtemp(prefix="latency-", dir=root))
+            ours.append(latency_ours(path / "ours", size))
+            with jvm.opened(path / "theirs", "os"):
+                p50, p99 = jvm.ask("latency", LATENCY_PUTS, size, LATENCY_RATE)
+                theirs.append((p50 / 1e3, p99 / 1e3))
+            shutil.rmtree(path)
+        for at, name in enumerate(("p50", "p99")):
+            yield row(
+                f"put until readable, {LATENCY_RATE // 1000} k/s, {name}", "os", size, "µs",
+                [found[at] for found in ours], [found[at] for found in theirs],
+            )  # fmt: skip
+
+
+# ---- opening 1 GiB after a crash ----
+
+
+def killed_stores(
+    output: Path, root: Path, size: int, log_bytes: int
+) -> dict[str, tuple[Path, int]]:
+    """A store of each side whose process was killed, and its number of messages."""
+    record = 91 + len(TOPIC) + size + len("TAGS.tag.KEYS.key-1000000.") + 20
+    count = log_bytes // record
+    ours, theirs = root / f"killed-ours-{size}", root / f"killed-theirs-{size}"
+    words = [sys.executable, "-c", FILL, str(ours), str(count), str(size)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        child.kill()
+    jvm = Jvm(output)
+    jvm.ask("open", theirs, "os")
+    jvm.ask("keyed", count, size)
+    jvm.ask("settle")
+    jvm.kill()
+    return {"ours": (ours, count), "theirs": (theirs, count)}
+
+
+def recoveries(output: Path, root: Path, rounds: int, log_bytes: int) -> Iterator[dict[str, Any]]:
+    """Seconds until every message can be read, after a kill, in a process that runs already."""
+    for size in SIZES:
+        killed = killed_stores(output, root, size, log_bytes)
+        for name, gone in (("crash recovery", ()), ("rebuild", ("consumequeue", "index"))):
+            took: dict[str, list[float]] = {"ours": [], "theirs": []}
+            for _ in range(rounds):
+                for side, (made, count) in killed.items():
+                    path = root / "copy"
+                    subprocess.run(["cp", "-r", "--sparse=always", made, path], check=True)
+                    for folder in gone:
+                        shutil.rmtree(path / folder)
+                    os.sync()
+                    took[side].append(
+                        open_ours(path, count)
+                        if side == "ours"
+                        else open_theirs(output, path, count)
+                    )
+                    shutil.rmtree(path)
+            yield row(
+                f"{name} of {log_bytes >> 20} MiB", "os", size, "s", took["ours"], took["theirs"]
+            )
+        for made, _ in killed.values():
+            shutil.rmtree(made)
+
+
+def open_ours(path: Path, count: int) -> float:
+    began = time.perf_counter_ns()
+    with rocketstore.open(path, "r+", durability="os") as store:
+        found = store.max_queue_offset(TOPIC, 0)
+        took = (time.perf_counter_ns() - began) / 1e9
+    assert found == count, f"{found} of {count} messages"
+    return took
+
+
+def open_theirs(output: Path, path: Path, count: int) -> float:
+    jvm = Jvm(output)
+    try:
+        took = jvm.ask("open", path, "os")[0] / 1e9
+        jvm.ask("read", count)
+    finally:
+        jvm.kill()
+    return took
+
+
+def chosen(
+    parts: Sequence[str], jvm: Jvm, output: Path, root: Path, given: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    if "rates" in parts:
+        yield from rates(jvm, root, given.rounds)
+    if "latency" in parts:
+        yield from latencies(jvm, root, given.rounds)
+    if "recovery" in parts:
+        yield from recoveries(output, root, given.rounds, given.mib << 20)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.java_store", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="of each side; at least five")
+    parser.add_argument("--parts", default="rates,latency,recovery", help="which, with commas")
+    parser.add_argument("--mib", type=int, default=960, help="of log that is recovered")
+    parser.add_argument("--directory", type=Path, default=Path("build/bench"))
+    given = parser.parse_args(words)
+    if given.rounds < 5:
+        parser.error("--rounds is at least 5")
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        parser.error(f"needs {', '.join(missing)} on PATH")
+    given.directory.mkdir(parents=True, exist_ok=True)
+    output = build(given.directory / "java")
+    root = Path(tempfile.mkdtemp(prefix="java-", dir=given.directory)).absolute()
+    facts = {**machine(), "rocketmq": VERSION, "load": os.getloadavg()[0], "rounds": given.rounds}
+    print(json.dumps(facts))
+    results = []
+    jvm = Jvm(output)
+    try:
+        with jvm.opened(root / "warm", "os"):
+            jvm.ask("put", WARM_UP, 100)
+        for result in chosen(given.parts.split(","), jvm, output, root, given):
+            results.append(result)
+            print(
+                f"{result['what']:32} {result['durability']:4} {result['size']:5} B  "
+                f"rocketstore {result['ours']:14,.2f}  RocketMQ {result['theirs']:14,.2f} "
+                f"{result['unit']:10}  × {result['ratio']:.2f}",
+                flush=True,
+            )
+    finally:
+        jvm.kill()
+        shutil.rmtree(root)
+    found_text = json.dumps({"machine": facts, "results": results}, indent=1)
+    (given.directory / "java_store.json").write_text(found_text + os.linesep)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
