@@ -120,9 +120,9 @@ class Dispatcher(Worker):
             target = min(target_offset, self._positions.visible)
             while self._positions.dispatched < target:
                 before = self._positions.dispatched
-                after = self._walk(before, min(target, before + RUN_BYTES))
+                after = self._walk(before, min(target, before + RUN_BYTES), target)
                 if after == before:
-                    after = self._walk(before, target)
+                    after = self._walk(before, target, target)
                 self._publish(after)
                 if after == before:
                     break
@@ -149,8 +149,9 @@ class Dispatcher(Worker):
         # Every known queue: asking for its end is one look-up, and rounds are large when queues are many.
         return self._known
 
-    def _walk(self, offset: int, target: int) -> int:
-        """One pass from `offset`; returns how far it got."""
+    def _walk(self, offset: int, target: int, limit: int) -> int:
+        """One pass from `offset`; returns how far it got: beyond `target`, at most to `limit`, where a
+        blank stands there, whose rest may be stale bytes."""
         while offset < target:
             segment = self._find(offset)
             if segment is None:
@@ -170,9 +171,9 @@ class Dispatcher(Worker):
                     return offset
                 continue
             if reason == native.END:
-                if self._find(segment.end_offset) is None and segment.end_offset > target:
+                if self._find(segment.end_offset) is None and segment.end_offset > limit:
                     return offset
-                offset = min(segment.end_offset, target)
+                offset = min(segment.end_offset, limit)
                 continue
             try:
                 if not self._mend(reason, offset):

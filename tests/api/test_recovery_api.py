@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -138,6 +139,24 @@ def test_queues_are_rebuilt(made: MadeStore) -> None:
     report, found = served(made.root)
     assert report.dispatch_start == 0
     assert found == offsets(made)
+
+
+@pytest.mark.parametrize("run_bytes", [64, 100, 1000])
+def test_a_run_that_ends_in_a_blank_does_not_look_into_it(
+    made: MadeStore, run_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ leaves stale bytes behind the header of a blank."""
+    monkeypatch.setattr("rocketstore.log.dispatcher.RUN_BYTES", run_bytes)
+    stale = 0
+    for last, first in itertools.pairwise(made.records):
+        blank = last.physical_offset + last.size
+        if first.physical_offset != blank:
+            size = first.physical_offset - blank - 8
+            write_at(segments(made.root)[blank // SEGMENT], blank % SEGMENT + 8, b"\x55" * size)
+            stale += size
+    assert stale > 200
+    shutil.rmtree(made.root / "consumequeue")
+    assert served(made.root)[1] == offsets(made)
 
 
 def test_queues_beyond_the_log_are_cut(made: MadeStore) -> None:
