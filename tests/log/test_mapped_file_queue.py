@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -242,6 +243,7 @@ def test_remove_before_never_takes_the_last_file(queue: MappedFileQueue, directo
 def test_a_removed_file_stays_readable_while_it_is_viewed(queue: MappedFileQueue) -> None:
     """K-41 S001-21: no forced unmap; memory goes with the last view (S004-08 S004-09)."""
     grown(queue, 2)
+    gc.collect()
     mapped = mapped_files()
     file = queue.files[0]
     file.write(0, b"still here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def test_log_queues_and_index_are_mapped_files(
     tmp_path: Path, small_config: rocketstore.StoreConfig
 ) -> None:
     """S004-01: log, consume queue and index are read and written through the same class."""
+    gc.collect()  # what earlier tests left must not go meanwhile
     mapped = mapped_files()
     with rocketstore.open(tmp_path / "store", config=small_config) as store:
         store.writer("orders", queue_id=0).put(b"x", keys="k")

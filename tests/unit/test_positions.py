@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import signal
 import threading
@@ -99,6 +100,7 @@ def test_a_page_needs_a_whole_page() -> None:
 
 
 def test_positions_keep_their_page_mapped(path: Path) -> None:
+    gc.collect()
     before = mapped_files()
     page = PositionsPage.create(path)
     positions = page.positions

@@ -189,6 +189,7 @@ def test_message_keeps_its_file_mapped(tmp_path: Path) -> None:
     """D-36"""
     path = tmp_path / "00000000000000004096"
     path.write_bytes(encode(START).ljust(SEGMENT, b"\0"))
+    gc.collect()
     before = mapped_files()
     file = MappedFile.open(str(path), START, SEGMENT, "read")
     message = read_message(file, 0, SEGMENT, verify=3)
