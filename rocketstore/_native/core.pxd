@@ -329,6 +329,7 @@ cdef extern from "rs_queue_table.h" nogil:
         int64_t unit_limit
         int64_t next_offset
         int64_t dirty_from
+        bint moved
     ctypedef struct rs_queue_table:
         rs_queue_entry *entries
         size_t capacity

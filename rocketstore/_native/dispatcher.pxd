@@ -42,6 +42,8 @@ cdef struct walk_call:
 
 cdef class DispatchLoop:
     cdef rs_queue_table table
+    cdef size_t *moved  # places of the entries that have moved
+    cdef size_t moved_count
     cdef MappedFile index
     cdef uint32_t index_slots
     cdef uint32_t index_limit
@@ -65,6 +67,7 @@ cdef class DispatchLoop:
     cdef readonly int64_t records
 
     cdef int grow(self, size_t capacity) except -1
+    cdef void note_moved(self, rs_queue_entry *entry) noexcept nogil
     cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL
     cdef int walk(self, walk_call *call) noexcept nogil
     cdef int dispatch(self) noexcept nogil

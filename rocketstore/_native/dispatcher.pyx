@@ -85,7 +85,8 @@ cdef class DispatchLoop:
         cdef rs_queue_entry *entry
         bigger.count = 0
         bigger.capacity = capacity
-        bigger.entries = <rs_queue_entry *>PyMem_RawCalloc(capacity, sizeof(rs_queue_entry))
+        bigger.entries = <rs_queue_entry *>PyMem_RawCalloc(
+            capacity, sizeof(rs_queue_entry) + sizeof(size_t))
         if bigger.entries is NULL:
             raise MemoryError("no memory for the table of queues")
         for i in range(self.table.capacity):
@@ -94,8 +95,19 @@ cdef class DispatchLoop:
                                            self.table.entries[i].queue_id)
                 entry[0] = self.table.entries[i]
         PyMem_RawFree(self.table.entries)
-        self.table = bigger
+        self.table, self.moved_count = bigger, 0
+        self.moved = <size_t *>(bigger.entries + capacity)  # in one piece with the entries
+        for i in range(capacity):
+            if bigger.entries[i].moved:
+                bigger.entries[i].moved = False
+                self.note_moved(&bigger.entries[i])
         return 0
+
+    cdef void note_moved(self, rs_queue_entry *entry) noexcept nogil:
+        if not entry.moved:
+            entry.moved = True
+            self.moved[self.moved_count] = <size_t>(entry - self.table.entries)
+            self.moved_count += 1
 
     cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL:
         cdef rs_span span
@@ -141,6 +153,7 @@ cdef class DispatchLoop:
         if entry.next_offset < entry.dirty_from:
             entry.dirty_from = entry.next_offset
         entry.next_offset = next_offset
+        self.note_moved(entry)
 
     def ignore_queue(self, bytes topic not None, int32_t queue_id):
         """Records of this queue get no unit: its name cannot be a directory."""
@@ -151,12 +164,25 @@ cdef class DispatchLoop:
         cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
         if queue_offset >= entry.next_offset:
             entry.next_offset = queue_offset + 1
+            self.note_moved(entry)
         if queue_offset < entry.dirty_from:
             entry.dirty_from = queue_offset
 
     def next_offset(self, bytes topic not None, int32_t queue_id):
         """Queue offset behind the last unit."""
         return self.entry_of(topic, queue_id).next_offset
+
+    def take_moved(self):
+        """[(topic, queue_id, next_offset)] of the queues that got units since the last call."""
+        rows = []
+        cdef rs_queue_entry *entry
+        for i in range(self.moved_count):
+            entry = &self.table.entries[self.moved[i]]
+            entry.moved = False
+            topic = (<const char *>entry.topic.bytes)[:entry.topic.size]
+            rows.append((topic, entry.queue_id, entry.next_offset))
+        self.moved_count = 0
+        return rows
 
     def take_dirty(self, bytes topic not None, int32_t queue_id):
         """(first, end) of the units written since the last call, or None; forgets them."""
@@ -286,6 +312,7 @@ cdef class DispatchLoop:
                 return REASON_LIGHT
         if n == entry.next_offset:
             entry.next_offset = n + 1
+            self.note_moved(entry)
         return self.note_arrival(entry, n + 1)
 
     cdef int note_arrival(self, rs_queue_entry *entry, int64_t next_offset) noexcept nogil:

@@ -269,7 +269,7 @@ class _Opening:
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = None
         dispatch_from = None
-        if not trusted and (queues.all() or batch_topics(self.layout)):
+        if not trusted and (len(queues) or batch_topics(self.layout)):
             derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:
             digest = own.queue_count, own.queues_digest

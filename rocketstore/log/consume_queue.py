@@ -1,15 +1,15 @@
 """One consume queue: for each message of a (topic, queue id), where its record is.
 
 Unit n stands at byte 20·n of an endless file, so the queue offset in a record decides where its unit goes
-and dispatching twice changes nothing. Files are opened when first needed; blocks are reserved ahead of the
-writes, so that a full disk is an exception and not a signal (D-19).
+and dispatching twice changes nothing. Files are mapped when they are needed and given back when a store has
+many queues and this one rests; blocks are reserved ahead of the writes, so that a full disk is an exception
+and not a signal (D-19).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +19,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.segment_listing import file_at
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ class ConsumeQueue:
         tmp_directory: Path,
         log_minimum: Callable[[], int],
         make_directory: Callable[[Path], None],
+        mapped: Callable[[ConsumeQueue], None] = lambda _: None,
     ) -> None:
+        """`mapped` is told whenever the files have been mapped."""
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
@@ -66,9 +69,12 @@ class ConsumeQueue:
             tmp_directory=tmp_directory,
         )
         self.extension = ExtensionUnits.beside(directory)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # held by whoever needs the files to stay where they are
+        self._told = mapped
+        self._only_here = access == "memory"  # memory holds what no file does
         self._mapped = False
         self._loaded = False
+        self.used = False
         self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
         self._max_offset = 0
         self._min_offset = 0
@@ -78,9 +84,13 @@ class ConsumeQueue:
 
     def load(self) -> None:
         """Maps the files and finds the end: the first unit that is not written ends the queue."""
+        if not self._loaded:
+            self._snapshot()
+
+    def _snapshot(self) -> tuple[MappedFile, ...]:
+        """The files, mapped as long as the caller holds them."""
         with self._lock:
-            if self._loaded:
-                return
+            self.used = True
             if not self._mapped:
                 self._files.load()
                 if self._files.shapes and self._access == "write":
@@ -88,8 +98,26 @@ class ConsumeQueue:
                 for file in self._files.files:
                     file.advise("random")
                 self._mapped = True
-            self._find_end()
-            self._loaded = True
+                self._told(self)
+            if not self._loaded:
+                self._find_end()
+                self._loaded = True
+            return self._files.files
+
+    def park(self) -> bool:
+        """Gives the files back until they are needed. False while somebody is at work in another thread,
+        or where memory holds what no file does."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._only_here:
+                return False
+            # An end that could not be found is looked for again, in files mapped anew.
+            self._mapped = False
+            self._files.forget()
+            return True
+        finally:
+            self._lock.release()
 
     def _find_end(self) -> None:
         """ReadFailedError where the disk does not give the units back: then the queue has no end that could
@@ -121,7 +149,7 @@ class ConsumeQueue:
         return min(self._min_offset, self._max_offset)
 
     def _find_minimum(self, minimum: int) -> int:
-        for file in self._files.files:
+        for file in self._snapshot():
             first = file.start_offset // UNIT
             count = min(self.units_per_file, self._max_offset - first)
             if count <= 0:
@@ -133,8 +161,7 @@ class ConsumeQueue:
 
     def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
         """File, byte position of the unit in it, units readable from there in this file."""
-        self.load()
-        file = self._files.find(queue_offset * UNIT)
+        file = file_at(self._snapshot(), self.file_size, queue_offset * UNIT)
         if file is None:
             return None
         position = queue_offset * UNIT - file.start_offset
@@ -155,8 +182,7 @@ class ConsumeQueue:
     @property
     def physical_end(self) -> int:
         """End of the record of the last unit; -1 for an empty queue."""
-        self.load()
-        for file in reversed(self._files.files):
+        for file in reversed(self._snapshot()):
             count = min(self.units_per_file, self._max_offset - file.start_offset // UNIT)
             end = queue_file.physical_end(file, max(0, count))
             if end >= 0:
@@ -178,15 +204,17 @@ class ConsumeQueue:
             DiskFullError, OSError: no room; nothing was changed.
             UnitRefusedError: there is no such place, or the gap in front is too large to be believed.
         """
-        self.load()
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             raise UnitRefusedError(f"{self.topic}/{self.queue_id}: no unit {queue_offset}")
         position = queue_offset * UNIT
-        file = self._files.find(position)
-        while file is None:
-            file = self._grow(position)
-        first = file.start_offset // UNIT
-        limit = self._reserve(file, position - file.start_offset + UNIT)
+        with self._lock:
+            self._only_here = self._access != "write"
+            self._snapshot()
+            file = self._files.find(position)
+            while file is None:
+                file = self._grow(position)
+            first = file.start_offset // UNIT
+            limit = self._reserve(file, position - file.start_offset + UNIT)
         return file, first, limit // UNIT
 
     def _grow(self, position: int) -> MappedFile | None:
@@ -240,15 +268,15 @@ class ConsumeQueue:
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""
-        self.fill_gap(queue_offset)
-        file, first, _ = self.room_for(queue_offset)
-        queue_file.write_unit(file, queue_offset - first, physical_offset, size, tags_code)
-        self.publish(queue_offset + 1)
+        with self._lock:
+            self.fill_gap(queue_offset)
+            file, first, _ = self.room_for(queue_offset)
+            queue_file.write_unit(file, queue_offset - first, physical_offset, size, tags_code)
+            self.publish(queue_offset + 1)
 
     def fill_gap(self, queue_offset: int) -> int:
         """Pre-blanks from the end of the queue up to `queue_offset`; returns how many."""
-        self.load()
-        if not self._files.files or queue_offset <= self._max_offset:
+        if not self._snapshot() or queue_offset <= self._max_offset:
             return 0
         if queue_offset - self._max_offset > GAP_UNITS_MAX:
             raise UnitRefusedError(
@@ -269,7 +297,7 @@ class ConsumeQueue:
         """Forces the units [first_unit, end_unit) to the disk. Raises OSError."""
         if self._access != "write":
             return
-        for file in self._files.files:
+        for file in self._snapshot():
             low = max(file.start_offset, first_unit * UNIT)
             high = min(file.end_offset, end_unit * UNIT)
             if low < high:
@@ -278,7 +306,13 @@ class ConsumeQueue:
     def truncate_from(self, physical_offset: int) -> bool:
         """Clears, on disk, every unit at or beyond `physical_offset` and everything behind; True when
         something was cleared. Files that hold nothing else go, but the first."""
-        self.load()
+        with self._lock:
+            self._snapshot()
+            changed = self._truncate_from(physical_offset)
+            self._only_here = self._only_here or (changed and self._access != "write")
+            return changed
+
+    def _truncate_from(self, physical_offset: int) -> bool:
         changed = False
         while (last := self._files.last) is not None:
             before = self._max_offset
@@ -308,26 +342,23 @@ class ConsumeQueue:
 
     def trim(self, minimum: int) -> list[str]:
         """Removes whole files whose last record lies below `minimum`; the last file always stays."""
-        self.load()
         keep = 0
-        for file in self._files.files[:-1]:
-            if not 0 <= queue_file.physical_end(file, self.units_per_file) <= minimum:
-                break
-            keep = file.end_offset
-        return self._files.remove_before(keep) if keep else []
+        with self._lock:
+            for file in self._snapshot()[:-1]:
+                if not 0 <= queue_file.physical_end(file, self.units_per_file) <= minimum:
+                    break
+                keep = file.end_offset
+            self._only_here = self._only_here or (keep > 0 and self._access != "write")
+            return self._files.remove_before(keep) if keep else []
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
-        self.load()
-        return self._files.files
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a file of this queue."""
-        return bool(self._files.files) or (not self._loaded and os.path.isdir(self.directory))
+        return self._snapshot()
 
     def close(self) -> None:
-        self._files.close()
+        with self._lock:
+            self._mapped = True  # never again
+            self._files.close()
         self.extension.close()
 
     def __repr__(self) -> str:

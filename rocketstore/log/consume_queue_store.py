@@ -14,6 +14,7 @@ from rocketstore._native.checkpoint import crc32c
 from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.mapped_file_queue import Access
+from rocketstore.log.mapped_queues import MappedQueues
 from rocketstore.log.state_files import inherit_owner
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ SYNC_EACH_MAX = 64
 
 
 class ConsumeQueueStore:
-    """(topic, queue id) → ConsumeQueue. Only the dispatcher adds queues."""
+    """Queues by topic and id. Only the dispatcher adds some."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class ConsumeQueueStore:
         self._file_size = file_size
         self._log_minimum = log_minimum
         self._lock = threading.Lock()
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        #: By topic and queue id; None: it has a directory, and nobody has asked for it.
+        self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
+        self._mapped = MappedQueues()
         self._digest: tuple[int, int] | None = None
         self._failed = False
 
@@ -58,25 +61,32 @@ class ConsumeQueueStore:
                 continue
             for name in _names(self._layout.consume_queue / topic):
                 if name.isdecimal() and name == str(int(name)) and int(name) < 2**31:
-                    self.add(topic, int(name))
+                    # An object for each would cost seconds and megabytes where they are many.
+                    self._queues.setdefault(topic, {})[int(name)] = None
 
     def add(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, known from now on; its directory is made with its first file."""
-        key = (topic, queue_id)
         with self._lock:
-            if key not in self._queues:
-                self._queues[key] = ConsumeQueue(
-                    topic,
-                    queue_id,
-                    self._layout.queue_directory(topic, queue_id),
-                    self._access,
-                    self._file_size,
-                    tmp_directory=self._layout.tmp,
-                    log_minimum=self._log_minimum,
-                    make_directory=self._make_directory,
-                )
+            queues = self._queues.setdefault(topic, {})
+            if queue_id not in queues:
                 self._digest = None
-            return self._queues[key]
+            return queues.get(queue_id) or self._made(queues, topic, queue_id)
+
+    def _made(
+        self, queues: dict[int, ConsumeQueue | None], topic: str, queue_id: int
+    ) -> ConsumeQueue:
+        queues[queue_id] = queue = ConsumeQueue(
+            topic,
+            queue_id,
+            self._layout.queue_directory(topic, queue_id),
+            self._access,
+            self._file_size,
+            tmp_directory=self._layout.tmp,
+            log_minimum=self._log_minimum,
+            make_directory=self._make_directory,
+            mapped=self._mapped.mapped,
+        )
+        return queue
 
     def _make_directory(self, directory: Path) -> None:
         """The queue's directory and its topic's, synced with their parents (D-18)."""
@@ -91,19 +101,32 @@ class ConsumeQueueStore:
                 syscalls.sync_directory(str(path.parent))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
+        queues = self._queues.get(topic, {})
+        found = queues.get(queue_id)
+        if found is not None or queue_id not in queues:
+            return found
+        with self._lock:
+            return queues[queue_id] or self._made(queues, topic, queue_id)
 
     def topics(self) -> list[str]:
         with self._lock:
-            return sorted({topic for topic, _ in self._queues})
+            return sorted(self._queues)
 
     def queues(self, topic: str) -> list[int]:
         with self._lock:
-            return sorted(queue_id for name, queue_id in self._queues if name == topic)
+            return sorted(self._queues.get(topic, ()))
 
     def all(self) -> list[ConsumeQueue]:
         with self._lock:
-            return list(self._queues.values())
+            return [
+                queue or self._made(queues, topic, queue_id)
+                for topic, queues in self._queues.items()
+                for queue_id, queue in queues.items()
+            ]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._queues.values()))
 
     def max_physical_end(self) -> int:
         """End of the last record that any queue has; -1 when there is no unit at all."""
@@ -132,7 +155,7 @@ class ConsumeQueueStore:
                     syscalls.close(fd)
             else:
                 for topic, queue_id, first, end in ranges:
-                    self._queues[topic, queue_id].sync(first, end)
+                    self.add(topic, queue_id).sync(first, end)
         except OSError as error:
             self.degrade(error)
         return not self._failed
@@ -151,7 +174,9 @@ class ConsumeQueueStore:
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
         if self._digest is None:
-            self._digest = _digest(self.all())
+            with self._lock:
+                names = [(topic, n) for topic, queues in self._queues.items() for n in queues]
+            self._digest = _digest(names)
         return self._digest
 
     def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
@@ -160,16 +185,22 @@ class ConsumeQueueStore:
         if self.digest() == digest:
             return False
         begins = ((queue, queue.physical_begin) for queue in self.all())
-        old = [queue for queue, begin in begins if begin is not None and begin < dispatched]
+        old = [
+            (queue.topic, queue.queue_id)
+            for queue, begin in begins
+            if begin is not None and begin < dispatched
+        ]
         return _digest(old) != digest
 
     def close(self) -> None:
-        for queue in self.all():
+        with self._lock:
+            made = [queue for queues in self._queues.values() for queue in queues.values() if queue]
+        for queue in made:
             queue.close()
 
 
-def _digest(queues: Iterable[ConsumeQueue]) -> tuple[int, int]:
-    names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in queues)
+def _digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:
+    names = sorted(f"{topic}/{queue_id}" for topic, queue_id in queues)
     return len(names), crc32c("\n".join(names).encode())
 
 

@@ -39,6 +39,8 @@ __all__ = ["Dispatcher"]
 
 #: Records are taken in runs of at most this much, so that readers see them on the way.
 RUN_BYTES = 4 << 20
+#: Queues whose file the loop holds; a unit of another one stops it for a moment.
+POINTED_MAX = 8_000
 RETRY_S = 0.5
 LIGHT_PREFIX = "%LMQ%"
 NUMBER = re.compile(r"[0-9]{1,19}")
@@ -71,7 +73,8 @@ class Dispatcher(Worker):
         self._listener = listener
         self._shared: PositionsPage | None = None
         self._dispatching = threading.RLock()
-        self._known: dict[tuple[str, int], bytes] = {}
+        self._known: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._pointed: dict[tuple[bytes, int], None] = {}  # in the order in which they were pointed
         self._unsafe: set[bytes] = set()
         self._refused: set[tuple[bytes, int]] = set()
         self._ignored = frozenset(map(os.fsencode, ignored_topics))
@@ -129,10 +132,8 @@ class Dispatcher(Worker):
             return self._positions.dispatched
 
     def _publish(self, offset: int) -> None:
-        for (topic, queue_id), raw in self._touched.items():
-            queue = self._queues.get(topic, queue_id)
-            if queue is not None:
-                queue.publish(self._loop.next_offset(raw, queue_id))
+        for raw, queue_id, next_offset in self._loop.take_moved():
+            self._known[raw, queue_id].publish(next_offset)
         moved = offset > self._positions.dispatched
         self._positions.dispatched = offset
         if self._index is None or self._index.degraded is None:
@@ -143,11 +144,6 @@ class Dispatcher(Worker):
             self._arrival.notify()
         if self._listener is not None:
             self._listener.hand_over(self._loop.take_arrivals())
-
-    @property
-    def _touched(self) -> dict[tuple[str, int], bytes]:
-        # Every known queue: asking for its end is one look-up, and rounds are large when queues are many.
-        return self._known
 
     def _walk(self, offset: int, target: int, limit: int) -> int:
         """One pass from `offset`; returns how far it got: beyond `target`, at most to `limit`, where a
@@ -275,7 +271,7 @@ class Dispatcher(Worker):
             return
         queue = self._queue(raw, queue_id)
         self._loop.add_queue(raw, queue_id, queue.max_offset)
-        self._known[queue.topic, queue_id] = raw
+        self._known[raw, queue_id] = queue
 
     def _fill_gap(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
         if queue.files:
@@ -306,6 +302,12 @@ class Dispatcher(Worker):
     def _point(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
         file, first, limit = queue.room_for(queue_offset)
         self._loop.point(raw, queue.queue_id, file, first, limit)
+        self._pointed.pop((raw, queue.queue_id), None)
+        self._pointed[raw, queue.queue_id] = None
+        if len(self._pointed) > POINTED_MAX:
+            oldest = next(iter(self._pointed))
+            del self._pointed[oldest]
+            self._loop.point(*oldest, None, 0, 0)  # its file stays mapped no longer for the loop
 
     def _put_lights(
         self, queue_id: int, physical_offset: int, size: int, tags_code: int, properties: bytes
@@ -336,9 +338,9 @@ class Dispatcher(Worker):
             if not queue.files:
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)
-        if (name, queue_id) not in self._known:
+        if (raw, queue_id) not in self._known:
             self._loop.add_queue(raw, queue_id, queue.max_offset)
-            self._known[name, queue_id] = raw
+            self._known[raw, queue_id] = queue
         self._loop.advance(raw, queue_id, queue_offset)
 
     # ---- index ----

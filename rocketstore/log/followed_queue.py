@@ -59,11 +59,15 @@ class FollowedQueue:
         directory: Path,
         horizon: Callable[[], Horizon],
         matches: Callable[[MappedFile, int, int], bool],
+        mapped: Callable[[FollowedQueue], None] = lambda _: None,
     ) -> None:
-        """`matches(file, position, queue_offset)`: whether a unit is that of its record."""
+        """`matches(file, position, queue_offset)`: whether a unit is that of its record. `mapped` is told
+        when files are mapped while none was."""
         self._directory = directory
         self._horizon = horizon
         self._matches = matches
+        self._told = mapped
+        self.used = False
         self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
         self._starts: list[int] = []
@@ -97,12 +101,23 @@ class FollowedQueue:
         with self._lock:
             if not 0 <= queue_offset < self._max_offset:
                 return None
+            self.used = True
             file = self._file_of(queue_offset)
             if file is None:
                 return None
             position = queue_offset * UNIT_SIZE - file.start_offset
             in_file = (self._file_size - position) // UNIT_SIZE
             return file, position, min(in_file, self._max_offset - queue_offset)
+
+    def park(self) -> bool:
+        """Lets the files go until they are needed. False while another thread is at work here."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._files.clear()
+            return True
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Lets the files go; messages that were read from them are not affected."""
@@ -156,6 +171,8 @@ class FollowedQueue:
                 return None
             file.advise("random")
             self._files[start] = file
+            if len(self._files) == 1:
+                self._told(self)
         return file
 
     def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:

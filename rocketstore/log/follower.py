@@ -22,6 +22,7 @@ from rocketstore.log.followed_queue import FollowedQueue, Horizon
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.log_directories import has_segment, list_log
 from rocketstore.log.log_end import SIZE_BYTES, LogEnd
+from rocketstore.log.mapped_queues import MappedQueues
 from rocketstore.log.other_queues import BatchQueues
 from rocketstore.log.segment_listing import usual_size
 from rocketstore.log.store_state import has_stale_checksums
@@ -69,6 +70,7 @@ class Follower:
         self._segments: tuple[MappedFile, ...] = ()
         self._segment_size = 0
         self._queues: dict[tuple[str, int], FollowedQueue] = {}
+        self._mapped = MappedQueues()
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
@@ -126,7 +128,10 @@ class Follower:
                 directory = self._layout.queue_directory(topic, queue_id)
                 if directory.is_dir():
                     known = FollowedQueue(
-                        directory, lambda: self._horizon, self._matching.units_of(topic, queue_id)
+                        directory,
+                        lambda: self._horizon,
+                        self._matching.units_of(topic, queue_id),
+                        self._mapped.mapped,
                     )
                     self._queues[topic, queue_id] = known
             return known or self._batches.queue(topic, queue_id)

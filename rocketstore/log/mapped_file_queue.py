@@ -21,7 +21,13 @@ from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout import segment_name
-from rocketstore.log.segment_listing import Shape, list_segments, make_directory, usual_size
+from rocketstore.log.segment_listing import (
+    Shape,
+    file_at,
+    list_segments,
+    make_directory,
+    usual_size,
+)
 from rocketstore.log.state_files import file_model, inherit_owner
 from rocketstore.log.unfinished_files import (
     open_unfinished,
@@ -204,15 +210,7 @@ class MappedFileQueue:
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds `offset`, or None: there is no fallback to the first file (K-46)."""
-        files, size = self.files, self.file_size
-        if not files or not size or offset < files[0].start_offset:
-            return None
-        index = (offset - files[0].start_offset) // size
-        if index < len(files) and _holds(files[index], offset):
-            return files[index]
-        # A gap before it: files are fewer than their numbers say.
-        index = bisect.bisect_right(files, offset, key=_start) - 1
-        return files[index] if _holds(files[index], offset) else None
+        return file_at(self.files, self.file_size, offset)
 
     def start_for(self, offset: int) -> int:
         """Start of the file that would contain `offset` (semantics 4.1)."""
@@ -320,6 +318,11 @@ class MappedFileQueue:
         if self.access != "write":
             raise StoreReadOnlyError(f"cannot {act}: {self.directory} is open for reading")
 
+    def forget(self) -> None:
+        """Lets go of files that `load` would find again; who holds one may go on with it."""
+        with self._lock:
+            self._set(())
+
     def close(self) -> None:
         """Gives up all files; memory goes when the last view does. Idempotent."""
         with self._lock:
@@ -327,10 +330,6 @@ class MappedFileQueue:
             self._set(())
         for file in files:
             file.close()
-
-
-def _holds(file: MappedFile, offset: int) -> bool:
-    return file.start_offset <= offset < file.end_offset
 
 
 def allocate_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import logging
@@ -9,13 +10,18 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.state_files import inherit_owner
 
-__all__ = ["Shape", "list_segments", "make_directory", "usual_size"]
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+
+__all__ = ["Shape", "file_at", "list_segments", "make_directory", "usual_size"]
 
 logger = logging.getLogger(__name__)
 
@@ -95,3 +101,19 @@ def make_directory(directory: Path) -> None:
             finally:
                 syscalls.close(fd)
         syscalls.sync_directory(os.fspath(path.parent))
+
+
+def file_at(files: tuple[MappedFile, ...], file_size: int | None, offset: int) -> MappedFile | None:
+    """Which of `files`, in order, holds `offset`."""
+    if not files or not file_size or offset < files[0].start_offset:
+        return None
+    index = (offset - files[0].start_offset) // file_size
+    if index < len(files) and _holds(files[index], offset):
+        return files[index]
+    # A gap before it: files are fewer than their numbers say.
+    index = bisect.bisect_right(files, offset, key=attrgetter("start_offset")) - 1
+    return files[index] if _holds(files[index], offset) else None
+
+
+def _holds(file: MappedFile, offset: int) -> bool:
+    return file.start_offset <= offset < file.end_offset
