@@ -29,7 +29,16 @@ from rocketstore.spark.views import scan_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bounds", "open_store", "plan", "plan_batch", "read", "resolve", "store_uuid"]
+__all__ = [
+    "Bounds",
+    "kept",
+    "open_store",
+    "plan",
+    "plan_batch",
+    "read",
+    "resolve",
+    "store_uuid",
+]
 
 logger = logging.getLogger(__name__)
 

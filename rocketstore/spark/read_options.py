@@ -41,10 +41,12 @@ READ_NAMES = {
     "askfilters": "true: for rocketstore.spark.read alone",
     "maxbytespertrigger": "streams: bytes of log in a micro-batch; default 256m",
     "maxoffsetspertrigger": "streams: messages in a micro-batch",
+    "consumergroup": "streams: publish how far they have come as offsets of this group",
 }
-STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger")
+STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger", "consumergroup")
 BATCH_ONLY = ("endingoffsets", "endingtimestamp", "conditions", "askfilters")
 EARLIEST, LATEST = -2, -1
+GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 #: topic → queue id → queue offset, EARLIEST or LATEST.
 QueueOffsets = dict[str, dict[int, int]]
@@ -67,6 +69,7 @@ class ReadOptions:
     conditions: tuple[Condition, ...]
     max_bytes: int | None
     max_rows: int | None
+    group: str | None
     #: Arguments of rocketstore.scan.
     wanted: dict[str, Any] = field(default_factory=dict)
 
@@ -98,6 +101,7 @@ class ReadOptions:
             if not rows or "maxbytespertrigger" in given
             else None,
             rows or None,
+            _group(given),
             _wanted(given),
         )
 
@@ -127,6 +131,13 @@ def _conditions(given: Mapping[str, str], fields: tuple[Field, ...]) -> tuple[Co
         raise bad_option(
             "conditions", text, f"as rocketstore.spark.read gives it ({error})"
         ) from error
+
+
+def _group(given: Mapping[str, str]) -> str | None:
+    name = given.get("consumergroup")
+    if name is not None and GROUP.fullmatch(name) is None:
+        raise bad_option("consumerGroup", name, "% | - _ and ASCII letters and digits, 1 … 255")
+    return name
 
 
 def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
