@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import rocketstore
 from rocketstore import tools
 from rocketstore.cli.reference_stores import Expectation, find_stores, open_reference
 from rocketstore.engine import rebuilding
+from tests.forking import fork
 from tests.made_store import MadeStore
 from tests.small_store import SMALL, open_small, segments
 
@@ -220,12 +222,13 @@ STEPS = (
 )
 
 
+@pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_stop_at_any_step(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, step: str
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, step: str, killed: bool
 ) -> None:
-    """Before the names change the old files are there, unchanged; whatever happens, the next open has all
-    messages, and a second rebuild is whole."""
+    """By an error or by a kill. Before the names change the old files are there, unchanged; whatever happens,
+    the next open has all messages, and a second rebuild is whole."""
     root = tmp_path / "s"
     filled(root, rng, 150)
     before = queues_of(root), index_of(root)
@@ -233,12 +236,24 @@ def test_a_stop_at_any_step(
 
     def rename(old: str, new: str) -> None:
         if step in new and (step[0] != "s" or new == f"{tmp_path}/{step}"):
+            if killed:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise StoppedError
         real(old, new)
 
     monkeypatch.setattr(rebuilding.syscalls, "rename", rename)
-    with pytest.raises(StoppedError):
-        tools.rebuild(root, workers=2, **SMALL)
+    if killed:
+        child = fork()
+        if child == 0:
+            try:
+                tools.rebuild(root, workers=2, **SMALL)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        assert (root / "rocketstore" / "rebuild").exists()
+    else:
+        with pytest.raises(StoppedError):
+            tools.rebuild(root, workers=2, **SMALL)
     monkeypatch.undo()
     there = [(root / name).exists() for name in ("consumequeue", "index")]
     assert there == [step != "s/consumequeue", step != "s/index"]
