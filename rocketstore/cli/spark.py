@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +12,16 @@ from rich.table import Table
 
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import console, count_text, size_text
-from rocketstore.cli.parameters import STORE, Moment
+from rocketstore.cli.parameters import STORE, Moment, index_shape
 from rocketstore.cli.spark_demo import demo
 from rocketstore.cli.spark_session import spark_session
 
 __all__ = ["command"]
 
 
-@click.group("spark", short_help="Jobs on Spark: stats, audit, export, import, compact, replay.")
+@click.group(
+    "spark", short_help="Jobs on Spark: stats, audit, export, import, compact, replay, rebuild."
+)
 def command() -> None:
     """Heavy work over whole stores. Needs rocketstore[spark]; a Java comes with it.
 
@@ -239,6 +242,31 @@ def replay(
             **wanted(given),
         )
     console().print(f"{count_text(count, 'message')} in {target}")
+    return exit_codes.OK
+
+
+@command.command(short_help="Make queues and index anew out of the log.")
+@STORE
+@click.option("--parts", type=click.IntRange(1, 256), help="Of the log; default: two a core.")
+@index_shape
+@MASTER
+@JSON
+def rebuild(
+    store: str,
+    parts: int | None,
+    index_slots: int,
+    index_entries: int,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Makes what is derived from the log, as `rocketstore rebuild` does; tasks do the parts of it."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        report = jobs.rebuild(
+            session, store, parts=parts, index_slots=index_slots, index_entries=index_entries
+        )
+    click.echo(json.dumps(dataclasses.asdict(report)) if as_json else str(report))
     return exit_codes.OK
 
 

@@ -57,7 +57,7 @@ from rocketstore.log.store_state import (
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["open_engine"]
+__all__ = ["Opening", "open_engine"]
 
 VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
@@ -68,10 +68,10 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     index_is_there = layout.index.is_dir()
     if mode == "r":
         if options.untrusted:
-            return _Opening(path, layout, options, "memory").run()
+            return Opening(path, layout, options, "memory").run()
         if StoreLock.probe(layout) is not None:
             return open_followed(path, layout, options)
-        opening = _Opening(path, layout, options, "private", None, index_is_there)
+        opening = Opening(path, layout, options, "private", None, index_is_there)
         engine = opening.run()
         if opening.odd_sizes or not _stopped_cleanly(
             engine.recovery, indexed=options.config.index_enabled
@@ -87,7 +87,7 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     clean = not abort_exists(layout)
     try:
         destroy.finish_removal(layout)
-        return _Opening(path, layout, options, "write", lock, index_is_there).run()
+        return Opening(path, layout, options, "write", lock, index_is_there).run()
     except BaseException as error:
         try:
             if clean and isinstance(error, MissingSegmentsError):
@@ -108,7 +108,7 @@ def _stopped_cleanly(report: recovery.RecoveryReport, *, indexed: bool) -> bool:
 
 
 @dataclass(slots=True)
-class _Opening:
+class Opening:
     """The steps of one open, in order. `lock` None: nothing on disk may change."""
 
     path: str

@@ -236,9 +236,10 @@ class ConsumeQueue:
         file.advise("random")
         first = not files.files
         files.publish(file)
-        if first and position > start:
-            self._reserve(file, position - start)
-            queue_file.fill_pre_blank(file, 0, (position - start) // UNIT)
+        if first:
+            if position > start:
+                self._reserve(file, position - start)
+                queue_file.fill_pre_blank(file, 0, (position - start) // UNIT)
             self._max_offset = max(self._max_offset, position // UNIT)
         return files.find(position)
 

@@ -4,10 +4,12 @@
 
     session = spark.session()
     orders = session.read.format("rocketstore").option("path", "data/orders").load()
+    paid = spark.read(session, "data/orders", where="topic = 'orders' and tags = 'paid'")
 
 Needs `rocketstore[spark]`. Importing this package imports neither pyspark nor pyarrow.
 """
 
+from rocketstore.spark.frame import read
 from rocketstore.spark.session import session
 
-__all__ = ["session"]
+__all__ = ["read", "session"]

@@ -32,9 +32,10 @@ class RocketStoreDataSource(DataSource):
         return ddl(ReadOptions.parse(self.options).fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketstore.spark.source import Reader
+        from rocketstore.spark.source import AskingReader, Reader
 
-        return Reader(ReadOptions.parse(self.options, stream=False))
+        options = ReadOptions.parse(self.options, stream=False)
+        return AskingReader(options) if options.ask_filters else Reader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from rocketstore.spark.stream import StreamReader

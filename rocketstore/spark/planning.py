@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from rocketstore import (
     ReadFailedError,
     Store,
 )
+from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
@@ -27,7 +29,16 @@ from rocketstore.spark.views import scan_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bounds", "open_store", "plan", "plan_batch", "read", "resolve", "store_uuid"]
+__all__ = [
+    "Bounds",
+    "kept",
+    "open_store",
+    "plan",
+    "plan_batch",
+    "read",
+    "resolve",
+    "store_uuid",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +67,8 @@ def store_uuid(path: str) -> str:
 
 
 def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
-    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted."""
+    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted. What cannot
+    hold a row that fulfils the conditions is left out."""
     with open_store(options.path) as store:
         bounds: Bounds = {}
         begin, end = store.begin_offset, store.visible_offset
@@ -66,11 +78,18 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
             begin = resolve(store, options, options.starting, bounds, 0)
         if isinstance(options.ending, dict):
             resolve(store, options, options.ending, bounds, 1)
-    return plan(options, begin, end, bounds), bounds
+    narrowed = narrow(options.wanted, options.conditions)
+    if narrowed is None:
+        return [], bounds
+    first, last = max(begin, narrowed.begin), min(end, narrowed.end)
+    chosen = replace(options, wanted=narrowed.wanted)
+    return plan(chosen, first, last, bounds, aligned=first == begin), bounds
 
 
-def plan(options: ReadOptions, begin: int, end: int, bounds: Bounds) -> list[Any]:
-    """Splits of [begin, end); both are starts of records."""
+def plan(
+    options: ReadOptions, begin: int, end: int, bounds: Bounds, *, aligned: bool = True
+) -> list[Any]:
+    """Splits of [begin, end). `aligned`: a record starts at `begin`."""
     if begin >= end:
         return []
     more = ("topic", "queue_id", "queue_offset") if bounds else ()
@@ -81,7 +100,7 @@ def plan(options: ReadOptions, begin: int, end: int, bounds: Bounds) -> list[Any
         columns=scan_columns(options.fields, more),
         start_offset=begin,
         end_offset=end,
-        aligned=True,
+        aligned=aligned,
         verify=options.verify,
         on_damage="raise" if options.fail_on_data_loss else "skip",
         **options.wanted,
@@ -144,9 +163,14 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     part = f"[{scan.begin_offset}, {scan.end_offset})"
     try:
         for columns in scan:
-            keep = kept(columns, bounds) if bounds else None
+            rows = kept(columns, bounds) if bounds else None
+            if options.conditions:
+                good = keep(columns, columns.rows, options.conditions)
+                rows = good if rows is None else rows & good
+            if rows is not None and not rows.any():
+                continue
             found = with_plain_bodies(columns) if unpacks(options) else columns
-            batch = to_batch(found, columns.rows, options.fields, keep)
+            batch = to_batch(found, columns.rows, options.fields, rows)
             if batch.num_rows:
                 yield batch
     except DecompressionError as error:

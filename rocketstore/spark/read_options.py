@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rocketstore.spark.conditions import Condition, parse_conditions
 from rocketstore.spark.options import bad_option, check_names, number
 from rocketstore.spark.views import VIEWS, Field, choose
 
@@ -36,12 +37,16 @@ READ_NAMES = {
     "includeheaders": "view=kafka: the column headers",
     "decompress": "true (default): bodies as producers gave them; false: as they are stored",
     "verify": "true (default): checksums of every record",
+    "conditions": "what rocketstore.spark.read has found in its `where`; batch only",
+    "askfilters": "true: for rocketstore.spark.read alone",
     "maxbytespertrigger": "streams: bytes of log in a micro-batch; default 256m",
     "maxoffsetspertrigger": "streams: messages in a micro-batch",
+    "consumergroup": "streams: publish how far they have come as offsets of this group",
 }
-STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger")
-BATCH_ONLY = ("endingoffsets", "endingtimestamp")
+STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger", "consumergroup")
+BATCH_ONLY = ("endingoffsets", "endingtimestamp", "conditions", "askfilters")
 EARLIEST, LATEST = -2, -1
+GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 #: topic → queue id → queue offset, EARLIEST or LATEST.
 QueueOffsets = dict[str, dict[int, int]]
@@ -60,8 +65,11 @@ class ReadOptions:
     fail_on_data_loss: bool
     decompress: bool
     verify: bool
+    ask_filters: bool
+    conditions: tuple[Condition, ...]
     max_bytes: int | None
     max_rows: int | None
+    group: str | None
     #: Arguments of rocketstore.scan.
     wanted: dict[str, Any] = field(default_factory=dict)
 
@@ -74,10 +82,11 @@ class ReadOptions:
             if name in given:
                 where = "a batch" if stream else "a stream"
                 raise bad_option(name, given[name], f"only in {where}")
+        fields = _fields(given)
         rows = number(given, "maxoffsetspertrigger", 0, 1, 2**62)
         return cls(
             os.path.abspath(given["path"].removeprefix("file://")),
-            _fields(given),
+            fields,
             _offsets(given, "startingoffsets", LATEST if stream else EARLIEST),
             _offsets(given, "endingoffsets", LATEST),
             number(given, "splitbytes", 256 << 20, 1, 2**62),
@@ -85,11 +94,14 @@ class ReadOptions:
             _switch(given, "failondataloss", True),
             _switch(given, "decompress", True),
             _switch(given, "verify", True),
+            _switch(given, "askfilters", False),
+            _conditions(given, fields),
             # A number of messages alone says it all; else there is a bound on bytes.
             number(given, "maxbytespertrigger", 256 << 20, 1, 2**62)
             if not rows or "maxbytespertrigger" in given
             else None,
             rows or None,
+            _group(given),
             _wanted(given),
         )
 
@@ -107,6 +119,25 @@ def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
     if not _switch(given, "includeheaders", False):
         without.add("headers")
     return choose(view, chosen, frozenset(without))
+
+
+def _conditions(given: Mapping[str, str], fields: tuple[Field, ...]) -> tuple[Condition, ...]:
+    text = given.get("conditions")
+    if text is None:
+        return ()
+    try:
+        return parse_conditions(text, fields)
+    except ValueError as error:
+        raise bad_option(
+            "conditions", text, f"as rocketstore.spark.read gives it ({error})"
+        ) from error
+
+
+def _group(given: Mapping[str, str]) -> str | None:
+    name = given.get("consumergroup")
+    if name is not None and GROUP.fullmatch(name) is None:
+        raise bad_option("consumerGroup", name, "% | - _ and ASCII letters and digits, 1 … 255")
+    return name
 
 
 def _wanted(given: Mapping[str, str]) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rocketstore.spark.filters import Asked, conditions_of
 from rocketstore.spark.planning import plan_batch, read
 from rocketstore.spark.read_options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
-__all__ = ["Part", "Reader"]
+__all__ = ["AskingReader", "Part", "Reader"]
 
 
 class Part(InputPartition):
@@ -36,3 +38,12 @@ class Reader(DataSourceReader):
             return iter(())
         scan, bounds = partition.value
         return read(scan, self.options, bounds)
+
+
+class AskingReader(Reader):
+    """Tells `rocketstore.spark.read` what Spark makes of a `where`; nothing is read with it."""
+
+    def pushFilters(self, filters: list[Filter]) -> NoReturn:
+        """Raises Asked, which is how an answer gets from a planning worker to who asks."""
+        found = [conditions_of(one, self.options.fields) for one in filters]
+        raise Asked([condition for known in found if known for condition in known])

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from rocketstore.spark.group_offsets import GroupOffsets
 from rocketstore.spark.planning import read
 from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
@@ -32,6 +33,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._progress: Progress | None = None
+        group = options.group
+        self._group = None if group is None else GroupOffsets(options, group)
 
     @property
     def progress(self) -> Progress:
@@ -40,7 +43,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._progress
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_progress": None}
+        return {"options": self.options, "_progress": None, "_group": None}
 
     def initialOffset(self) -> dict[str, Any]:
         return self.progress.initial()
@@ -62,6 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         scans, bounds = self.progress.parts(start, end)
+        if self._group is not None:
+            self._group.plan(start["phys"], end["phys"], bounds)
         return [Part((scan, bounds)) for scan in scans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -69,6 +74,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return iter(())
         scan, bounds = partition.value
         return read(scan, self.options, bounds)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark will not ask for anything below `end` again."""
+        if self._group is not None:
+            self._group.commit(end["phys"])
 
     def stop(self) -> None:
         if self._progress is not None:

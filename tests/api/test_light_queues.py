@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ConfigError, MessageRejectedError, PutResult, Store
+from tests.made_store import MadeStore
 from tests.small_store import dispatched, everything, open_small
 
 LIGHT = {"multi_dispatch_enabled": True, "light_queue_enabled": True}
@@ -74,3 +75,16 @@ def test_too_many_names(tmp_path: Path) -> None:
         with pytest.raises(MessageRejectedError, match="257 queues"):
             put(store, ",".join(f"%LMQ%{n}" for n in range(257)))
         assert store.end_offset == 0
+
+
+@pytest.mark.parametrize("first", [9, 10, 11, 20])
+def test_made_again_where_the_log_was_trimmed(tmp_path: Path, first: int) -> None:
+    """Queue files have ten units: the first message that is left stands at the begin of one, or not."""
+    made = MadeStore(tmp_path)
+    for n in range(first, first + 15):
+        names = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(n)}
+        made.put(body=b"%d" % n, properties=names)
+    with open_small(tmp_path, **LIGHT) as store:
+        found = [(m.body, m.queue_id) for m in everything(store, "%LMQ%a")]
+        assert found == [(b"%d" % n, 0) for n in range(first, first + 15)]
+        assert store.min_queue_offset("%LMQ%a", 0) == first

@@ -10,7 +10,8 @@ from rocketstore.spark.jobs.audit import audit
 from rocketstore.spark.jobs.compact import compact
 from rocketstore.spark.jobs.export import export
 from rocketstore.spark.jobs.import_ import import_, parquet
+from rocketstore.spark.jobs.rebuild import rebuild
 from rocketstore.spark.jobs.replay import replay
 from rocketstore.spark.jobs.stats import stats
 
-__all__ = ["audit", "compact", "export", "import_", "parquet", "replay", "stats"]
+__all__ = ["audit", "compact", "export", "import_", "parquet", "rebuild", "replay", "stats"]

@@ -1,0 +1,249 @@
+"""An open for writing that does not believe the queues and the index: both are made beside the old ones, by
+whoever is given here, and take their place when they are whole.
+
+A stop before that leaves the old ones. One between the names leaves none, and the next open makes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native import syscalls
+from rocketstore.engine.opening import Opening
+from rocketstore.engine.place import check_place
+from rocketstore.errors import (
+    ConfigError,
+    CorruptRecordError,
+    MissingSegmentsError,
+    ReadFailedError,
+)
+from rocketstore.log import destroy
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.layout import StoreLayout, inherit_owner, make_directories
+from rocketstore.log.lock import StoreLock, abort_exists, remove_abort
+
+if TYPE_CHECKING:
+    from rocketstore.config import StoreConfig
+    from rocketstore.engine import starting
+    from rocketstore.engine.catching_up import CatchingUp
+    from rocketstore.engine.options import Options
+    from rocketstore.engine.running import Engine
+    from rocketstore.log.consume_queue import ConsumeQueue
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.store_state import StoreState
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Derived", "make_like", "rebuild_engine"]
+
+#: Below the store's own directory: what is being made, and what it has replaced until that is removed.
+WORK: Final = "rebuild"
+REPLACED: Final = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What has to be made. `root`: where, laid out like a store; its directories are there. The log is
+    that of `layout`, in [begin, end), in these segments: (start, end) of each."""
+
+    layout: StoreLayout
+    root: StoreLayout
+    config: StoreConfig
+    begin: int
+    end: int
+    segments: tuple[tuple[int, int], ...]
+
+
+def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None]) -> Engine:
+    """The engine of a store that is open for writing, with queues and index that `make` made.
+
+    Raises:
+        StoreLockedError, MissingSegmentsError, OSError: as for any open.
+        CorruptRecordError: the log is damaged.
+        ConfigError: queues or index lie on another disk than the store.
+        Whatever `make` raises; queues and index are the old ones then.
+    """
+    layout = check_place(path, "r+", options.config)
+    make_directories(layout)
+    lock = StoreLock.acquire(layout)
+    clean = not abort_exists(layout)
+    opening = Rebuilding(path, layout, options, "write", lock, make=make)
+    try:
+        destroy.finish_removal(layout)
+        check_disks(layout)
+        remove_work(layout)
+        return opening.run()
+    except BaseException as error:
+        try:
+            if not opening.replacing:
+                remove_work(layout)
+            if clean and isinstance(error, MissingSegmentsError):
+                remove_abort(layout)  # nothing was changed
+        finally:
+            lock.release()
+        raise
+
+
+@dataclass(slots=True)
+class Rebuilding(Opening):
+    """`make` is called once, when the log is recovered."""
+
+    make: Callable[[Derived], None] = lambda derived: None
+    #: From here on a stop may leave no queues, or no index, under their names.
+    replacing: bool = False
+
+    def _derive(
+        self,
+        config: StoreConfig,
+        log: MappedFileQueue,
+        queues: ConsumeQueueStore,
+        report: RecoveryReport,
+        state: StoreState | None,
+        catching_up: CatchingUp,
+    ) -> starting.Parts:
+        if report.damage:
+            first = report.damage[0]
+            raise CorruptRecordError(
+                first.start,
+                f"{first.reason}; `rocketstore verify` names all damage, "
+                "`rocketstore repair` mends it",
+            )
+        layout = self.layout
+        work = make_work(layout)
+        segments = tuple(
+            (max(file.start_offset, report.begin), min(file.end_offset, report.end))
+            for file in log.files
+            if file.end_offset > report.begin and file.start_offset < report.end
+        )
+        self.make(Derived(layout, work, config, report.begin, report.end, segments))
+        keep_ended(work, queues, report.begin)
+        queues.close()
+        sync_disk(work.root)
+        self.replacing = True
+        replace(layout, work, index=config.index_enabled)
+        fresh = ConsumeQueueStore(
+            layout,
+            self.access,
+            config.consume_queue_file_size_bytes,
+            lambda: catching_up.positions.minimum,
+        )
+        fresh.load()
+        catching_up.queues = fresh
+        found = dataclasses.replace(report, dispatch_start=report.end, index_start=report.end)
+        return Opening._derive(self, config, log, fresh, found, state, catching_up)
+
+
+def check_disks(layout: StoreLayout) -> None:
+    """A name can only take the place of another on the same disk."""
+    own = layout.own.stat().st_dev
+    for directory in (layout.consume_queue, layout.index):
+        if directory.is_symlink() or directory.stat().st_dev != own:
+            raise ConfigError(
+                "path",
+                os.fspath(layout.root),
+                f"{directory} is a link, or on another disk: remove what is in it, and the next "
+                "open makes it again",
+            )
+
+
+# ---- the directory beside ----
+
+
+def make_work(layout: StoreLayout) -> StoreLayout:
+    """A place laid out like a store, on the same disk; its directories belong to whom the old ones do."""
+    work = StoreLayout(layout.own / WORK)
+    made = (
+        (work.root, layout.own),
+        (work.consume_queue, layout.consume_queue),
+        (work.index, layout.index),
+        (work.own, layout.own),
+        (work.tmp, layout.tmp),
+    )
+    for directory, model in made:
+        make_like(directory, model.stat())
+    return work
+
+
+def make_like(directory: Path, model: os.stat_result) -> None:
+    """A new directory with the owner and mode of another."""
+    syscalls.mkdir(os.fspath(directory))
+    fd = syscalls.open_directory(os.fspath(directory))
+    try:
+        inherit_owner(fd, model)
+    finally:
+        syscalls.close(fd)
+
+
+def remove_work(layout: StoreLayout) -> None:
+    """Removes what a rebuild has replaced, or has left when it was stopped."""
+    work = layout.own / WORK
+    if work.is_dir() and not work.is_symlink():
+        remove_tree(work)
+
+
+def remove_tree(directory: Path) -> None:
+    for entry in list(os.scandir(directory)):
+        if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+            remove_tree(Path(entry.path))
+        else:
+            syscalls.unlink(entry.path)
+    syscalls.rmdir(os.fspath(directory))
+
+
+def keep_ended(work: StoreLayout, queues: ConsumeQueueStore, begin: int) -> None:
+    """Queues whose last record was trimmed away have none in the log, but an end: the next message gets
+    the offset there. Their files get a second name beside the new ones."""
+    for queue in queues.all():
+        directory = work.queue_directory(queue.topic, queue.queue_id)
+        if directory.exists() or not queue.exists:
+            continue
+        if not ended_below(queue, begin):
+            logger.warning(
+                "%s/%d: no record in the log is of this queue, it is not made again",
+                queue.topic, queue.queue_id,
+            )  # fmt: skip
+            continue
+        for path in (directory.parent, directory):
+            if not path.exists():
+                make_like(path, work.consume_queue.stat())
+        for file in queue.files:
+            syscalls.link(file.path, os.fspath(directory / os.path.basename(file.path)))
+
+
+def ended_below(queue: ConsumeQueue, begin: int) -> bool:
+    try:
+        return bool(queue.max_offset) and queue.physical_end <= begin
+    except ReadFailedError:
+        return False
+
+
+def sync_disk(directory: Path) -> None:
+    """Everything that was made is on the disk before it gets its name (D-18)."""
+    fd = syscalls.open_directory(os.fspath(directory))
+    try:
+        syscalls.syncfs(fd)
+    finally:
+        syscalls.close(fd)
+
+
+def replace(layout: StoreLayout, work: StoreLayout, *, index: bool) -> None:
+    """The new directories get the names of the old ones, which go. Between two names there is none of a
+    kind, which the next open takes for lost."""
+    replaced = work.root / REPLACED
+    syscalls.mkdir(os.fspath(replaced))
+    old_and_new = [(layout.consume_queue, work.consume_queue)]
+    if index:
+        old_and_new.append((layout.index, work.index))
+    for old, new in old_and_new:
+        syscalls.rename(os.fspath(old), os.fspath(replaced / old.name))
+        syscalls.rename(os.fspath(new), os.fspath(old))
+        syscalls.sync_directory(os.fspath(layout.root))
+    remove_tree(work.root)

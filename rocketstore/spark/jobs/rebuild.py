@@ -1,0 +1,57 @@
+"""Queues and index of a store made anew, parts of the log as tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rocketstore import StoreLockedError
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.tools import RebuildReport
+from rocketstore.tools import rebuild as rebuild_here
+from rocketstore.tools.rebuild_parts import build_part
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rocketstore.tools.rebuild_parts import Built, Part
+
+__all__ = ["rebuild"]
+
+#: Parts for each core that Spark has, so that a slow one does not hold up the others for long.
+PARTS_A_CORE = 2
+
+
+def rebuild(
+    session: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    parts: int | None = None,
+    **options: Any,
+) -> RebuildReport:
+    """Makes queues and index again as `rocketstore.tools.rebuild` does, and as safely; tasks make the units of
+    their parts beside the store, which all of them must be able to write to. The index is made on the
+    driver meanwhile, which locks the store and puts everything together.
+
+    Args:
+        parts: of the log, 1 … 256, each whole segments; None: two for each core that Spark has.
+        options: further settings of `rocketstore.open`, as `index_slots` and `index_entries`.
+
+    Raises:
+        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED.
+        CorruptRecordError, ConfigError, OSError: as `rocketstore.tools.rebuild`.
+    """
+    context = session.sparkContext
+
+    def run_parts(found: Sequence[Part]) -> list[Built]:
+        made: list[Built] = context.parallelize(found, len(found)).map(build_part).collect()
+        return made
+
+    count = parts or min(256, PARTS_A_CORE * context.defaultParallelism)
+    try:
+        return rebuild_here(os.path.abspath(path), workers=count, run_parts=run_parts, **options)
+    except StoreLockedError as error:
+        raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
+    except FileNotFoundError as error:
+        raise SparkFaceError("RS_NO_STORE", f"path = {os.fspath(path)!r}: {error}") from error

@@ -1,0 +1,200 @@
+"""Makes the consume queues and the key index of a store anew out of its log, several parts at a time."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore._native import syscalls
+from rocketstore.config import StoreConfig
+from rocketstore.engine.options import Options
+from rocketstore.engine.rebuilding import Derived, rebuild_engine
+from rocketstore.log.index import IndexStore
+from rocketstore.tools.rebuild_parts import (
+    Built,
+    Part,
+    Step,
+    build_index,
+    build_part,
+    build_whole,
+    join_parts,
+    odd_seam,
+)
+
+if TYPE_CHECKING:
+    from rocketstore.tools.findings import Progress
+
+__all__ = ["RebuildReport", "rebuild"]
+
+WORKERS_MAX: Final = 256
+
+#: Makes all parts, in any order and anywhere; gives what each made, in the order of the parts.
+RunParts = Callable[[Sequence[Part]], Sequence[Built]]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What `rebuild` made of the log in [begin, end). `odd`: why the queues were made in one go, if they
+    were: records whose queue offsets do not follow each other."""
+
+    path: str
+    begin: int
+    end: int
+    parts: int
+    queues: int
+    units: int
+    index_files: int
+    seconds: float
+    odd: str = ""
+
+    def __str__(self) -> str:
+        how = f"in one go ({self.odd})" if self.odd else f"in {self.parts} parts"
+        made = f"{self.units} units in {self.queues} queues and {self.index_files} index files"
+        size = self.end - self.begin
+        return f"{self.path}: {made} out of {size} bytes of log, {how}, in {self.seconds:.1f} s"
+
+
+def rebuild(
+    path: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    run_parts: RunParts | None = None,
+    **options: Any,
+) -> RebuildReport:
+    """Makes queues and index again, byte for byte as the store itself does when it finds none, and puts them
+    in the place of the old ones. The log is not changed, but for its end if the store was not stopped
+    cleanly: that is recovered before.
+
+    The store is locked meanwhile. Stopped half-way, it has its old queues and index, or none of a kind,
+    which the next open for writing makes. Queues whose last message was trimmed away stay as they are.
+
+    Args:
+        workers: parts of the log that are made at a time, 1 … 256; parts are whole segments, and the
+            index is one more, since its entries follow each other. None: one for each processor.
+        progress: called with (what, bytes done, bytes in all) from the threads that do it, one at a time.
+        run_parts: makes the parts elsewhere, where the store is seen under the same path.
+        options: further settings of `rocketstore.open`; `index_slots` and `index_entries` where they
+            are not RocketMQ's, `index_enabled=False` leaves the index as it is.
+
+    Raises:
+        ConfigError: an option that means nothing; batch queues; queues or index on another disk.
+        StoreLockedError: somebody has the store open for writing.
+        CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones.
+        MissingSegmentsError, OSError: as `rocketstore.open`.
+    """
+    count = workers if workers is not None else os.cpu_count() or 1
+    if not 1 <= count <= WORKERS_MAX:
+        raise ValueError(f"workers = {workers}: 1 … {WORKERS_MAX}")
+    started = time.monotonic()
+    job = _Job(count, progress, run_parts or (lambda parts: job.run_here(parts)))
+    engine = rebuild_engine(os.fspath(path), Options(StoreConfig(**options)), job.make)
+    engine.close()
+    return replace(job.report, path=os.fspath(path), seconds=time.monotonic() - started)
+
+
+class _Job:
+    """One rebuild. `report` is written by `make`."""
+
+    def __init__(self, workers: int, progress: Progress | None, run_parts: RunParts) -> None:
+        self._workers = workers
+        self._progress = progress
+        self._run_parts = run_parts
+        self._lock = threading.Lock()  # guards the next two, and one call of `progress` at a time
+        self._done: dict[str, int] = {}
+        self._total = 0
+        self.report = RebuildReport("", 0, 0, 0, 0, 0, 0, 0.0)
+
+    def make(self, derived: Derived) -> None:
+        """Queues and index in the directories of `derived.root`."""
+        self._total = derived.end - derived.begin
+        if not derived.segments:
+            return
+        whole = _part(derived, derived.segments)
+        groups = _grouped(derived.segments, self._workers)
+        with ThreadPoolExecutor(1) as beside:
+            indexed = beside.submit(self._make_index, derived, whole)
+            parts = [_part(derived, group) for group in groups]
+            built = list(self._run_parts(parts))
+            odd = odd_seam(built)
+            files = indexed.result()
+        if odd:
+            one, files = self._make_alone(derived, whole)
+            built = [one]
+        join_parts(built, derived.root)
+        ends = {(row[0], row[1]): row[3] for one in built for row in one.queues}
+        units = sum(row[3] - row[2] for one in built for row in one.queues)
+        self.report = RebuildReport(
+            "", derived.begin, derived.end, len(parts), len(ends), units, files, 0.0, odd
+        )
+
+    def _make_index(self, derived: Derived, whole: Part) -> int:
+        index = _index_of(derived)
+        if index is None:
+            return 0
+        try:
+            return build_index(whole, index, self._step("index"))
+        finally:
+            index.close()
+
+    def _make_alone(self, derived: Derived, whole: Part) -> tuple[Built, int]:
+        """In one go: a record without a unit has no keys in the index either."""
+        for name in os.listdir(derived.root.index):
+            syscalls.unlink(os.fspath(derived.root.index / name))
+        index = _index_of(derived)
+        try:
+            built = build_whole(whole, index, self._step("queues and index"))
+            return built, 0 if index is None else index.file_count
+        finally:
+            if index is not None:
+                index.close()
+
+    def run_here(self, parts: Sequence[Part]) -> list[Built]:
+        """In threads: the loops of the dispatcher run without Python's lock."""
+        step = self._step("queues")
+        with ThreadPoolExecutor(self._workers) as threads:
+            return list(threads.map(lambda part: build_part(part, step), parts))
+
+    def _step(self, what: str) -> Step | None:
+        progress = self._progress
+        if progress is None:
+            return None
+
+        def step(size: int) -> None:
+            with self._lock:
+                self._done[what] = self._done.get(what, 0) + size
+                progress(what, self._done[what], self._total)
+
+        return step
+
+
+def _grouped(segments: Sequence[tuple[int, int]], count: int) -> list[tuple[tuple[int, int], ...]]:
+    """Runs of segments, about equally many."""
+    groups = min(count, len(segments))
+    bounds = [len(segments) * number // groups for number in range(groups + 1)]
+    return [tuple(segments[low:high]) for low, high in itertools.pairwise(bounds)]
+
+
+def _part(derived: Derived, segments: Sequence[tuple[int, int]]) -> Part:
+    return Part(
+        str(derived.layout.root),
+        str(derived.root.root),
+        segments[0][0],
+        segments[-1][1],
+        derived.config.consume_queue_file_size_bytes,
+        tuple(derived.config.delay_level_ms),
+    )
+
+
+def _index_of(derived: Derived) -> IndexStore | None:
+    """The new index; None where the store has none."""
+    config = derived.config
+    if not config.index_enabled:
+        return None
+    return IndexStore(derived.root, "write", config.index_slots, config.index_entries)

@@ -1,0 +1,263 @@
+"""Units of a part of the log in a directory of their own, by the store's own dispatcher; and of all parts
+together. A part can be made in any process that sees the files."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native import queue_file, syscalls
+from rocketstore._native.positions import Positions
+from rocketstore._native.waiting import Signal
+from rocketstore.engine.rebuilding import make_like
+from rocketstore.errors import ReadFailedError, StoreFailedError
+from rocketstore.log.consume_queue import UnitRefusedError
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.dispatcher import Dispatcher
+from rocketstore.log.index import IndexStore
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from rocketstore.log.consume_queue import ConsumeQueue
+
+__all__ = [
+    "Built",
+    "Part",
+    "Step",
+    "build_index",
+    "build_part",
+    "build_whole",
+    "join_parts",
+    "odd_seam",
+]
+
+#: Bytes of log between two reports of how far it is.
+STEP_BYTES: Final = 64 << 20
+UNIT: Final = queue_file.UNIT_SIZE
+
+#: Called with the bytes of log that were done since the last call.
+Step = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of [begin, end), which are starts of segments or the ends of the log. Units go below
+    `directory`, which is the new place of all queues and laid out like a store."""
+
+    store: str
+    directory: str
+    begin: int
+    end: int
+    queue_file_size: int
+    delay_level_ms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """(topic, queue id, first unit, end) of each queue of a part; their files are in `directory`. `odd`: why
+    it has to be made together with what lies before it; nothing else counts then."""
+
+    part: Part
+    directory: str = ""
+    queues: tuple[tuple[str, int, int, int], ...] = ()
+    odd: str = ""
+
+
+class _OddError(Exception):
+    """What becomes of a record depends on records in front of the part."""
+
+
+class _PartDispatcher(Dispatcher):
+    """Stops where the store would look at units in front of this part."""
+
+    def _pass_over(self, offset: int, error: UnitRefusedError) -> int:
+        raise _OddError(f"record {offset}: {error}")
+
+    def _overwrite(
+        self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
+    ) -> None:
+        where = f"{queue.topic}/{queue.queue_id}"
+        raise _OddError(f"record {physical_offset}: {where} has a unit {queue_offset} already")
+
+    def _put_light(
+        self, name: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]
+    ) -> None:
+        try:
+            super()._put_light(name, queue_id, queue_offset, unit)
+        except UnitRefusedError as error:
+            raise _OddError(f"record {unit[0]}: {error}") from error
+
+
+class _IndexDispatcher(Dispatcher):
+    """Keys only: no queue gets a unit."""
+
+    def _new_queue(self, raw: bytes, queue_id: int, queue_offset: int) -> None:
+        self._loop.ignore_queue(raw, queue_id)
+
+
+def build_part(part: Part, on_step: Step | None = None) -> Built:
+    """Writes and syncs the units of a part.
+
+    Raises:
+        StoreFailedError: a record that cannot be believed, no room, a file that cannot be written.
+    """
+    try:
+        return _build(part, _PartDispatcher, None, on_step)
+    except _OddError as error:
+        return Built(part, odd=str(error))
+
+
+def build_index(part: Part, index: IndexStore, on_step: Step | None = None) -> int:
+    """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files.
+    Raises StoreFailedError."""
+    _build(part, _IndexDispatcher, index, on_step)
+    return index.file_count
+
+
+def build_whole(part: Part, index: IndexStore | None, on_step: Step | None = None) -> Built:
+    """Units and keys of a whole log, whatever its records say: just as the store does it. Raises
+    StoreFailedError."""
+    return _build(part, Dispatcher, index, on_step)
+
+
+def _build(
+    part: Part, kind: type[Dispatcher], index: IndexStore | None, on_step: Step | None
+) -> Built:
+    log = _open_log(part.store)
+    place = _make_place(part)
+    queues = ConsumeQueueStore(place, "write", part.queue_file_size, lambda: part.begin)
+    positions = Positions()
+    dispatcher = kind(
+        positions,
+        log.find,
+        queues,
+        index,
+        Signal(),
+        delay_level_ms=part.delay_level_ms,
+        multi_dispatch=True,
+    )
+    try:
+        _dispatch(part, dispatcher, positions, on_step)
+        if not dispatcher.sync_queues():
+            raise StoreFailedError(f"{part.directory}: queue files could not be synced")
+        if index is not None and not index.sync():
+            raise StoreFailedError(f"{part.directory}: {index.degraded}") from index.degraded
+        found = [(q.topic, q.queue_id, _first_unit(q), q.max_offset) for q in queues.all()]
+        return Built(part, str(place.root), tuple(row for row in found if row[2] < row[3]))
+    finally:
+        queues.close()
+        log.close()
+
+
+def _make_place(part: Part) -> StoreLayout:
+    """A directory of its own for each attempt: a task may be run again while the first one still writes."""
+    place = StoreLayout(Path(part.directory) / f"part-{part.begin:020d}-{uuid.uuid4().hex}")
+    model = StoreLayout(Path(part.store)).consume_queue.stat()
+    for path in (place.root, place.consume_queue, place.own, place.tmp):
+        make_like(path, model)
+    return place
+
+
+def _open_log(store: str) -> MappedFileQueue:
+    layout = StoreLayout(Path(store))
+    log = MappedFileQueue(layout.commit_log, "read", file_size=None, name="commit log")
+    log.load()
+    return log
+
+
+def _dispatch(
+    part: Part, dispatcher: Dispatcher, positions: Positions, on_step: Step | None
+) -> None:
+    positions.visible = part.end
+    positions.minimum = part.begin
+    dispatcher.start_at(part.begin, part.begin)
+    reached = part.begin
+    while reached < part.end:
+        after = dispatcher.catch_up(min(part.end, reached + STEP_BYTES))
+        if after == reached and dispatcher.stuck is not None:
+            offset, why = dispatcher.stuck
+            raise StoreFailedError(
+                f"{part.store}: no unit can be made of what stands at {offset}: {why}; "
+                "`rocketstore verify` names all damage, `rocketstore repair` mends it"
+            )
+        if after == reached:
+            after = dispatcher.catch_up(part.end)  # a record that is longer than a step
+            if after == reached:
+                raise ReadFailedError(f"{part.store}: the log does not go on at {reached}")
+        if on_step is not None:
+            on_step(after - reached)
+        reached = after
+
+
+def _first_unit(queue: ConsumeQueue) -> int:
+    """Queue offset of the first unit that is no pre-blank; the end of the queue when there is none."""
+    for file in queue.files:
+        first = file.start_offset // UNIT
+        count = min(queue.units_per_file, queue.max_offset - first)
+        if count <= 0:
+            break
+        found = queue_file.first_kept(file, 0, count, 0)
+        if found < count:
+            return first + found
+    return queue.max_offset
+
+
+# ---- together ----
+
+
+def odd_seam(parts: Sequence[Built]) -> str:
+    """Why units of parts cannot just be put behind each other; empty when they can. `parts` are in the
+    order of the log: in each queue one begins where the one before ended."""
+    ends: dict[tuple[str, int], int] = {}
+    for built in parts:
+        if built.odd:
+            return built.odd
+        for topic, queue_id, first, end in built.queues:
+            before = ends.get((topic, queue_id), first)
+            if first != before:
+                where = f"{topic}/{queue_id} goes on with {first} behind {before - 1}"
+                return f"behind {built.part.begin} {where}"
+            ends[topic, queue_id] = end
+    return ""
+
+
+def join_parts(parts: Sequence[Built], place: StoreLayout) -> None:
+    """Moves the queues of all parts into the one directory of `place`; what two parts have in one file is
+    copied. `parts` have no odd seam. Nothing is synced."""
+    model = place.consume_queue.stat()
+    for built in parts:
+        source = StoreLayout(Path(built.directory))
+        for topic, queue_id, first, end in built.queues:
+            directory = place.queue_directory(topic, queue_id)
+            made = source.queue_directory(topic, queue_id)
+            if not directory.parent.exists():
+                make_like(directory.parent, model)
+            if not directory.exists():
+                syscalls.rename(os.fspath(made), os.fspath(directory))
+                continue
+            for name in sorted(os.listdir(made)):
+                _join_file(made / name, directory / name, first * UNIT, end * UNIT)
+
+
+def _join_file(made: Path, there: Path, begin: int, end: int) -> None:
+    """The bytes [begin, end) of a queue, as far as they lie in a file of this name."""
+    if not there.exists():
+        syscalls.rename(os.fspath(made), os.fspath(there))
+        return
+    start = int(made.name)
+    source = syscalls.open(os.fspath(made), os.O_RDONLY)
+    try:
+        low, high = max(begin, start), min(end, start + os.fstat(source).st_size)
+        target = syscalls.open(os.fspath(there), os.O_RDWR)
+        try:
+            syscalls.pwrite(target, syscalls.pread(source, high - low, low - start), low - start)
+            syscalls.fdatasync(target)
+        finally:
+            syscalls.close(target)
+    finally:
+        syscalls.close(source)
