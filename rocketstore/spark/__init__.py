@@ -8,6 +8,7 @@
 Needs `rocketstore[spark]`. Importing this package imports neither pyspark nor pyarrow.
 """
 
+from rocketstore.spark.serving import serve
 from rocketstore.spark.session import session
 
-__all__ = ["session"]
+__all__ = ["serve", "session"]

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import (
 
 import rocketstore
 from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
-from rocketstore.spark.committer import commit, discard
+from rocketstore.spark.cleaning import abandon, remove_orphans
+from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
 from rocketstore.spark.options import WriteOptions
@@ -118,13 +119,18 @@ class Base:
         for message in done:
             if message.bad_rows is not None:
                 keep_bad_rows(message.bad_rows, writer, version, message.partition)
+        options = self.options
         if staged:
-            options = self.options
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
+        remove_orphans(
+            options.path,
+            staging=os.path.dirname(options.staging),
+            bad_rows=options.bad_rows_path,
+        )
 
     def drop(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]
-        discard([message.staged for message in done if message.staged is not None])
+        abandon(self.options.path, [m.staged for m in done if m.staged is not None])
         for message in done:
             if message.bad_rows is not None:
                 discard_bad_rows(message.bad_rows)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.spark.committer import commit, remove_orphans
+from rocketstore.spark.cleaning import remove_orphans
+from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Journal, sink_directory
 from rocketstore.tools import verify
@@ -161,6 +162,26 @@ def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
     assert remove_orphans(str(root)) == 0
     assert remove_orphans(str(root), age_s=-60) == 1
     assert not staged.exists() and not staged.parent.exists()
+
+
+def test_orphans_of_every_kind(tmp_path: Path) -> None:
+    """Rows and requests of the dead; files that have their name, and those of others, stay."""
+    root, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
+    make(root)
+    sink = sink_directory(root)
+    kept = [sink / "bad_rows" / "kept.parquet", elsewhere / "kept.parquet"]
+    kept += [sink / "bad_rows" / "_staged" / "notes.txt", elsewhere / "run" / "notes.txt"]
+    gone = [sink / "bad_rows" / "_staged" / "a.parquet", sink / "inbox" / "b.done"]
+    custom = [elsewhere / "_staged" / "a.parquet", elsewhere / "run" / "a.frames"]
+    for file in (*kept, *gone, *custom):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert remove_orphans(str(root), staging=str(elsewhere), bad_rows=str(elsewhere)) == 0
+    assert remove_orphans(str(root), age_s=-60) == len(gone)
+    assert not any(file.exists() for file in gone) and all(file.exists() for file in custom)
+    given = {"staging": str(elsewhere), "bad_rows": str(elsewhere)}
+    assert remove_orphans(str(root), age_s=-60, **given) == len(custom)
+    assert all(file.exists() for file in kept)
 
 
 def test_destroy_takes_the_sink_with_it(tmp_path: Path) -> None:

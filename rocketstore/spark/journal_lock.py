@@ -1,0 +1,96 @@
+"""Who may read and write the sink's journal: one at a time, in whatever process and thread.
+
+Who holds the store may, and that is one process. But a thread that serves the store may still be at work
+when another thread has closed it; the next one, who has the store then, waits here for its end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.journal import sink_directory
+
+__all__ = ["JournalLock", "is_served"]
+
+RETRY_S = 0.02
+#: Who looks whether the lock is held has it for a moment.
+TIMEOUT_S = 60.0
+
+
+class JournalLock:
+    """An exclusive flock, which goes with the process. Taken when this returns.
+
+    Raises:
+        SparkFaceError: RS_JOURNAL_BUSY after `timeout_s` seconds.
+    """
+
+    def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
+        file = lock_file(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not locked(handle, fcntl.LOCK_EX):
+                if time.monotonic() >= deadline:
+                    raise SparkFaceError(
+                        "RS_JOURNAL_BUSY",
+                        f"{file} is held for {timeout_s:g} s; a store is served once at a time",
+                    )
+                time.sleep(RETRY_S)
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        _held.add(self)
+
+    def release(self) -> None:
+        """Idempotent; a forked child only closes what it has inherited."""
+        handle, self._handle = self._handle, -1
+        _held.discard(self)
+        if handle >= 0:
+            os.close(handle)
+
+    def __enter__(self) -> JournalLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_held: set[JournalLock] = set()
+
+
+def _leave_in_child() -> None:
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
+
+
+def is_served(path: str) -> bool:
+    """Whether somebody works with the journal now: who serves the store does all the time."""
+    try:
+        handle = os.open(lock_file(path), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not locked(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
+
+
+def lock_file(path: str) -> Path:
+    return sink_directory(path) / "journal.lock"
+
+
+def locked(handle: int, how: int) -> bool:
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
