@@ -15,7 +15,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from rocketstore import Store
+from rocketstore import MessageRejectedError, Store
 from rocketstore.spark.cleaning import discard
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.inbox import Request
@@ -58,7 +58,8 @@ def commit(
             until the same version is committed again.
     """
     request = Request(path, writer, version, files)
-    store = reach(path, request, lock_timeout_s, on_step)
+    largest = max((file.largest_body for file in files), default=0)
+    store = reach(path, request, lock_timeout_s, on_step, largest)
     if store is None:
         return request.answer()
     with store, JournalLock(path):
@@ -88,14 +89,41 @@ def commit_to(
         return False
     for file in files:
         check_staged(file)
+    check_sizes(store, path, files)
     sync_names(files)
     intended = Commit(writer, version, flushed_end(store), tuple(files), mixed=mixed)
     on_step("checked")
     journal.begin(intended)
     on_step("begun")
-    append(store, intended, on_step)
+    append_begun(store, path, journal, intended, on_step)
     finish(store, journal, intended, on_step)
     return True
+
+
+def check_sizes(store: Store, path: str, files: Sequence[Staged]) -> None:
+    """Raises before anything is appended when the store does not take the largest body."""
+    largest, most = max(file.largest_body for file in files), store.config.max_message_size_bytes
+    if largest > most:
+        raise SparkFaceError(
+            "RS_REFUSED",
+            f"a body has {largest} bytes, {path} takes {most} (max_message_size_bytes, at most "
+            "what its files have room for)",
+        )
+
+
+def append_begun(store: Store, path: str, journal: Journal, begun: Commit, on_step: Step) -> None:
+    """Appends what is missing. What the store refuses as a whole is not begun any more: it would be
+    refused again and again, and every other commit with it."""
+    try:
+        append(store, begun, on_step)
+    except MessageRejectedError as error:
+        behind = messages_between(store, begun.begin, flushed_end(store))
+        if count_present(behind, begun):
+            raise
+        journal.clear()
+        raise SparkFaceError(
+            "RS_REFUSED", f"{path}: {error}; nothing of the commit was appended"
+        ) from error
 
 
 def flushed_end(store: Store) -> int:
@@ -142,7 +170,7 @@ def finish_pending(
             begun = dataclasses.replace(begun, begin=end, present=present, mixed=mixed)
             journal.begin(begun)
             on_step("resumed")
-            append(store, begun, on_step)
+            append_begun(store, path, journal, begun, on_step)
     finish(store, journal, begun, on_step)
 
 

@@ -46,6 +46,8 @@ class Staged:
     path: str
     rows: int
     chunks: tuple[tuple[int, int, int], ...]
+    #: No body has more bytes; 0: not known.
+    largest_body: int = 0
 
     @property
     def size(self) -> int:
@@ -83,7 +85,13 @@ def sink_directory(path: str | os.PathLike[str]) -> Path:
 def staged_files(found: list[dict[str, Any]]) -> tuple[Staged, ...]:
     """What `dataclasses.asdict` has made of them."""
     return tuple(
-        Staged(f["path"], f["rows"], tuple((a, b, c) for a, b, c in f["chunks"])) for f in found
+        Staged(
+            f["path"],
+            f["rows"],
+            tuple((a, b, c) for a, b, c in f["chunks"]),
+            f.get("largest_body", 0),
+        )
+        for f in found
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import rocketstore
-from rocketstore import Store, StoreLockedError
+from rocketstore import ConfigError, Store, StoreLockedError
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.inbox import Request
 from rocketstore.spark.journal_lock import is_served
@@ -26,8 +27,11 @@ def no_step(name: str) -> None:
     """Tests kill the process here."""
 
 
-def reach(path: str, request: Request, timeout_s: float, on_step: Step) -> Store | None:
-    """The store, open for writing; None when its owner has answered the request.
+def reach(
+    path: str, request: Request, timeout_s: float, on_step: Step, largest_body: int = 0
+) -> Store | None:
+    """The store, open for writing and for bodies of this size where its files have room for them; None
+    when its owner has answered the request.
 
     Raises:
         SparkFaceError: RS_STORE_LOCKED, RS_HANDED_OVER.
@@ -42,11 +46,19 @@ def reach(path: str, request: Request, timeout_s: float, on_step: Step) -> Store
             if wait_for_answer(path, request, deadline):
                 return None
         try:
-            return rocketstore.open(path, "rw", durability="os")
+            return open_for(path, largest_body)
         except StoreLockedError as error:
             if late:
                 raise not_reached(path, request, timeout_s, error.holder) from error
         time.sleep(RETRY_S)
+
+
+def open_for(path: str, largest_body: int) -> Store:
+    store = rocketstore.open(path, "rw", durability="os")
+    if largest_body > store.config.max_message_size_bytes:
+        with contextlib.suppress(ConfigError):
+            store.configure(max_message_size_bytes=largest_body)
+    return store
 
 
 def wait_for_answer(path: str, request: Request, deadline: float) -> bool:
@@ -91,6 +103,6 @@ def not_reached(path: str, request: Request, timeout_s: float, holder: str) -> S
 def handed_over(path: str, why: str) -> SparkFaceError:
     return SparkFaceError(
         "RS_HANDED_OVER",
-        f"the process that took the commit for {path} {why}; it is finished by who serves the store "
-        "next, or by writing the same version again",
+        f"the process that took the commit for {path} {why}; it is finished by who serves the "
+        "store next, or by writing the same version again",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -153,6 +154,29 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     next((sink_directory(root) / "writers").glob("*.json")).write_text("{")
     with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
         commit(str(root), "q", 0, [stage_bodies(root, "2", [b"x"])])
+
+
+def test_a_body_that_the_store_does_not_take_is_refused(tmp_path: Path) -> None:
+    """Files of 16 KiB: nothing is appended, and the next commit is not held up."""
+    root = tmp_path / "s"
+    make(root)
+    staged = stage_bodies(root, "1", [b"x", bytes(20_000)])
+    for known in (20_000, 0):  # 0: a task of an older release does not say it
+        file = dataclasses.replace(staged, largest_body=known)
+        with pytest.raises(SparkFaceError, match=r"^\[RS_REFUSED\]"):
+            commit(str(root), "q", 0, [file])
+    assert Journal(root).pending() is None
+    assert commit(str(root), "p", 0, [stage_bodies(root, "2", [b"y"])])
+    assert log_of(root) == [b"first", b"y"]
+
+
+def test_a_body_larger_than_the_default_is_appended(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with rocketstore.open(root, commit_log_file_size_bytes=16 << 20, index_enabled=False):
+        pass
+    large = dataclasses.replace(stage_bodies(root, "1", [bytes(5 << 20)]), largest_body=5 << 20)
+    assert commit(str(root), "q", 0, [large])
+    assert [len(body) for body in log_of(root)] == [5 << 20]
 
 
 def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
