@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from rocketstore import MessageRejectedError, Store
 from rocketstore.spark.cleaning import discard
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.file_lock import journal_lock
 from rocketstore.spark.inbox import Request
 from rocketstore.spark.journal import Commit, Journal, Staged
-from rocketstore.spark.journal_lock import JournalLock
 from rocketstore.spark.reaching import Step, no_step, reach
 from rocketstore.spark.staged_frames import (
     check_staged,
@@ -62,7 +62,7 @@ def commit(
     store = reach(path, request, lock_timeout_s, on_step, largest)
     if store is None:
         return request.answer()
-    with store, JournalLock(path):
+    with store, journal_lock(path):
         on_step("locked")
         try:
             return commit_to(store, path, writer, version, files, on_step)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import rocketstore
 from rocketstore import ConfigError, Store, StoreLockedError
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.file_lock import is_served
 from rocketstore.spark.inbox import Request
-from rocketstore.spark.journal_lock import is_served
 
 __all__ = ["Step", "no_step", "reach"]
 

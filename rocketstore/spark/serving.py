@@ -19,8 +19,8 @@ import rocketstore
 from rocketstore import RocketStoreError, Store, StoreClosedError
 from rocketstore.spark.committer import commit_to
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.file_lock import journal_lock
 from rocketstore.spark.inbox import Asked, give_answer, take, waiting
-from rocketstore.spark.journal_lock import JournalLock
 from rocketstore.spark.reaching import Step, no_step
 
 __all__ = ["Serving", "serve"]
@@ -56,7 +56,7 @@ class Serving:
         self._ending = threading.Event()
         # Written by the thread alone.
         self._failure: BaseException | None = None
-        self._lock = JournalLock(self._path)
+        self._lock = journal_lock(self._path)
         self._thread = threading.Thread(target=self._run, name="rocketstore-inbox", daemon=True)
         try:
             self._thread.start()

@@ -25,8 +25,13 @@ class Owner:
 
     def end(self) -> list[int]:
         """Closes it unless it is dead; numbers of its own messages that were acknowledged."""
-        output, faults = self.process.communicate()
-        assert self.process.returncode in (0, -signal.SIGKILL), faults
+        process = self.process
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.close()
+        # Not communicate(): it leaves out what was read ahead together with the first line.
+        output, faults = process.stdout.read(), process.stderr.read()
+        assert process.wait() in (0, -signal.SIGKILL), faults
         return [int(line) for line in output.splitlines() if line.isdecimal()]
 
     @property
@@ -41,8 +46,9 @@ def owner(root: Path, step: str = "", durability: str = "os") -> Iterator[Owner]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "serves\n", process.communicate()[1]
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        assert line == "serves\n", line or process.stderr.read()
         yield Owner(process)
     finally:
         process.kill()

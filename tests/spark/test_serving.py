@@ -18,9 +18,9 @@ from rocketstore.spark import reaching, serve
 from rocketstore.spark.cleaning import abandon, remove_orphans
 from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.file_lock import is_served, journal_lock
 from rocketstore.spark.inbox import Request, inbox_directory, take, waiting
 from rocketstore.spark.journal import Journal, Staged, sink_directory
-from rocketstore.spark.journal_lock import JournalLock, is_served
 from rocketstore.spark.serving import Serving
 from rocketstore.tools import verify
 from tests.spark.owner import owner
@@ -105,6 +105,43 @@ def test_a_commit_is_appended_by_who_has_the_store(
     assert own_of(root)[: len(own)] == own
     check(root, bodies, 2)
     assert list((sink_directory(root) / "staging").rglob("*.frames")) == []
+
+
+def test_many_sinks_at_once_and_an_owner_that_dies(tmp_path: Path, rng: random.Random) -> None:
+    """Each writer's versions once and in order, though one owner dies over them and another comes."""
+    root = tmp_path / "s"
+    make(root)
+    wanted = {f"w{n}": [some_bodies(rng, f"w{n}-{v}", 30) for v in range(3)] for n in range(4)}
+    staged = {
+        writer: [stage_bodies(root, f"{writer}-{n}", bodies) for n, bodies in enumerate(versions)]
+        for writer, versions in wanted.items()
+    }
+    faults_seen: list[BaseException] = []
+
+    def write(writer: str) -> None:
+        try:
+            for version, file in enumerate(staged[writer]):
+                commit(str(root), writer, version, [file], lock_timeout_s=PATIENCE_S)
+        except BaseException as error:
+            faults_seen.append(error)
+
+    sinks = [threading.Thread(target=write, args=(writer,), daemon=True) for writer in wanted]
+    with owner(root, "appended 2") as first:
+        for sink in sinks:
+            sink.start()
+        assert first.killed
+        own = first.end()
+    for sink in sinks:
+        sink.join(PATIENCE_S)
+    assert faults_seen == [] and not any(sink.is_alive() for sink in sinks)
+    assert own_of(root)[: len(own)] == own
+    found = log_of(root)
+    for writer, versions in wanted.items():
+        mine = [body for body in found if body.startswith(writer.encode())]
+        assert mine == [body for bodies in versions for body in bodies]
+    assert len(found) == 1 + 4 * 3 * 30
+    assert left_in(inbox_directory(str(root))) == [] and Journal(root).pending() is None
+    assert faults(verify(root)) == []
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -216,7 +253,7 @@ def test_what_was_taken_is_not_withdrawn(tmp_path: Path, monkeypatch: pytest.Mon
     assert take(file) is not None and take(file) is None
     assert not request.withdraw()
     monkeypatch.setattr(reaching, "PROGRESS_TIMEOUT_S", 0.0)
-    with JournalLock(str(root)), pytest.raises(SparkFaceError, match=r"RS_HANDED_OVER.*progress"):
+    with journal_lock(str(root)), pytest.raises(SparkFaceError, match=r"RS_HANDED_OVER.*progress"):
         reaching.wait_for_answer(str(root), request, time.monotonic() - 1)
     abandon(str(root), staged)
     with rocketstore.open(root, durability="os") as store, serve(store):
@@ -297,7 +334,7 @@ def test_only_a_store_that_is_open_for_writing_is_served_and_once(
     with rocketstore.open(root, durability="os") as store:
         with serve(store):
             assert is_served(str(root))
-            monkeypatch.setattr(JournalLock.__init__, "__defaults__", (0.1,))
+            monkeypatch.setattr("rocketstore.spark.file_lock.JOURNAL_TIMEOUT_S", 0.1)
             with pytest.raises(SparkFaceError, match="RS_JOURNAL_BUSY"):
                 serve(store)
         assert not is_served(str(root))

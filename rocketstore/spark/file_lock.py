@@ -1,7 +1,8 @@
-"""Who may read and write the sink's journal: one at a time, in whatever process and thread.
+"""Files that one thread of one process holds at a time.
 
-Who holds the store may, and that is one process. But a thread that serves the store may still be at work
-when another thread has closed it; the next one, who has the store then, waits here for its end.
+The sink's journal has one, although only who holds the store may touch it, and that is one process: a
+thread that serves the store may still be at work when another thread has closed it. The next one, who
+has the store then, waits here for its end.
 """
 
 from __future__ import annotations
@@ -14,32 +15,27 @@ from pathlib import Path
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import sink_directory
 
-__all__ = ["JournalLock", "is_served"]
+__all__ = ["FileLock", "is_served", "journal_lock"]
 
 RETRY_S = 0.02
-#: Who looks whether the lock is held has it for a moment.
-TIMEOUT_S = 60.0
+JOURNAL_TIMEOUT_S = 60.0
 
 
-class JournalLock:
-    """An exclusive flock, which goes with the process. Taken when this returns.
+class FileLock:
+    """An exclusive flock, which goes with the process. Taken when this returns; the file is made.
 
     Raises:
-        SparkFaceError: RS_JOURNAL_BUSY after `timeout_s` seconds.
+        SparkFaceError: with this code, after `timeout_s` seconds.
     """
 
-    def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
-        file = lock_file(path)
+    def __init__(self, file: Path, timeout_s: float, code: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         deadline = time.monotonic() + timeout_s
         try:
             while not locked(handle, fcntl.LOCK_EX):
                 if time.monotonic() >= deadline:
-                    raise SparkFaceError(
-                        "RS_JOURNAL_BUSY",
-                        f"{file} is held for {timeout_s:g} s; a store is served once at a time",
-                    )
+                    raise SparkFaceError(code, f"{file} is held by another for {timeout_s:g} s")
                 time.sleep(RETRY_S)
         except BaseException:
             os.close(handle)
@@ -54,14 +50,20 @@ class JournalLock:
         if handle >= 0:
             os.close(handle)
 
-    def __enter__(self) -> JournalLock:
+    def __enter__(self) -> FileLock:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
 
-_held: set[JournalLock] = set()
+def journal_lock(path: str) -> FileLock:
+    """The right to read and write the sink's journal of a store. Who only looks whether it is held has it
+    for a moment, so nobody gives up at once."""
+    return FileLock(lock_file(path), JOURNAL_TIMEOUT_S, "RS_JOURNAL_BUSY")
+
+
+_held: set[FileLock] = set()
 
 
 def _leave_in_child() -> None:
@@ -75,7 +77,7 @@ os.register_at_fork(after_in_child=_leave_in_child)
 def is_served(path: str) -> bool:
     """Whether somebody works with the journal now: who serves the store does all the time."""
     try:
-        handle = os.open(lock_file(path), os.O_RDWR)
+        handle = os.open(lock_file(path), os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
