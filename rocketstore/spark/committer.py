@@ -102,7 +102,8 @@ def commit_to(
 
 def check_sizes(store: Store, path: str, files: Sequence[Staged]) -> None:
     """Raises before anything is appended when the store does not take the largest body."""
-    largest, most = max(file.largest_body for file in files), store.config.max_message_size_bytes
+    largest = max((file.largest_body for file in files), default=0)
+    most = store.config.max_message_size_bytes
     if largest > most:
         raise SparkFaceError(
             "RS_REFUSED",
@@ -117,12 +118,11 @@ def append_begun(store: Store, path: str, journal: Journal, begun: Commit, on_st
     try:
         append(store, begun, on_step)
     except MessageRejectedError as error:
-        behind = messages_between(store, begun.begin, flushed_end(store))
-        if count_present(behind, begun):
-            raise
-        journal.clear()
+        present = count_present(messages_between(store, begun.begin, flushed_end(store)), begun)
+        if present == 0:
+            journal.clear()
         raise SparkFaceError(
-            "RS_REFUSED", f"{path}: {error}; nothing of the commit was appended"
+            "RS_REFUSED", f"{path}: {error}; {present} of {begun.rows} messages were appended"
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import threading
@@ -23,6 +24,7 @@ from rocketstore.spark.inbox import Request, inbox_directory, take, waiting
 from rocketstore.spark.journal import Journal, Staged, sink_directory
 from rocketstore.spark.serving import Serving
 from rocketstore.tools import verify
+from tests.forking import fork
 from tests.spark.owner import owner
 from tests.spark.staged import killed_at, stage_bodies
 from tests.spark.test_committer import log_of, make, some_bodies
@@ -324,6 +326,18 @@ def test_an_owner_that_cannot_append_says_so(tmp_path: Path) -> None:
     check(root, [b"a"], 0)
 
 
+def test_a_body_beyond_the_limit_of_the_owner_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    small = {"durability": "os", "max_message_size_bytes": 1000}
+    with rocketstore.open(root, **small) as store, serve(store):  # type: ignore[arg-type]
+        staged = dataclasses.replace(stage_bodies(root, "1", [bytes(1001)]), largest_body=1001)
+        with pytest.raises(SparkFaceError, match=r"^\[RS_REFUSED\].*1001 bytes.*said by"):
+            commit(str(root), "query", 0, [staged])
+        assert commit(str(root), "query", 0, [stage_bodies(root, "2", [bytes(1000)])])
+    check(root, [bytes(1000)], 0)
+
+
 def test_only_a_store_that_is_open_for_writing_is_served_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +352,25 @@ def test_only_a_store_that_is_open_for_writing_is_served_and_once(
             with pytest.raises(SparkFaceError, match="RS_JOURNAL_BUSY"):
                 serve(store)
         assert not is_served(str(root))
+
+
+def test_a_forked_child_does_not_serve(tmp_path: Path) -> None:
+    """Nor does it keep the lock when its parent has ended."""
+    root = tmp_path / "s"
+    make(root)
+    reading, writing = os.pipe()
+    with rocketstore.open(root, durability="os") as store:
+        with serve(store):
+            child = fork()
+            if child == 0:
+                os.close(writing)
+                os.read(reading, 1)  # until the parent has seen what it wants
+                os._exit(0)
+            assert is_served(str(root))
+        assert not is_served(str(root))
+    os.close(writing)
+    os.close(reading)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_thread_that_fails_is_heard_of(tmp_path: Path) -> None:
