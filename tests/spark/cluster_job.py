@@ -23,10 +23,9 @@ CONFIG = {
 #: An executor that has nothing to do runs the last tasks once more.
 SPECULATION = {
     "spark.speculation": "true",
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.quantile": "0.3",
-    "spark.speculation.multiplier": "1.01",
-    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "1s",
 }
 #: For each row: a task of the write takes seconds, so that an executor can be killed in the middle.
 PAUSE_S = 0.003

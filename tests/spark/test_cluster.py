@@ -33,7 +33,7 @@ START_S = 60
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-def wait_for(said: str, log: Path, running: Any, timeout_s: float = 120) -> str:
+def wait_for(said: str, log: Path, running: Any, timeout_s: float = 300) -> str:
     deadline = time.monotonic() + timeout_s
     while said not in (text := log.read_text(errors="replace")):
         assert running.poll() is None and time.monotonic() < deadline, text[-3000:]
