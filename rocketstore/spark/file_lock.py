@@ -41,13 +41,20 @@ class FileLock:
             os.close(handle)
             raise
         self._handle = handle
+        self._process = os.getpid()
         _held.add(self)
 
     def release(self) -> None:
         """Idempotent; a forked child only closes what it has inherited."""
         handle, self._handle = self._handle, -1
         _held.discard(self)
-        if handle >= 0:
+        if handle < 0:
+            return
+        try:
+            if os.getpid() == self._process:
+                # A child may still have the descriptor: closing ours would leave the file locked.
+                fcntl.flock(handle, fcntl.LOCK_UN)
+        finally:
             os.close(handle)
 
     def __enter__(self) -> FileLock:

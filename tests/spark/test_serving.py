@@ -7,9 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +19,11 @@ from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.file_lock import is_served, journal_lock
 from rocketstore.spark.inbox import Request, inbox_directory, take, waiting
-from rocketstore.spark.journal import Journal, Staged, sink_directory
+from rocketstore.spark.journal import Journal, sink_directory
 from rocketstore.spark.serving import Serving
 from rocketstore.tools import verify
 from tests.forking import fork
+from tests.spark.asking import PATIENCE_S, Asker, Gate, wait_until
 from tests.spark.owner import owner
 from tests.spark.staged import killed_at, stage_bodies
 from tests.spark.test_committer import log_of, make, some_bodies
@@ -32,43 +31,6 @@ from tests.verifying import faults
 
 STEPS = ("taken", "checked", "begun", "appended 0", "appended 3", "flushed", "noted", "discarded")
 STEPS += ("answered",)
-PATIENCE_S = 120.0
-
-
-class Asker(threading.Thread):
-    """Commits in a thread of its own; `result` gives what came of it."""
-
-    def __init__(self, root: Path, version: int, files: list[Staged], **given: Any) -> None:
-        super().__init__(daemon=True)
-        self._work = lambda: commit(str(root), "query", version, files, **given)
-        self._found: list[Any] = []
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._found.append(self._work())
-        except SparkFaceError as error:
-            self._found.append(error)
-
-    def result(self) -> Any:
-        self.join(PATIENCE_S)
-        [found] = self._found
-        if isinstance(found, SparkFaceError):
-            raise found
-        return found
-
-
-class Gate:
-    """Holds a thread at one step until it is opened."""
-
-    def __init__(self, step: str) -> None:
-        self._step = step
-        self.reached, self.open = threading.Event(), threading.Event()
-
-    def __call__(self, step: str) -> None:
-        if step == self._step:
-            self.reached.set()
-            assert self.open.wait(PATIENCE_S)
 
 
 def own_of(root: Path) -> list[int]:
@@ -213,15 +175,6 @@ def test_a_request_that_is_handed_in_twice(tmp_path: Path, rng: random.Random) -
         wait_until(lambda: all(request.answered for request in requests))
     assert sorted(request.answer() for request in requests) == [False, True]
     check(root, bodies, 0)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Polls files that another thread makes; the time only ends a test that fails."""
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if true():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def test_what_is_not_taken_in_time_is_withdrawn(tmp_path: Path) -> None:
