@@ -40,7 +40,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs arrow spark crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test proofs arrow spark spark-kills crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
@@ -71,6 +71,11 @@ test: build
 # The tests that need a SparkSession; those of tests/spark that need none are among `make test`.
 spark: build $(SPARK)
 	$(PYTEST) tests/spark
+
+# A streaming copy whose processes are all killed, ROUNDS times: half a minute each.
+spark-kills: ROUNDS = 30
+spark-kills: build $(SPARK)
+	ROCKETSTORE_SPARK_KILLS=$(ROUNDS) $(PYTEST) -s tests/spark/test_kills_spark.py
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
 proofs: build sanitize fuzz flips interop crash fs arrow spark

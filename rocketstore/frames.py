@@ -166,6 +166,8 @@ def refuse_reserved(name: bytes) -> None:
         raise MessageRejectedError(
             f"property {text!r} is reserved by RocketMQ; {RESERVED_PROPERTIES[text]}"
         )
+    if text.startswith("INNER_"):
+        raise MessageRejectedError(f"property {text!r}: those of batches cannot be in a frame")
     if text.endswith("__CRC32#"):
         raise MessageRejectedError(f"property {text!r} looks like the record CRC")
 

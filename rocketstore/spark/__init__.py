@@ -10,6 +10,7 @@ Needs `rocketstore[spark]`. Importing this package imports neither pyspark nor p
 """
 
 from rocketstore.spark.frame import read
+from rocketstore.spark.serving import serve
 from rocketstore.spark.session import session
 
-__all__ = ["read", "session"]
+__all__ = ["read", "serve", "session"]

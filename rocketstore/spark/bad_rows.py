@@ -13,7 +13,7 @@ from rocketstore.spark.journal import file_name, sync_directory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRows", "discard_bad_rows", "keep_bad_rows"]
+__all__ = ["STAGED", "BadRows", "discard_bad_rows", "keep_bad_rows"]
 
 #: Readers of Parquet pass over names that begin like this.
 STAGED = "_staged"

@@ -44,9 +44,12 @@ class RocketStoreDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rocketstore.spark.options import WriteOptions
+        from rocketstore.spark.shard_sink import ShardWriter
         from rocketstore.spark.sink import Writer
 
-        return Writer(schema, WriteOptions.parse(self.options), overwrite)
+        options = WriteOptions.parse(self.options)
+        kind = Writer if options.shards is None else ShardWriter
+        return kind(schema, options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from rocketstore.spark.options import WriteOptions

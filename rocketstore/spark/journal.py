@@ -6,8 +6,9 @@ Under `<store>/rocketstore/sink/`:
                           no return: from then on the commit is finished, by whoever opens the sink next
     writers/<name>.json   how far each writer has come: its last version, and the last commits
     staging/<run>/        frames of tasks, until they are in the log
-
-Only who holds the store's lock reads or writes the first two.
+    inbox/                commits that are handed to the process which has the store open
+    journal.lock          held by who reads or writes the first two, which only the process does that
+                          holds the store's lock
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,9 @@ __all__ = [
     "Journal",
     "Staged",
     "file_name",
+    "is_pending",
     "sink_directory",
+    "staged_files",
     "sync_directory",
     "write_durably",
 ]
@@ -42,6 +46,8 @@ class Staged:
     path: str
     rows: int
     chunks: tuple[tuple[int, int, int], ...]
+    #: No body has more bytes; 0: not known.
+    largest_body: int = 0
 
     @property
     def size(self) -> int:
@@ -59,6 +65,8 @@ class Commit:
     files: tuple[Staged, ...] = field(default=())
     #: So many frames stand in the log below `begin`: a commit that was resumed goes on behind them.
     present: int = 0
+    #: Others put messages while the frames are appended: they may stand between them.
+    mixed: bool = False
 
     @property
     def rows(self) -> int:
@@ -72,6 +80,19 @@ def file_name(writer: str) -> str:
 
 def sink_directory(path: str | os.PathLike[str]) -> Path:
     return Path(path) / "rocketstore" / "sink"
+
+
+def staged_files(found: list[dict[str, Any]]) -> tuple[Staged, ...]:
+    """What `dataclasses.asdict` has made of them."""
+    return tuple(
+        Staged(
+            f["path"],
+            f["rows"],
+            tuple((a, b, c) for a, b, c in f["chunks"]),
+            f.get("largest_body", 0),
+        )
+        for f in found
+    )
 
 
 def sync_directory(path: Path) -> None:
@@ -93,6 +114,18 @@ def write_durably(path: Path, content: dict[str, Any]) -> None:
     sync_directory(path.parent)
 
 
+def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
+    """Whether the commit under way needs one of these files; for who does not hold the lock."""
+    if not (sink_directory(path) / "pending.json").exists():
+        return False
+    try:
+        begun = Journal(path).pending()
+    except SparkFaceError:
+        return True  # nobody knows
+    names = {file.path for file in files}
+    return begun is not None and not names.isdisjoint(file.path for file in begun.files)
+
+
 class Journal:
     """The files above, for one store whose lock is held."""
 
@@ -109,11 +142,14 @@ class Journal:
         found = self._read(self._pending)
         if found is None:
             return None
-        files = tuple(
-            Staged(f["path"], f["rows"], tuple((a, b, c) for a, b, c in f["chunks"]))
-            for f in found["files"]
+        return Commit(
+            found["writer"],
+            found["version"],
+            found["begin"],
+            staged_files(found["files"]),
+            found["present"],
+            found.get("mixed", False),
         )
-        return Commit(found["writer"], found["version"], found["begin"], files, found["present"])
 
     def begin(self, commit: Commit) -> None:
         """From here on the commit will be finished."""

@@ -26,6 +26,8 @@ WRITE_NAMES = {
     "txnappid": "name of this writer for exactly-once; default: the query's id",
     "txnversion": "number of this write under txnAppId; must grow",
     "stagingpath": "directory that tasks and committer share; default inside the store",
+    "shards": "a store of its own for each partition: auto, or how many there may be; batch only",
+    "segmentbytes": "with shards: size of their log files; default 1g",
 }
 SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
@@ -76,10 +78,14 @@ class WriteOptions:
     app_id: str | None
     version: int | None
     staging: str
+    #: None: one store; 0: as many shards as there are partitions; else so many at most.
+    shards: int | None
+    segment_bytes: int
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         given = check_names(options, WRITE_NAMES, "the sink")
+        shards = _shards(given)
         bad_rows = given.get("badrows", "fail").lower()
         if bad_rows not in ("fail", "drop", "divert"):
             raise bad_option("badRows", given["badrows"], "fail, drop or divert")
@@ -91,7 +97,7 @@ class WriteOptions:
         if "txnversion" in given and "txnappid" not in given:
             raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
         path = os.path.abspath(given["path"].removeprefix("file://"))
-        own = os.path.join(path, "rocketstore", "sink")
+        own = path if shards is not None else os.path.join(path, "rocketstore", "sink")
         staging = given.get("stagingpath") or os.path.join(own, "staging")
         bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")
         return cls(
@@ -106,4 +112,18 @@ class WriteOptions:
             given.get("txnappid"),
             None if version < 0 else version,
             os.path.join(staging, uuid.uuid4().hex),
+            shards,
+            number(given, "segmentbytes", 1 << 30, 64 << 10, 2**31 - 1),
         )
+
+
+def _shards(given: Mapping[str, str]) -> int | None:
+    if "shards" not in given:
+        if "segmentbytes" in given:
+            raise bad_option("segmentBytes", given["segmentbytes"], "needs shards")
+        return None
+    if "stagingpath" in given:
+        raise bad_option("stagingPath", given["stagingpath"], "not together with shards")
+    if given["shards"].strip().lower() == "auto":
+        return 0
+    return number(given, "shards", 0, 1, 65536)

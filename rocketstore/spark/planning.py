@@ -22,8 +22,10 @@ from rocketstore import (
 )
 from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+from rocketstore.spark.shards import shard_paths
 from rocketstore.spark.views import scan_columns
 
 if TYPE_CHECKING:
@@ -67,8 +69,11 @@ def store_uuid(path: str) -> str:
 
 
 def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
-    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted. What cannot
-    hold a row that fulfils the conditions is left out."""
+    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted; of shards,
+    one after the other. What cannot hold a row that fulfils the conditions is left out."""
+    shards = shard_paths(options.path)
+    if shards is not None:
+        return plan_shards(options, shards), {}
     with open_store(options.path) as store:
         bounds: Bounds = {}
         begin, end = store.begin_offset, store.visible_offset
@@ -84,6 +89,21 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     first, last = max(begin, narrowed.begin), min(end, narrowed.end)
     chosen = replace(options, wanted=narrowed.wanted)
     return plan(chosen, first, last, bounds, aligned=first == begin), bounds
+
+
+def plan_shards(options: ReadOptions, shards: list[str]) -> list[Any]:
+    """Raises SparkFaceError: RS_BAD_OPTION for queue offsets, which each shard has for itself."""
+    for name, offsets in (
+        ("startingOffsets", options.starting),
+        ("endingOffsets", options.ending),
+    ):
+        if isinstance(offsets, dict):
+            raise bad_option(name, offsets, "earliest or latest for shards, or the path of one")
+    each = max(1, -(-options.min_partitions // max(1, len(shards))))
+    scans: list[Any] = []
+    for shard in shards:
+        scans += plan_batch(replace(options, path=shard, min_partitions=each))[0]
+    return scans
 
 
 def plan(
@@ -159,7 +179,7 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     """Record batches of one scan, in a task; what goes wrong says where."""
     from rocketstore.spark.batches import to_batch
 
-    place = f"host={socket.gethostname()} path={options.path}"
+    place = f"host={socket.gethostname()} path={scan.path}"
     part = f"[{scan.begin_offset}, {scan.end_offset})"
     try:
         for columns in scan:

@@ -14,6 +14,7 @@ from rocketstore import Store
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.planning import Bounds, open_store, plan, resolve, store_uuid
 from rocketstore.spark.read_options import LATEST, ReadOptions
+from rocketstore.spark.shards import refuse_shards
 
 __all__ = ["Progress"]
 
@@ -98,6 +99,7 @@ class Progress:
 
     def _opened(self) -> Store:
         if self._store is None:
+            refuse_shards(self._options.path, "a stream needs one store; read them as a batch")
             self._store = open_store(self._options.path)
             self._looked_at = time.monotonic()
             self._uuid = store_uuid(self._options.path)

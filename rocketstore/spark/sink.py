@@ -17,17 +17,19 @@ from pyspark.sql.datasource import (
 
 import rocketstore
 from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
-from rocketstore.spark.committer import commit, discard
+from rocketstore.spark.cleaning import abandon, remove_orphans
+from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
-from rocketstore.spark.options import WriteOptions
+from rocketstore.spark.options import WriteOptions, bad_option
+from rocketstore.spark.shards import Shard, refuse_shards
 from rocketstore.spark.staging import KAFKA_NAMES, Routing, stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["Message", "StreamWriter", "Writer", "check_schema"]
+__all__ = ["Message", "StreamWriter", "Writer", "check_batch", "check_schema", "routing_of"]
 
 COLUMNS = {
     "body": ("binary", "string"),
@@ -44,12 +46,13 @@ COLUMNS = {
 @dataclass
 class Message(WriterCommitMessage):
     """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one;
-    `bad_rows` the file of those that cannot be messages."""
+    `bad_rows` the file of those that cannot be messages; `shard` what it wrote instead of a file."""
 
     partition: int
     staged: Staged | None
     query_id: str | None
     bad_rows: str | None = None
+    shard: Shard | None = None
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -81,30 +84,42 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         raise SparkFaceError("RS_NO_TOPIC", "neither a column topic nor the option topic")
 
 
+def check_batch(options: WriteOptions, overwrite: bool) -> None:
+    """Raises SparkFaceError: RS_NO_OVERWRITE, RS_BAD_OPTION."""
+    if overwrite:
+        raise SparkFaceError("RS_NO_OVERWRITE", "a log is only appended to: mode('append')")
+    if options.app_id is not None and options.version is None:
+        raise SparkFaceError("RS_BAD_OPTION", "txnAppId needs txnVersion in a batch write")
+
+
+def routing_of(options: WriteOptions) -> Routing:
+    return Routing(
+        options.topic,
+        options.queue_id,
+        options.queues,
+        options.drop_bad_rows,
+        options.max_body_bytes,
+    )
+
+
 class Base:
     """What batch and stream have in common. Pickled to the tasks and to the committer."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
         check_schema(schema, options)
         self.options = options
+        refuse_shards(options.path, "give the option shards to add some, or write elsewhere")
         if not os.path.isdir(os.path.join(options.path, "commitlog")):
             rocketstore.open(options.path, "rw").close()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         options = self.options
-        routing = Routing(
-            options.topic,
-            options.queue_id,
-            options.queues,
-            options.drop_bad_rows,
-            options.max_body_bytes,
-        )
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         partition = 0 if context is None else context.partitionId()
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
         try:
-            staged = stage(iterator, options.staging, routing, bad_rows)
+            staged = stage(iterator, options.staging, routing_of(options), bad_rows)
             return Message(partition, staged, query, bad_rows and bad_rows.finish())
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
@@ -118,13 +133,18 @@ class Base:
         for message in done:
             if message.bad_rows is not None:
                 keep_bad_rows(message.bad_rows, writer, version, message.partition)
+        options = self.options
         if staged:
-            options = self.options
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
+        remove_orphans(
+            options.path,
+            staging=os.path.dirname(options.staging),
+            bad_rows=options.bad_rows_path,
+        )
 
     def drop(self, messages: Sequence[Any]) -> None:
         done = [message for message in messages if message is not None]
-        discard([message.staged for message in done if message.staged is not None])
+        abandon(self.options.path, [m.staged for m in done if m.staged is not None])
         for message in done:
             if message.bad_rows is not None:
                 discard_bad_rows(message.bad_rows)
@@ -134,11 +154,8 @@ class Writer(Base, DataSourceArrowWriter):
     """One batch write."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
-        if overwrite:
-            raise SparkFaceError("RS_NO_OVERWRITE", "a log is only appended to: mode('append')")
+        check_batch(options, overwrite)
         super().__init__(schema, options)
-        if options.app_id is not None and options.version is None:
-            raise SparkFaceError("RS_BAD_OPTION", "txnAppId needs txnVersion in a batch write")
         # Without a name of the caller's, a second run is a second write.
         self.writer = options.app_id or f"batch-{uuid.uuid4()}"
         self.version = 0 if options.version is None else options.version
@@ -156,6 +173,8 @@ class StreamWriter(Base, DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         if overwrite:
             raise SparkFaceError("RS_NO_OVERWRITE", "a log is only appended to: outputMode append")
+        if options.shards is not None:
+            raise bad_option("shards", options.shards or "auto", "only in a batch")
         if options.version is not None:
             raise SparkFaceError("RS_BAD_OPTION", "txnVersion is the batch's number in a stream")
         super().__init__(schema, options)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
+from rocketstore.frames import SCHEDULE_TOPIC
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
@@ -26,6 +27,7 @@ __all__ = ["Routing", "encode_batch", "stage"]
 KAFKA_NAMES = {"value": "body", "key": "keys", "partition": "queue_id"}
 TEXT_COLUMNS = ("tags", "keys")
 SHARD_KEY = "__SHARDINGKEY"
+TOPIC_BYTES_MAX = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def stage(
 ) -> Staged | None:
     """Writes the frames of all batches to a new file in `directory`, durably; None without a row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
-    chunks, row = [], 0
+    chunks, row, largest = [], 0, 0
     os.makedirs(directory, exist_ok=True)
     try:
         with open(name, "xb") as file:
@@ -58,6 +60,7 @@ def stage(
                     if count:
                         file.write(frames)
                         chunks.append((len(frames), count, zlib.crc32(frames)))
+                        largest = max(largest, largest_body(part))
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -66,7 +69,15 @@ def stage(
     if not chunks:
         os.unlink(name)
         return None
-    return Staged(name, sum(chunk[1] for chunk in chunks), tuple(chunks))
+    rows = sum(chunk[1] for chunk in chunks)
+    return Staged(name, rows, tuple(chunks), min(largest, routing.max_body_bytes))
+
+
+def largest_body(batch: pa.RecordBatch) -> int:
+    import pyarrow.compute as pc
+
+    name = "body" if "body" in batch.schema.names else "value"
+    return pc.max(pc.binary_length(batch.column(name))).as_py() or 0
 
 
 def parts(batch: pa.RecordBatch, most_bytes: int = 8 << 20) -> Iterator[pa.RecordBatch]:
@@ -168,7 +179,12 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
 
 
 def wrong_topic(topic: str) -> str:
-    """Why no message may have this topic; empty when it may."""
+    """Why no message may have this topic; empty when it may. As a store at its defaults sees it, which
+    is stricter than frames are."""
+    if len(topic.encode()) > TOPIC_BYTES_MAX:
+        return f"the topic has {len(topic.encode())} bytes, at most {TOPIC_BYTES_MAX} are allowed"
+    if topic == SCHEDULE_TOPIC:
+        return f"messages of {topic} are not allowed in frames: they have a delay"
     try:
         encode_frames((np.zeros(1, np.int32), b""), topics=[topic])
     except MessageRejectedError as error:

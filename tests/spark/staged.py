@@ -37,6 +37,7 @@ def stage_bodies(root: Path, name: str, bodies: list[bytes], chunk: int = 10) ->
                 queue_ids=queues.astype(np.int32),
                 tags=column([b"tag"] * len(part)),
                 born_timestamps_ms=1_700_000_000_000,
+                max_body_bytes=8 << 20,
             )
             assert not refused
             file.write(frames)

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.spark.shards import shard_paths
 from tests.spark.cluster_job import digest
 from tests.spark.patience import patiently
 from tests.spark.processes import MARK, kill_marked, program
@@ -32,7 +33,7 @@ START_S = 60
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-def wait_for(said: str, log: Path, running: Any, timeout_s: float = 120) -> str:
+def wait_for(said: str, log: Path, running: Any, timeout_s: float = 300) -> str:
     deadline = time.monotonic() + timeout_s
     while said not in (text := log.read_text(errors="replace")):
         assert running.poll() is None and time.monotonic() < deadline, text[-3000:]
@@ -85,8 +86,9 @@ def standalone(directory: Path, mark: str) -> Iterator[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
+@pytest.mark.parametrize("kind", ["local-cluster", "standalone", "shards"])
 def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind: str) -> None:
+    """Shards with speculation, too: each partition's messages in one shard, in the order of the source."""
     source = tmp_path / "source"
     with rocketstore.open(source, durability="os", commit_log_file_size_bytes=1 << 20) as store:
         for _ in range(MESSAGES):
@@ -105,7 +107,8 @@ def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind:
             if kind == "standalone":
                 master = stack.enter_context(standalone(tmp_path, mark))
             log = tmp_path / f"{target.name}.log"
-            words = (master, source, target)
+            options = ("shards=auto", "segmentBytes=8m") if kind == "shards" else ()
+            words = (master, source, target, *options)
             running = stack.enter_context(program("tests.spark.cluster_job", words, log, mark))
             text = wait_for("writing", log, running.process)
             [found] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
@@ -119,7 +122,17 @@ def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind:
 
     written: list[Path] = []
     patiently(lambda: written.append(run()))
+    if kind == "shards":
+        check_shards(source, written[0])
+        return
     copied = [(m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(written[0])]
     assert copied == [
         (m.topic, m.queue_id, m.queue_offset, m.body, m.tags) for m in everything(source)
     ]
+
+
+def check_shards(source: Path, target: Path) -> None:
+    paths = [Path(path) for path in shard_paths(str(target)) or []]
+    assert len(paths) > 4
+    found = [(m.topic, m.queue_id, m.body, m.tags) for path in paths for m in everything(path)]
+    assert found == [(m.topic, m.queue_id, m.body, m.tags) for m in everything(source)]

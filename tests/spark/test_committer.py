@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
 import pytest
 
 import rocketstore
-from rocketstore.spark.committer import commit, remove_orphans
+from rocketstore.spark.cleaning import remove_orphans
+from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Journal, sink_directory
 from rocketstore.tools import verify
@@ -154,6 +156,29 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
         commit(str(root), "q", 0, [stage_bodies(root, "2", [b"x"])])
 
 
+def test_a_body_that_the_store_does_not_take_is_refused(tmp_path: Path) -> None:
+    """Files of 16 KiB: nothing is appended, and the next commit is not held up."""
+    root = tmp_path / "s"
+    make(root)
+    staged = stage_bodies(root, "1", [b"x", bytes(20_000)])
+    for known in (20_000, 0):  # 0: a task of an older release does not say it
+        file = dataclasses.replace(staged, largest_body=known)
+        with pytest.raises(SparkFaceError, match=r"^\[RS_REFUSED\]"):
+            commit(str(root), "q", 0, [file])
+    assert Journal(root).pending() is None
+    assert commit(str(root), "p", 0, [stage_bodies(root, "2", [b"y"])])
+    assert log_of(root) == [b"first", b"y"]
+
+
+def test_a_body_larger_than_the_default_is_appended(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with rocketstore.open(root, commit_log_file_size_bytes=16 << 20, index_enabled=False):
+        pass
+    large = dataclasses.replace(stage_bodies(root, "1", [bytes(5 << 20)]), largest_body=5 << 20)
+    assert commit(str(root), "q", 0, [large])
+    assert [len(body) for body in log_of(root)] == [5 << 20]
+
+
 def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
     root = tmp_path / "s"
     make(root)
@@ -161,6 +186,26 @@ def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
     assert remove_orphans(str(root)) == 0
     assert remove_orphans(str(root), age_s=-60) == 1
     assert not staged.exists() and not staged.parent.exists()
+
+
+def test_orphans_of_every_kind(tmp_path: Path) -> None:
+    """Rows and requests of the dead; files that have their name, and those of others, stay."""
+    root, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
+    make(root)
+    sink = sink_directory(root)
+    kept = [sink / "bad_rows" / "kept.parquet", elsewhere / "kept.parquet"]
+    kept += [sink / "bad_rows" / "_staged" / "notes.txt", elsewhere / "run" / "notes.txt"]
+    gone = [sink / "bad_rows" / "_staged" / "a.parquet", sink / "inbox" / "b.done"]
+    custom = [elsewhere / "_staged" / "a.parquet", elsewhere / "run" / "a.frames"]
+    for file in (*kept, *gone, *custom):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert remove_orphans(str(root), staging=str(elsewhere), bad_rows=str(elsewhere)) == 0
+    assert remove_orphans(str(root), age_s=-60) == len(gone)
+    assert not any(file.exists() for file in gone) and all(file.exists() for file in custom)
+    given = {"staging": str(elsewhere), "bad_rows": str(elsewhere)}
+    assert remove_orphans(str(root), age_s=-60, **given) == len(custom)
+    assert all(file.exists() for file in kept)
 
 
 def test_destroy_takes_the_sink_with_it(tmp_path: Path) -> None:

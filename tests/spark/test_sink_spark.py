@@ -138,3 +138,45 @@ def test_a_stream_is_written_once_though_it_is_replayed(spark: Any, tmp_path: Pa
     assert [m.body for m in messages(root, "t")] == expected
     (writer,) = (sink_directory(root) / "writers").glob("*.json")
     assert writer.is_file()
+
+
+def test_the_driver_has_the_store_open_and_serves_it(spark: Any, tmp_path: Path) -> None:
+    """A batch, then a stream, are appended by this process while it puts messages itself."""
+    from rocketstore.spark import serve
+
+    root, source = tmp_path / "s", tmp_path / "in"
+    source.mkdir()
+    (source / "0.txt").write_text("".join(f"line {n}\n" for n in range(50)))
+    frame = spark.range(0, 3000, 1, 3).selectExpr("cast(id as string) as body", "'t' as topic")
+    with rocketstore.open(root, durability="os") as store, serve(store):
+        writer = store.writer("own")
+        writer.put(b"before")
+        options = {"path": str(root), "lockTimeout": "600"}
+        frame.write.format("rocketstore").mode("append").options(**options).save()
+        assert [m.body for m in store.consumer("t")] == [b"%d" % n for n in range(3000)]
+        writer.put(b"between")
+
+        def run() -> None:
+            stream = spark.readStream.schema("value string").text(str(source))
+            query = (
+                stream.writeStream.format("rocketstore")
+                .options(**options, topic="lines", checkpointLocation=str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+
+        patiently(run)
+        assert len(list(store.consumer("lines"))) == 50
+        writer.put(b"after")
+    assert [m.body for m in messages(root, "own")] == [b"before", b"between", b"after"]
+    assert not list((sink_directory(root) / "inbox").iterdir())
+
+
+def test_a_store_that_is_held_and_not_served_is_named(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql("select 'a' as body, 't' as topic")
+    with rocketstore.open(tmp_path / "s") as store:
+        writer = frame.write.format("rocketstore").mode("append")
+        with pytest.raises(Exception, match=r"RS_STORE_LOCKED.*rocketstore\.spark\.serve"):
+            writer.options(path=str(tmp_path / "s"), lockTimeout="1").save()
+        assert store.end_offset == 0

@@ -92,6 +92,8 @@ def test_rows_without_a_queue_take_turns(tmp_path: Path) -> None:
         ({"body": ["a", "b" * 20], "topic": ["t", "t"]}, "row 11 .*too large"),
         ({"body": ["a", "b"], "topic": ["t", "t"], "tags": ["x", "\x01"]}, "row 11 .*illegal"),
         ({"body": ["a", "b"], "topic": ["t", "a/b"]}, "row 11 .*not allowed"),
+        ({"body": ["a", "b"], "topic": ["t", "t" * 128]}, "row 11 .*128 bytes"),
+        ({"body": ["a", "b"], "topic": ["t", "SCHEDULE_TOPIC_XXXX"]}, "row 11 .*delay"),
         (
             {"body": ["a", "b"], "topic": ["t", "t"], "queue_id": pa.array([0, -1], pa.int32())},
             "below 0",
@@ -104,9 +106,10 @@ def test_bad_rows_are_named(columns: dict[str, Any], reason: str) -> None:
         encode_batch(batch_of(**columns), Routing(max_body_bytes=10), first_row=10)
 
 
-def test_reserved_properties_are_refused() -> None:
-    batch = batch_of(body=["a"], properties=pa.array([[("DELAY", "3")]], MAP))
-    with pytest.raises(SparkFaceError, match=r"RS_BAD_ROW.*DELAY.*reserved"):
+@pytest.mark.parametrize(("name", "reason"), [("DELAY", "reserved"), ("INNER_X", "batches")])
+def test_reserved_properties_are_refused(name: str, reason: str) -> None:
+    batch = batch_of(body=["a"], properties=pa.array([[(name, "3")]], MAP))
+    with pytest.raises(SparkFaceError, match=rf"RS_BAD_ROW.*{name}.*{reason}"):
         encode_batch(batch, Routing(topic="t"))
 
 
@@ -120,6 +123,7 @@ def test_nothing_is_staged_for_no_row_and_after_a_fault(tmp_path: Path) -> None:
     staged = stage([batch_of(body=["a" * 1000] * 30_000)], str(tmp_path), drop)
     assert staged is not None and staged.rows == 30_000 and len(staged.chunks) > 2
     assert Path(staged.path).stat().st_size == staged.size
+    assert staged.largest_body == 1000
 
 
 def test_rows_are_spread_by_shard_key_as_put_does(tmp_path: Path, rng: random.Random) -> None:

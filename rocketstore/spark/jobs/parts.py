@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore.spark.planning import open_store
+from rocketstore.spark.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ Row = tuple[Any, ...]
 def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> list[Any]:
     """Scans of the parts of a store. `given`: arguments of `rocketstore.scan`."""
     root = os.path.abspath(path)
+    refuse_shards(root, "name one of them, which is a store; a frame takes them all")
     open_store(root).close()  # what is wrong with the path is said with a code
     return list(rocketstore.scan(root, **given).split(split_bytes))
 

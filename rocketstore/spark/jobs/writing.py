@@ -32,7 +32,7 @@ def append(
     Args:
         topic: of all messages, whatever the rows say.
         app_id, version: name this write, so that it is done once (`txnAppId`, `txnVersion`).
-        options: further options of the sink.
+        options: further options of the sink; with `shards=n` the frame gets n partitions at most.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -45,6 +45,8 @@ def append(
         plain = f.map_filter("properties", lambda name, _: ~name.isin(*RESERVED_PROPERTIES))
         frame = frame.withColumn("shard_key", f.col("properties")[SHARD_KEY])
         frame = frame.withColumn("properties", plain)
+    if (shards := str(options.get("shards", ""))).isdecimal():
+        frame = frame.coalesce(max(1, int(shards)))
     counted = Observation()
     writer = frame.observe(counted, f.count(f.lit(1)).alias("rows")).write
     writer = writer.format("rocketstore").mode("append").option("path", os.path.abspath(path))

@@ -1,0 +1,75 @@
+"""What nobody needs any more: staged files of commits that are done, given up, or were never made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rocketstore.spark.bad_rows import STAGED
+from rocketstore.spark.inbox import inbox_directory, withdraw_files
+from rocketstore.spark.journal import Staged, is_pending, sink_directory
+
+__all__ = ["abandon", "discard", "remove_orphans"]
+
+#: Of the files that the sink makes: frames, rows that cannot be messages, requests.
+SUFFIXES = {".frames", ".parquet", ".json", ".taken", ".done", ".tmp"}
+ORPHAN_AGE_S = 7 * 24 * 3600.0
+
+
+def discard(files: Sequence[Staged]) -> None:
+    """Removes staged files, and their directories when those are empty."""
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file.path)
+    for directory in {os.path.dirname(file.path) for file in files}:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+
+
+def abandon(path: str, files: Sequence[Staged]) -> None:
+    """Removes the staged files of a write that is given up, unless somebody has begun to append them: a
+    commit that was begun is finished, and needs them."""
+    if withdraw_files(path, files) and not is_pending(path, files):
+        discard(files)
+
+
+def remove_orphans(
+    path: str,
+    *,
+    staging: str | None = None,
+    bad_rows: str | None = None,
+    age_s: float = ORPHAN_AGE_S,
+) -> int:
+    """Removes what dead tasks and askers have left and nobody has touched for a week; how many files.
+
+    Args:
+        staging, bad_rows: where tasks put frames and rows; default: in the store.
+    """
+    sink, oldest = sink_directory(path), time.time() - age_s
+    removed = remove_old(inbox_directory(path), oldest)
+    removed += remove_old(Path(bad_rows or sink / "bad_rows") / STAGED, oldest)
+    for run in _directories(Path(staging or sink / "staging")):
+        removed += remove_old(run, oldest)
+        with contextlib.suppress(OSError):
+            if run.stat().st_mtime < oldest:
+                run.rmdir()
+    return removed
+
+
+def remove_old(directory: Path, oldest: float) -> int:
+    """Removes the sink's files in a directory that were last changed before `oldest`, in seconds since
+    1970."""
+    removed = 0
+    for file in directory.iterdir() if directory.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            if file.suffix in SUFFIXES and file.stat().st_mtime < oldest:
+                file.unlink()
+                removed += 1
+    return removed
+
+
+def _directories(path: Path) -> list[Path]:
+    return [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []

@@ -1,0 +1,99 @@
+"""The sink of a bulk load: each task writes a store of its own, the driver's commit names them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter
+
+from rocketstore import ConfigError, StoreConfig
+from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
+from rocketstore.spark.cleaning import remove_orphans
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.options import WriteOptions, bad_option
+from rocketstore.spark.shard_writing import write_shard
+from rocketstore.spark.shards import abandon_shards, commit_shards
+from rocketstore.spark.sink import Message, check_batch, check_schema, routing_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["ShardWriter"]
+
+
+class ShardWriter(DataSourceArrowWriter):
+    """One batch write into a directory of shards. Pickled to the tasks and to the committer."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        check_batch(options, overwrite)
+        check_schema(schema, options)
+        if os.path.isdir(os.path.join(options.path, "commitlog")):
+            raise bad_option("path", options.path, "this is a store; shards need a directory apart")
+        try:
+            StoreConfig(
+                commit_log_file_size_bytes=options.segment_bytes,
+                max_message_size_bytes=options.max_body_bytes,
+            )
+        except ConfigError as error:
+            raise SparkFaceError("RS_BAD_OPTION", f"segmentBytes: {error}") from error
+        self.options = options
+        self.run = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        options = self.options
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        if options.shards and partition >= options.shards:
+            raise bad_option(
+                "shards",
+                options.shards,
+                f"the frame has more partitions, this is number {partition}; call "
+                f"repartition({options.shards}) or coalesce({options.shards}) before the write",
+            )
+        bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
+        try:
+            shard = write_shard(
+                iterator,
+                Path(options.path),
+                self.run,
+                partition,
+                routing_of(options),
+                options.segment_bytes,
+                bad_rows,
+            )
+            return Message(partition, None, None, bad_rows and bad_rows.finish(), shard)
+        except BaseException:  # also when the task is killed by Spark
+            if bad_rows is not None:
+                bad_rows.abandon()
+            raise
+
+    def commit(self, messages: list[Any]) -> None:
+        done = [message for message in messages if message is not None]
+        done.sort(key=lambda message: message.partition)
+        options = self.options
+        writer = options.app_id or f"batch-{self.run}"
+        version = 0 if options.version is None else options.version
+        for message in done:
+            if message.bad_rows is not None:
+                keep_bad_rows(message.bad_rows, writer, version, message.partition)
+        commit_shards(
+            options.path,
+            self.run,
+            [message.shard for message in done if message.shard is not None],
+            writer=options.app_id,
+            version=version,
+            lock_timeout_s=options.lock_timeout_s,
+        )
+        remove_orphans(options.path, bad_rows=options.bad_rows_path)
+
+    def abort(self, messages: list[Any]) -> None:
+        abandon_shards(self.options.path, self.run)
+        for message in messages:
+            if message is not None and message.bad_rows is not None:
+                discard_bad_rows(message.bad_rows)

@@ -1,0 +1,245 @@
+"""Shards of bulk loads without Spark: named once, whatever dies, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.file_lock import FileLock
+from rocketstore.spark.options import WriteOptions
+from rocketstore.spark.shards import (
+    STAGED,
+    abandon_shards,
+    commit_shards,
+    refuse_shards,
+    shard_paths,
+)
+from rocketstore.tools import verify
+from tests.spark.shard_stores import bodies_in, killed_at, make_shard
+from tests.verifying import faults
+
+STEPS = ("locked", "begun", "moved 0", "moved 1", "noted", "removed")
+RUN, AGAIN = "a1", "b2"
+
+
+def names(root: Path) -> list[str]:
+    return sorted(name for name in os.listdir(root) if not name.startswith("shards."))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_each_step_and_done_again(tmp_path: Path, step: str) -> None:
+    """The whole job is run again, with stores of its own: its messages are there once, in order."""
+    first = [make_shard(tmp_path, RUN, n, [b"%d" % n, b"x"]) for n in range(2)]
+    make_shard(tmp_path, RUN, 0, [b"lost the race"], "b")
+    assert killed_at(step, tmp_path, RUN, first, "load")
+    again = [make_shard(tmp_path, AGAIN, n, [b"%d" % n, b"x"]) for n in range(2)]
+    assert commit_shards(str(tmp_path), AGAIN, again, writer="load") is (step == "locked")
+    assert bodies_in(tmp_path) == [[b"0", b"x"], [b"1", b"x"]]
+    left = [STAGED] if step in ("locked", "noted") else []  # of the dead: for the janitor
+    assert names(tmp_path) == [*left, "shard-00000", "shard-00001"]
+    assert all(faults(verify(tmp_path / f"shard-0000{n}")) == [] for n in range(2))
+
+
+@pytest.mark.parametrize("step", STEPS[1:4])
+def test_what_was_begun_is_finished_by_another_load(tmp_path: Path, step: str) -> None:
+    first = [make_shard(tmp_path, RUN, n, [b"%d" % n]) for n in range(2)]
+    assert killed_at(step, tmp_path, RUN, first, "load")
+    abandon_shards(str(tmp_path), RUN)
+    assert bodies_in(tmp_path) == []
+    assert commit_shards(str(tmp_path), AGAIN, [make_shard(tmp_path, AGAIN, 0, [b"more"])])
+    assert bodies_in(tmp_path) == [[b"0"], [b"1"], [b"more"]]
+    assert names(tmp_path) == ["shard-00000", "shard-00001", "shard-00002"]
+
+
+def test_loads_add_shards_and_versions_count(tmp_path: Path) -> None:
+    """Without a name each load is one of its own; directories that are not named are left alone."""
+    root = str(tmp_path)
+    assert commit_shards(root, RUN, [make_shard(tmp_path, RUN, 0, [b"a"])], writer="w", version=3)
+    (tmp_path / "shard-00007").mkdir()
+    for version in (3, 1):
+        again = [make_shard(tmp_path, AGAIN, 0, [b"no"])]
+        assert not commit_shards(root, AGAIN, again, writer="w", version=version)
+    for run in ("c", "d"):
+        assert commit_shards(root, run, [make_shard(tmp_path, run, 0, [b"b"])])
+    assert commit_shards(root, "e", [], writer="w", version=4)
+    assert not commit_shards(root, "f", [], writer="w", version=4)
+    assert bodies_in(tmp_path) == [[b"a"], [b"b"], [b"b"]]
+    assert names(tmp_path) == ["shard-00000", "shard-00007", "shard-00008", "shard-00009"]
+    found = json.loads((tmp_path / "shards.json").read_text())
+    assert [shard["rows"] for shard in found["shards"]] == [1, 1, 1]
+    assert found["writers"] == {"w": 4} and found["pending"] is None
+
+
+def test_a_job_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    make_shard(tmp_path, RUN, 0, [b"a"])
+    abandon_shards(str(tmp_path), RUN)
+    abandon_shards(str(tmp_path), RUN)
+    assert os.listdir(tmp_path) == [] and shard_paths(str(tmp_path)) is None
+
+
+def test_a_shard_that_is_gone_is_named_before_anything_changes(tmp_path: Path) -> None:
+    there, gone = (make_shard(tmp_path, RUN, n, [b"a"]) for n in range(2))
+    (tmp_path / gone.name).rename(tmp_path / "elsewhere")
+    with pytest.raises(SparkFaceError, match=r"^\[RS_STAGED_LOST\].*00001-a"):
+        commit_shards(str(tmp_path), RUN, [there, gone])
+    assert shard_paths(str(tmp_path)) is None and (tmp_path / there.name).exists()
+
+
+def test_one_commit_at_a_time(tmp_path: Path) -> None:
+    with (
+        FileLock(tmp_path / "shards.lock", 1, "RS_SHARDS_LOCKED"),
+        pytest.raises(SparkFaceError, match=r"RS_SHARDS_LOCKED.*shards\.lock"),
+    ):
+        commit_shards(str(tmp_path), RUN, [], lock_timeout_s=0.05)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        '{"format": 2}',
+        '{"format": 1, "shards": [{"name": "../x"}], "writers": {}, "pending": null}',
+        '{"format": 1, "shards": [], "writers": {}, "pending": {"writer": null, "version": 0, '
+        '"moves": [{"name": "shard-00000", "from": "../x"}]}}',
+    ],
+)
+def test_a_manifest_that_is_damaged_is_named(tmp_path: Path, content: str) -> None:
+    """Nothing is read, written or removed by it."""
+    (tmp_path / "shards.json").write_text(content)
+    shard = make_shard(tmp_path, RUN, 0, [b"a"])
+    for call in (
+        lambda: shard_paths(str(tmp_path)),
+        lambda: commit_shards(str(tmp_path), RUN, [shard]),
+        lambda: refuse_shards(str(tmp_path), "x"),
+    ):
+        with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
+            call()
+    abandon_shards(str(tmp_path), RUN)
+    assert (tmp_path / shard.name).exists()
+
+
+def test_runs_of_the_dead_go_when_they_are_old(tmp_path: Path) -> None:
+    for run in ("c0ffee", "dead"):
+        make_shard(tmp_path, run, 0, [b"a"])
+    old = time.time() - 8 * 24 * 3600
+    for place, _, files in os.walk(tmp_path / STAGED / "dead"):
+        for name in (".", *files):
+            os.utime(os.path.join(place, name), (old, old))
+    commit_shards(str(tmp_path), RUN, [])
+    assert os.listdir(tmp_path / STAGED) == ["c0ffee"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"shards": "0"}, "shards = '0'"),
+        ({"shards": "many"}, "shards = 'many'"),
+        ({"shards": "2", "stagingPath": "x"}, "stagingPath"),
+        ({"segmentBytes": "1m"}, "needs shards"),
+        ({"shards": "2", "segmentBytes": "1"}, "segmentbytes = '1'"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, str], text: str) -> None:
+    with pytest.raises(SparkFaceError, match=rf"^\[RS_BAD_OPTION\] .*{text}"):
+        WriteOptions.parse({"path": "p", **options})
+    assert WriteOptions.parse({"path": "p"}).shards is None
+    assert WriteOptions.parse({"path": "p", "shards": "AUTO"}).shards == 0
+
+
+# ---- the task's part, and reading: these need Arrow ----
+
+
+def write(root: Path, batches: Any, partition: int = 0, **given: Any) -> Any:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    from rocketstore.spark.shard_writing import write_shard
+    from rocketstore.spark.staging import Routing
+
+    routing = Routing(topic="t", queues=3, **given)
+    return write_shard(batches, root, RUN, partition, routing, 8 << 20)
+
+
+def batch_of(bodies: list[Any]) -> Any:
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    return pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+
+
+def test_a_task_writes_a_store(tmp_path: Path) -> None:
+    """Several files of the log; it was stopped cleanly, and is whole on disk before it is named."""
+    bodies = [b"%06d" % n + bytes(2000) for n in range(10_000)]
+    shard = write(tmp_path, [batch_of(bodies[:7000]), batch_of([]), batch_of(bodies[7000:])])
+    assert (shard.rows, shard.size > 2 * (8 << 20)) == (10_000, True)
+    with rocketstore.open(tmp_path / shard.name, "r") as store:
+        assert store.recovery.mode == "clean"
+        assert store.flushed_offset == store.end_offset == shard.size
+        found = [m for q in range(3) for m in store.consumer("t", queue_id=q)]
+    found.sort(key=lambda m: m.physical_offset)
+    assert [m.body for m in found] == bodies
+    assert [m.queue_id for m in found] == [n % 3 for n in range(10_000)]
+    assert faults(verify(tmp_path / shard.name)) == []
+    assert commit_shards(str(tmp_path), RUN, [shard])
+    assert names(tmp_path) == ["shard-00000"]
+
+
+def test_a_task_that_fails_or_has_nothing_leaves_nothing(tmp_path: Path) -> None:
+    def broken() -> Iterator[Any]:
+        yield batch_of([b"a"])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write(tmp_path, broken())
+    with pytest.raises(SparkFaceError, match="RS_BAD_ROW"):
+        write(tmp_path, [batch_of([b"a"]), batch_of([None])])
+    assert write(tmp_path, [batch_of([None])], drop_bad_rows=True) is None
+    assert list(tmp_path.rglob("*.*")) == [] and list(tmp_path.rglob("0*")) == []
+
+
+def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SparkFaceError, match=r"^\[RS_SHARD_FAILED\] host=.*max_message_size_bytes"):
+        write(tmp_path, [batch_of([b"a"])], max_body_bytes=9 << 20)
+    assert list(tmp_path.rglob("0*")) == []
+
+
+def test_shards_are_read_as_one(tmp_path: Path) -> None:
+    """A frame has all of them; what needs one order or one set of offsets says so."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    from rocketstore.spark.jobs.parts import parts_of
+    from rocketstore.spark.planning import plan_batch, read
+    from rocketstore.spark.progress import Progress
+    from rocketstore.spark.read_options import ReadOptions
+
+    def rows(**given: str) -> list[bytes]:
+        options = ReadOptions.parse({"path": str(tmp_path), **given}, stream=False)
+        scans, bounds = plan_batch(options)
+        batches = [batch for scan in scans for batch in read(scan, options, bounds)]
+        return [row["body"] for batch in batches for row in batch.to_pylist()]
+
+    shards = [
+        make_shard(tmp_path, RUN, n, [b"%d-%d" % (n, i) for i in range(50)]) for n in range(3)
+    ]
+    commit_shards(str(tmp_path), RUN, shards)
+    expected = [b"%d-%d" % (n, i) for n in range(3) for i in range(50)]
+    assert rows() == rows(topic="t", minPartitions="7") == expected
+    assert rows(startingOffsets="latest") == rows(topic="none") == []
+    options = ReadOptions.parse({"path": str(tmp_path), "minPartitions": "7"}, stream=False)
+    assert len(plan_batch(options)[0]) >= 7
+    one = str(tmp_path / "shard-00001")
+    for refused in (
+        lambda: rows(startingOffsets='{"t": {"0": 1}}'),
+        lambda: rows(endingOffsets='{"t": {"0": 1}}'),
+        lambda: parts_of(tmp_path, 1 << 20),
+        lambda: Progress(ReadOptions.parse({"path": str(tmp_path)}, stream=True)).initial(),
+    ):
+        with pytest.raises(SparkFaceError, match="RS_BAD_OPTION"):
+            refused()
+    assert len(parts_of(one, 1 << 20)) == 1
+    assert Progress(ReadOptions.parse({"path": one}, stream=True)).initial()["phys"] > 0
+    commit_shards(str(tmp_path / "none"), AGAIN, [])
+    assert plan_batch(ReadOptions.parse({"path": str(tmp_path / "none")}, stream=False)) == ([], {})
