@@ -1,0 +1,201 @@
+"""Where an archive lies: any file system that `pyarrow.fs` knows by URI, and what its errors mean.
+
+Objects are written whole and get their name when they are whole: an object store shows them so, in a local
+directory they are synced and renamed, elsewhere they are moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore.archive.manifest import NAME, Manifest
+from rocketstore.errors import ConfigError, ReadFailedError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["Place", "RemoteObject", "file_system", "is_uri", "shown"]
+
+#: File systems that show an object when it was closed, and not before.
+SHOWN_WHOLE: Final = {"s3", "gcs", "abfs"}
+#: What is not whole yet, where it would be seen.
+NEW: Final = ".new"
+MANIFEST_BYTES_MAX: Final = 1 << 30
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def is_uri(text: object) -> bool:
+    """Whether this names a place by URI; everything else is a path."""
+    return isinstance(text, str) and _SCHEME.match(text) is not None
+
+
+def shown(uri: str) -> str:
+    """The URI without what may be secret: user, password and everything behind a question mark."""
+    scheme, _, rest = uri.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """A file system of pyarrow, and the path in it."""
+    found: tuple[Any, str] = _pyarrow_fs().FileSystem.from_uri(uri)
+    return found
+
+
+def _pyarrow_fs() -> ModuleType:
+    try:
+        import pyarrow.fs
+    except ImportError as error:
+        error.add_note("an archive is reached through pyarrow: pip install 'rocketstore[arrow]'")
+        raise
+    module: ModuleType = pyarrow.fs
+    return module
+
+
+class Place:
+    """The directory or prefix of one archive."""
+
+    def __init__(self, uri: str) -> None:
+        """
+        Raises:
+            ConfigError: no URI, or none that pyarrow knows. ImportError: there is no pyarrow.
+        """
+        if not is_uri(uri):
+            allowed = "a URI: s3://bucket/prefix, gs://…, hdfs://…, or file:///directory"
+            raise ConfigError("uri", uri, allowed)
+        self.name = shown(uri)
+        try:
+            self._fs, path = file_system(uri)
+        except (ValueError, OSError, NotImplementedError) as error:
+            text = str(error).replace(uri, self.name)
+            raise ConfigError("uri", self.name, f"a place that pyarrow.fs knows ({text})") from None
+        self._path = path.rstrip("/")
+        self._kind: str = self._fs.type_name
+
+    def object_name(self, name: str) -> str:
+        """How errors call an object."""
+        return f"{self.name}/{name}"
+
+    # ---- reading ----
+
+    def open(self, name: str) -> RemoteObject:
+        """
+        Raises:
+            FileNotFoundError: no such object. ReadFailedError: the place does not answer.
+        """
+        with self._reading(name):
+            return RemoteObject(self, name, self._fs.open_input_file(f"{self._path}/{name}"))
+
+    def manifest(self) -> Manifest:
+        """
+        Raises:
+            FileNotFoundError: nothing was shipped here. ReadFailedError: it cannot be read, or is none.
+        """
+        for name in (NAME, NAME + NEW):  # the second while another file system moves it
+            try:
+                data = self._whole(name)
+            except FileNotFoundError:
+                continue
+            return Manifest.parse(data, self.object_name(name))
+        text = "no manifest: nothing was shipped here by rocketstore.ship"
+        raise FileNotFoundError(errno.ENOENT, text, self.object_name(NAME))
+
+    def _whole(self, name: str) -> bytes:
+        found = self.open(name)
+        try:
+            size = found.size()
+            if size > MANIFEST_BYTES_MAX:
+                raise ReadFailedError(f"{self.object_name(name)}: {size} bytes, no manifest")
+            return found.read(0, size)
+        finally:
+            found.close()
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        where = self.object_name(name)
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "no such object", where) from error
+        except OSError as error:
+            raise ReadFailedError(f"{where}: {error}") from error
+
+    # ---- writing ----
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Makes or replaces an object. It is there as a whole, and stays, when this returns.
+
+        Raises:
+            OSError: it was not written; `filename` says which object.
+        """
+        try:
+            self._put(f"{self._path}/{name}", chunks)
+        except OSError as error:
+            code = error.errno or errno.EIO
+            raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
+
+    def _put(self, path: str, chunks: Iterable[bytes]) -> None:
+        staged = path if self._kind in SHOWN_WHOLE else path + NEW
+        if self._kind not in SHOWN_WHOLE:  # these have no directories
+            self._fs.create_dir(self._path, recursive=True)
+        stream = self._fs.open_output_stream(staged)
+        try:
+            for chunk in chunks:
+                stream.write(chunk)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                stream.close()
+            raise
+        stream.close()
+        if self._kind == "local":
+            _sync(staged)
+            os.replace(staged, path)
+            _sync(self._path)
+        elif staged != path:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.delete_file(path)
+            self._fs.move(staged, path)
+
+
+class RemoteObject:
+    """One object, open for reading. Used by one thread at a time."""
+
+    def __init__(self, place: Place, name: str, handle: Any) -> None:
+        self._place = place
+        self._name = name
+        self._handle = handle
+
+    def size(self) -> int:
+        """In bytes, as the place tells it."""
+        with self._place._reading(self._name):
+            found: int = self._handle.size()
+            return found
+
+    def read(self, position: int, size: int) -> bytes:
+        """Exactly `size` bytes from `position` on.
+
+        Raises:
+            ReadFailedError: the place does not answer, or the object ends before.
+        """
+        with self._place._reading(self._name):
+            data: bytes = self._handle.read_at(size, position)
+        if len(data) != size:
+            where = self._place.object_name(self._name)
+            raise ReadFailedError(f"{where}: {len(data)} bytes at {position} instead of {size}")
+        return data
+
+    def close(self) -> None:
+        self._handle.close()
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
