@@ -96,14 +96,27 @@ class Place:
         Raises:
             FileNotFoundError: nothing was shipped here. ReadFailedError: it cannot be read, or is none.
         """
-        for name in (NAME, NAME + NEW):  # the second while another file system moves it
-            try:
-                data = self._whole(name)
-            except FileNotFoundError:
-                continue
-            return Manifest.parse(data, self.object_name(name))
+        try:
+            return Manifest.parse(self._whole(NAME), self.object_name(NAME))
+        except FileNotFoundError:
+            found = self._moving()
+        if found is not None:
+            return found
         text = "no manifest: nothing was shipped here by rocketstore.ship"
         raise FileNotFoundError(errno.ENOENT, text, self.object_name(NAME))
+
+    def _moving(self) -> Manifest | None:
+        """The manifest that is about to get its name where that takes two steps: the old one goes when the
+        new one is whole. One that is not whole was to be the first."""
+        if self._kind == "local" or self._kind in SHOWN_WHOLE:
+            return None
+        try:
+            data = self._whole(NAME + NEW)
+        except FileNotFoundError:
+            return None
+        with contextlib.suppress(ReadFailedError):
+            return Manifest.parse(data, self.object_name(NAME + NEW))
+        return None
 
     def _whole(self, name: str) -> bytes:
         found = self.open(name)
@@ -138,6 +151,19 @@ class Place:
         except OSError as error:
             code = error.errno or errno.EIO
             raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
+
+    def finish(self) -> None:
+        """Gives its name to a manifest that a call was about to give it; else the next one would write over
+        the only one there is."""
+        if self._moving() is not None and not self._has_manifest():
+            self._fs.move(f"{self._path}/{NAME}{NEW}", f"{self._path}/{NAME}")
+
+    def _has_manifest(self) -> bool:
+        try:
+            self.open(NAME).close()
+        except FileNotFoundError:
+            return False
+        return True
 
     def _put(self, path: str, chunks: Iterable[bytes]) -> None:
         staged = path if self._kind in SHOWN_WHOLE else path + NEW

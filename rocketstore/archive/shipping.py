@@ -183,6 +183,7 @@ class _Archive:
         state = load_store_state(layout)
         self._place = place
         self._store = "" if state is None else state.uuid
+        place.finish()
         found = self._found()
         self.manifest = found or Manifest(self._store)
         if found is not None and found.segments:
