@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -13,12 +14,14 @@ import numpy as np
 
 import rocketstore
 from rocketstore import (
+    ConfigError,
     CorruptRecordError,
     DecompressionError,
     OffsetOutOfRangeError,
     ReadFailedError,
     Store,
 )
+from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
@@ -27,7 +30,17 @@ from rocketstore.spark.views import scan_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bounds", "open_store", "plan", "plan_batch", "read", "resolve", "store_uuid"]
+__all__ = [
+    "Bounds",
+    "open_store",
+    "plan",
+    "plan_batch",
+    "read",
+    "resolve",
+    "scan_of",
+    "store_uuid",
+    "told_where",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +68,25 @@ def store_uuid(path: str) -> str:
         return ""
 
 
+def scan_of(path: str, **given: Any) -> Any:
+    """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code."""
+    if not is_uri(path):
+        return rocketstore.scan(path, **given)
+    name = shown(path)
+    try:
+        return rocketstore.scan(path, **given)
+    except FileNotFoundError as error:
+        raise SparkFaceError("RS_NO_STORE", f"path = {name!r}: {error}") from error
+    except ConfigError as error:
+        raise SparkFaceError("RS_BAD_OPTION", f"path = {name!r}: {error.allowed}") from error
+    except ReadFailedError as error:
+        raise unreachable(name, "the manifest", error) from error
+
+
 def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     """Scans of one batch read, in the order of the log, and the queue offsets that are wanted."""
+    if is_uri(options.path):
+        return [] if options.starting == LATEST else plan(options, None, None, {}), {}
     with open_store(options.path) as store:
         bounds: Bounds = {}
         begin, end = store.begin_offset, store.visible_offset
@@ -69,14 +99,14 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     return plan(options, begin, end, bounds), bounds
 
 
-def plan(options: ReadOptions, begin: int, end: int, bounds: Bounds) -> list[Any]:
-    """Splits of [begin, end); both are starts of records."""
-    if begin >= end:
+def plan(options: ReadOptions, begin: int | None, end: int | None, bounds: Bounds) -> list[Any]:
+    """Splits of [begin, end); both are starts of records. None: of all that an archive has."""
+    if begin is not None and end is not None and begin >= end:
         return []
     more = ("topic", "queue_id", "queue_offset") if bounds else ()
     if unpacks(options):
         more = (*more, *NEEDED)
-    scan = rocketstore.scan(
+    scan = scan_of(
         options.path,
         columns=scan_columns(options.fields, more),
         start_offset=begin,
@@ -86,7 +116,8 @@ def plan(options: ReadOptions, begin: int, end: int, bounds: Bounds) -> list[Any
         on_damage="raise" if options.fail_on_data_loss else "skip",
         **options.wanted,
     )
-    size = min(options.split_bytes, max(1, (end - begin) // options.min_partitions))
+    covered = (scan.end_offset if end is None else end) - (begin or scan.begin_offset)
+    size = min(options.split_bytes, max(1, covered // options.min_partitions))
     return list(scan.split(size))
 
 
@@ -140,15 +171,22 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     """Record batches of one scan, in a task; what goes wrong says where."""
     from rocketstore.spark.batches import to_batch
 
-    place = f"host={socket.gethostname()} path={options.path}"
-    part = f"[{scan.begin_offset}, {scan.end_offset})"
-    try:
+    with told_where(scan):
         for columns in scan:
             keep = kept(columns, bounds) if bounds else None
             found = with_plain_bodies(columns) if unpacks(options) else columns
             batch = to_batch(found, columns.rows, options.fields, keep)
             if batch.num_rows:
                 yield batch
+
+
+@contextlib.contextmanager
+def told_where(scan: Any) -> Iterator[None]:
+    """Errors of reading a part of a log get a code, the host, the place and the part."""
+    place = f"host={socket.gethostname()} path={scan.path}"
+    part = f"[{scan.begin_offset}, {scan.end_offset})"
+    try:
+        yield
     except DecompressionError as error:
         raise SparkFaceError(
             "RS_BAD_COMPRESSION",
@@ -158,13 +196,25 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
         raise SparkFaceError("RS_CORRUPT_RECORD", f"{place} part={part}: {error}") from error
     except OffsetOutOfRangeError as error:
         raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {error}") from error
-    except FileNotFoundError as error:
-        raise SparkFaceError(
-            "RS_SEGMENT_UNREACHABLE",
-            f"{place} part={part}: {error}; every executor must see the store under this path",
-        ) from error
     except (ReadFailedError, OSError) as error:
+        if scan.archive is not None:
+            raise unreachable(scan.path, part, error) from error
+        if isinstance(error, FileNotFoundError):
+            raise SparkFaceError(
+                "RS_SEGMENT_UNREACHABLE",
+                f"{place} part={part}: {error}; every executor must see the store under this path",
+            ) from error
         raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+
+
+def unreachable(path: str, part: str, error: Exception) -> SparkFaceError:
+    """Of an archive: what to do depends on whether the object is gone, or the place is."""
+    if isinstance(error, FileNotFoundError):
+        todo = "put the object back, or ship the store to another place"
+    else:
+        todo = "this host needs a way to the place, and credentials in its environment"
+    place = f"host={socket.gethostname()} path={path}"
+    return SparkFaceError("RS_SEGMENT_UNREACHABLE", f"{place} part={part}: {error}; {todo}")
 
 
 def unpacks(options: ReadOptions) -> bool:

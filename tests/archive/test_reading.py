@@ -31,8 +31,11 @@ def test_an_archive_is_scanned_as_the_log(
     assert found.report.records == local.report.records == len(expected)
     for columns in ([], ["body"], ["topic", "body_view"]):
         here = rocketstore.scan(store, columns=columns, end_offset=report.end_offset)
-        assert rocketstore.scan(uri, columns=columns).to_arrow().read_all().equals(
-            here.to_arrow().read_all()
+        assert (
+            rocketstore.scan(uri, columns=columns)
+            .to_arrow()
+            .read_all()
+            .equals(here.to_arrow().read_all())
         )
 
 

@@ -84,9 +84,7 @@ def test_a_second_call_copies_what_is_new(
     assert [what for what, _ in system.calls if what == "open_output_stream"] == []
     fill_at_random(tmp_path / "store", rng, 300)
     steps: list[tuple[str, int, int]] = []
-    more = rocketstore.ship(
-        tmp_path / "store", uri, progress=lambda *step: steps.append(step)
-    )
+    more = rocketstore.ship(tmp_path / "store", uri, progress=lambda *step: steps.append(step))
     assert more.segments > 0
     assert named(tmp_path) == sealed(tmp_path)
     assert more.archived_segments == first.segments + more.segments
