@@ -42,7 +42,7 @@ def test_an_archive_is_scanned_as_the_log(
 def test_objects_are_the_files_byte_for_byte(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, uri, report = shipped(tmp_path, rng, monkeypatch)
+    store, _, report = shipped(tmp_path, rng, monkeypatch)
     names = [name for name in objects(tmp_path) if name.isdecimal()]
     assert len(names) * SEGMENT_BYTES == report.bytes == report.end_offset
     for name in names:
