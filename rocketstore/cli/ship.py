@@ -38,14 +38,10 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
         return exit_codes.OK
-    console().print(
-        f"{count_text(report.segments, 'segment')}, {size_text(report.bytes)} in "
-        f"{report.seconds:,.1f} s; {shown(uri)} has {count_text(report.archived_segments, 'segment')} "
-        f"up to {report.end_offset:,}"
-    )
+    count, size = count_text(report.segments, "segment"), size_text(report.bytes)
+    whole = f"{count_text(report.archived_segments, 'segment')} up to {report.end_offset:,}"
+    console().print(f"{count}, {size} in {report.seconds:,.1f} s; {shown(uri)} has {whole}")
     if report.missing_bytes:
-        click.echo(
-            f"{size_text(report.missing_bytes)} below are not in it: removed before they were shipped",
-            err=True,
-        )
+        lacking = size_text(report.missing_bytes)
+        click.echo(f"{lacking} below are not in it: removed before they were shipped", err=True)
     return exit_codes.OK

@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +19,20 @@ from rocketstore.archive import shipping
 from rocketstore.archive.manifest import Manifest
 from rocketstore.archive.place import Place
 from tests.archive.watched_place import (
+    MANIFEST,
     SEGMENT_BYTES,
     WatchedSystem,
+    named,
     objects,
+    sealed,
     shipped,
     small_pieces,
+    uri_of,
     watch,
 )
 from tests.column_tools import fill_at_random, messages_of, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
-
-MANIFEST = "manifest.json"
-
-
-def uri_of(tmp_path: Path) -> str:
-    return f"file://{tmp_path}/archive"
-
-
-def named(tmp_path: Path) -> list[str]:
-    """Segments that the manifest names; each of them has to be there as a whole."""
-    manifest = Manifest.parse((tmp_path / "archive" / MANIFEST).read_bytes(), MANIFEST)
-    for segment in manifest.segments:
-        here = (tmp_path / "archive" / segment.name).read_bytes()
-        assert here == (tmp_path / "store" / "commitlog" / segment.name).read_bytes()
-    return [segment.name for segment in manifest.segments]
-
-
-def sealed(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "store" / "commitlog").iterdir())[:-1]
 
 
 def test_the_manifest_says_what_the_records_say(
@@ -61,6 +47,12 @@ def test_the_manifest_says_what_the_records_say(
         mine = [m for m in messages if m["physical_offset"] // SEGMENT_BYTES * SEGMENT_BYTES
                 == segment.start_offset]  # fmt: skip
         times = [m["store_timestamp_ms"] for m in mine]
+        content = (store / "commitlog" / segment.name).read_bytes()
+        assert segment.crc32 == zlib.crc32(content)
+        begin = 0
+        for end, crc32 in segment.pieces:
+            assert crc32 == zlib.crc32(content[begin:end])
+            begin = end
         assert segment.records == len(mine)
         assert segment.store_times_ms == (min(times), max(times))
         assert segment.topics == tuple(sorted({m["topic"] for m in mine}))
@@ -262,75 +254,54 @@ def test_what_was_trimmed_too_early_is_counted(
     assert rows_of(rest)
 
 
-def test_another_store_is_refused(
+def test_a_blank_that_never_reached_the_disk(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros behind the last record of a segment, also of the last one that was shipped."""
+    small_pieces(monkeypatch)
+    store, uri = tmp_path / "store", uri_of(tmp_path)
+    fill_at_random(store, rng, 400)
+    last = messages_of(store)[-1]["physical_offset"] // SEGMENT_BYTES * SEGMENT_BYTES
+    ends = {row["physical_offset"] // SEGMENT_BYTES: row["physical_offset"] + row["size"]
+            for row in messages_of(store)}  # fmt: skip
+    for number in (0, last // SEGMENT_BYTES - 1):
+        path = store / "commitlog" / f"{number * SEGMENT_BYTES:020}"
+        used = ends[number] % SEGMENT_BYTES
+        path.write_bytes(path.read_bytes()[:used] + bytes(SEGMENT_BYTES - used))
+    assert rocketstore.ship(store, uri).end_offset == last
+    scan = rocketstore.scan(uri)
+    assert rows_of(scan) == rows_of(rocketstore.scan(store, end_offset=last))
+    assert scan.report.lost_bytes == 0
+
+
+def test_objects_are_the_files_of_a_store(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, uri, report = shipped(tmp_path, rng, monkeypatch)
-    before = {n: (tmp_path / "archive" / n).read_bytes() for n in objects(tmp_path)}
-    fill_at_random(tmp_path / "other", rng, 300)
-    with pytest.raises(rocketstore.ConfigError, match="ship to another place") as caught:
-        rocketstore.ship(tmp_path / "other", uri)
-    assert caught.value.field == "uri"
-    assert {n: (tmp_path / "archive" / n).read_bytes() for n in objects(tmp_path)} == before
-    assert report.segments > 0
+    rows = rows_of(rocketstore.scan(uri))
+    (tmp_path / "back").mkdir()
+    (tmp_path / "archive").rename(tmp_path / "back" / "commitlog")
+    (tmp_path / "back" / "commitlog" / MANIFEST).unlink()
+    with rocketstore.open(tmp_path / "back", auto_wide_topic=True) as store:
+        assert store.begin_offset == 0
+        assert rows_of(rocketstore.scan(store)) == rows
+        assert store.end_offset <= report.end_offset
 
 
-def test_a_log_that_was_put_back_is_refused(
+def test_a_damaged_manifest_is_not_replaced(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older copy of the same store goes on with other messages at the same offsets."""
-    small_pieces(monkeypatch)
-    store, uri = tmp_path / "store", uri_of(tmp_path)
-    fill_at_random(store, rng, 200)
-    shutil.copytree(store, tmp_path / "copy")
+    store, uri, _ = shipped(tmp_path, rng, monkeypatch)
     fill_at_random(store, rng, 300)
-    rocketstore.ship(store, uri)
-    shutil.rmtree(store)
-    (tmp_path / "copy").rename(store)
-    fill_at_random(store, rng, 400)
-    with pytest.raises(rocketstore.ConfigError, match="cut or replaced"):
+    path = tmp_path / "archive" / MANIFEST
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.raises(rocketstore.ReadFailedError, match=f"{uri}/{MANIFEST}"):
         rocketstore.ship(store, uri)
-
-
-def test_a_store_that_only_rocketmq_wrote(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has no name: its bytes tell it from others. It gets one when rocketstore opens it for writing."""
-    small_pieces(monkeypatch)
-    store, uri = tmp_path / "store", uri_of(tmp_path)
-    fill_at_random(store, rng, 300)
-    shutil.rmtree(store / "rocketstore")
-    first = rocketstore.ship(store, uri, commit_log_dir=str(store / "commitlog"))
-    assert first.segments > 0
-    manifest = Place(uri).manifest()
-    assert manifest.store == ""
-    assert all(segment.foreign for segment in manifest.segments)
-    assert rows_of(rocketstore.scan(uri)) == rows_of(
-        rocketstore.scan(store, end_offset=first.end_offset)
-    )
-    fill_at_random(tmp_path / "other", rng, 300)
-    shutil.rmtree(tmp_path / "other" / "rocketstore")
-    with pytest.raises(rocketstore.ConfigError, match="cut or replaced"):
-        rocketstore.ship(tmp_path / "other", uri)
-    fill_at_random(store, rng, 300)
-    assert rocketstore.ship(store, uri).segments > 0
-    assert Place(uri).manifest().store != ""
-    with pytest.raises(rocketstore.ConfigError, match="without a name"):
-        rocketstore.ship(tmp_path / "other", uri)
-
-
-def test_a_log_without_a_name_needs_a_common_segment(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_pieces(monkeypatch)
-    store, uri = tmp_path / "store", uri_of(tmp_path)
-    fill_at_random(store, rng, 300)
-    shutil.rmtree(store / "rocketstore")
+    assert path.read_bytes() == whole[:-5]
+    path.write_bytes(whole)
     rocketstore.ship(store, uri)
-    for name in sealed(tmp_path):
-        (store / "commitlog" / name).unlink()
-    with pytest.raises(rocketstore.ConfigError, match="no segment in common"):
-        rocketstore.ship(store, uri)
+    assert named(tmp_path) == sealed(tmp_path)
 
 
 def test_a_damaged_segment_is_not_shipped(

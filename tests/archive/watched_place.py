@@ -11,10 +11,12 @@ import pytest
 
 import rocketstore
 from rocketstore.archive import place, shipping
+from rocketstore.archive.manifest import Manifest
 from tests.column_tools import fill_at_random
 
 SEGMENT_BYTES = 64 << 10
 PIECE_BYTES = 6000
+MANIFEST = "manifest.json"
 
 
 class WatchedSystem:
@@ -130,3 +132,20 @@ def shipped(
 def objects(tmp_path: Path) -> list[str]:
     """Names in the archive's directory."""
     return sorted(path.name for path in (tmp_path / "archive").iterdir())
+
+
+def uri_of(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/archive"
+
+
+def named(tmp_path: Path) -> list[str]:
+    """Segments that the manifest names; each of them has to be there as a whole."""
+    manifest = Manifest.parse((tmp_path / "archive" / MANIFEST).read_bytes(), MANIFEST)
+    for segment in manifest.segments:
+        here = (tmp_path / "archive" / segment.name).read_bytes()
+        assert here == (tmp_path / "store" / "commitlog" / segment.name).read_bytes()
+    return [segment.name for segment in manifest.segments]
+
+
+def sealed(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "store" / "commitlog").iterdir())[:-1]

@@ -79,5 +79,8 @@ def test_a_shipped_store_is_the_same_table(
         assert f"/archive/{name}" in str(caught.value)
         assert "host=" in str(caught.value)
         assert "secret" not in str(caught.value)
-    with pytest.raises(Exception, match="RS_BAD_OPTION.*a stream follows"):
-        spark.readStream.format("rocketstore").option("path", uri).load()
+    stream = spark.readStream.format("rocketstore").option("path", uri).load().writeStream
+    with pytest.raises(Exception, match=r"RS_BAD_OPTION.*a stream follows"):
+        stream.format("noop").option(
+            "checkpointLocation", str(tmp_path / "c")
+        ).start().awaitTermination()
