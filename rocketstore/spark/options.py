@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from rocketstore.archive.manifest import NAME
 from rocketstore.archive.place import is_uri, shown
@@ -56,7 +57,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
     has a manifest."""
     text = os.fspath(path)
     local = text.removeprefix("file://")
-    if is_uri(text) and (local == text or os.path.exists(os.path.join(local, NAME))):
+    if is_uri(text) and (local == text or os.path.exists(os.path.join(unquote(local), NAME))):
         return text
     return os.path.abspath(local)
 

@@ -174,6 +174,21 @@ def test_a_manifest_that_contradicts_itself_is_refused(
         rocketstore.scan(uri)
 
 
+def test_sizes_that_no_object_has_take_no_memory(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, uri, _ = shipped(tmp_path, rng, monkeypatch, 300)
+    path = tmp_path / "archive" / "manifest.json"
+    document = json.loads(path.read_bytes())
+    segment = document["segments"][0]
+    del document["segments"][1:]
+    segment["size"] = document["end_offset"] = 2**62
+    segment["pieces"] = [[2**62, 0]]
+    path.write_text(json.dumps(document))
+    with pytest.raises(rocketstore.ReadFailedError, match=f"{SEGMENT_BYTES} bytes at 0 instead of"):
+        list(rocketstore.scan(uri))
+
+
 def test_a_manifest_that_is_cut_anywhere_is_refused(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,10 @@ def test_what_an_archive_cannot_do_is_refused(tmp_path: Path, rng: random.Random
             given = {"path": path, name: '{"orders": {"0": 1}}'}
             with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*queue offsets need"):
                 ReadOptions.parse(given, stream=False)
+    (tmp_path / "a b").symlink_to(tmp_path / "archive")
+    spaced = f"file://{tmp_path}/a%20b"
+    assert ReadOptions.parse({"path": spaced}, stream=False).path == spaced
+    assert rocketstore.scan(spaced).end_offset > 0
     # A store may be named by such a URI, too: it has no manifest.
     for path in (f"file://{tmp_path}/s", str(tmp_path / "s")):
         assert ReadOptions.parse({"path": path}, stream=True).path == str(tmp_path / "s")
