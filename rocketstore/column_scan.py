@@ -115,7 +115,7 @@ class Scan:
                 low if self.aligned or low > self.begin_offset else files.record_start(low, high),
                 high,
                 self.limit_offset,
-                self.whole or high < self.end_offset,
+                self.whole,
                 self.chunk_bytes,
                 self.on_damage,
                 report,

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,7 +151,7 @@ class Place:
             OSError: it was not written; `filename` says which object.
         """
         try:
-            self._put(f"{self._path}/{name}", chunks)
+            self._put(name, chunks)
         except OSError as error:
             code = error.errno or errno.EIO
             raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
@@ -168,11 +169,39 @@ class Place:
             return False
         return True
 
-    def _put(self, path: str, chunks: Iterable[bytes]) -> None:
-        staged = path if self._kind in SHOWN_WHOLE else path + NEW
+    def _put(self, name: str, chunks: Iterable[bytes]) -> None:
+        path = f"{self._path}/{name}"
+        staged = self._staged(name)
         if self._kind not in SHOWN_WHOLE:  # these have no directories
             self._fs.create_dir(self._path, recursive=True)
-        stream = self._fs.open_output_stream(staged)
+        try:
+            self._write(staged, chunks)
+            if self._kind == "local":
+                _sync(staged)
+                os.replace(staged, path)
+                _sync(self._path)
+            elif staged != path:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.delete_file(path)
+                self._fs.move(staged, path)
+        except BaseException:
+            if staged not in (path, path + NEW):
+                with contextlib.suppress(OSError):
+                    self._fs.delete_file(staged)
+            raise
+
+    def _staged(self, name: str) -> str:
+        """Under which path an object is written: its own, where nobody sees it before it is whole; else one
+        that no other call uses, but for a manifest that readers may have to find on its way (`_moving`)."""
+        path = f"{self._path}/{name}"
+        if self._kind in SHOWN_WHOLE:
+            return path
+        if name == NAME and self._kind != "local":
+            return path + NEW
+        return f"{path}.{uuid.uuid4().hex}{NEW}"
+
+    def _write(self, path: str, chunks: Iterable[bytes]) -> None:
+        stream = self._fs.open_output_stream(path)
         try:
             for chunk in chunks:
                 stream.write(chunk)
@@ -181,14 +210,6 @@ class Place:
                 stream.close()
             raise
         stream.close()
-        if self._kind == "local":
-            _sync(staged)
-            os.replace(staged, path)
-            _sync(self._path)
-        elif staged != path:
-            with contextlib.suppress(FileNotFoundError):
-                self._fs.delete_file(path)
-            self._fs.move(staged, path)
 
 
 class RemoteObject:

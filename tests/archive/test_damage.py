@@ -232,3 +232,21 @@ def test_a_hole_is_damage_and_counted(
             and scan.filter.topics in (None, {row["topic"]})
         ]
         assert scan.report.lost_bytes == SEGMENT_BYTES
+
+
+def test_a_hole_behind_what_is_passed_over_is_counted(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, uri, _ = shipped(tmp_path, rng, monkeypatch)
+    path = tmp_path / "archive" / "manifest.json"
+    document = json.loads(path.read_bytes())
+    del document["segments"][2]
+    document["segments"][1]["topics"] = ["nobody wants it"]
+    path.write_text(json.dumps(document))
+    for start in (0, 5):
+        scan = rocketstore.scan(uri, start_offset=start, on_damage="skip", topics="orders")
+        assert {row["physical_offset"] // SEGMENT_BYTES for row in rows_of(scan)} >= {0, 3}
+        assert scan.report.lost_bytes == SEGMENT_BYTES
+        parts = scan.split(SEGMENT_BYTES)
+        assert [row for part in parts for row in rows_of(part)] == rows_of(scan)
+        assert sum(part.report.lost_bytes for part in parts) == SEGMENT_BYTES

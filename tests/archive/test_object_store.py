@@ -134,3 +134,18 @@ def test_segments_that_go_up_in_several_parts(tmp_path: Path, port: int, bucket:
     found = [body for columns in rocketstore.scan(uri) for body in columns["body"].tolist()]
     assert found == bodies[: len(found)]
     assert len(found) == segment.records == 8
+
+
+def test_a_server_that_is_gone_is_named(tmp_path: Path, rng: random.Random) -> None:
+    command = server_command()
+    if command is None:
+        pytest.skip(MISSING)
+    fill_at_random(tmp_path / "store", rng, 300)
+    with object_server(command) as port:
+        make_bucket(port, "bucket")
+        uri = uri_in(port, "bucket/archive")
+        rocketstore.ship(tmp_path / "store", uri)
+        part = rocketstore.scan(uri)
+    name = f"s3://bucket/archive/{0:020}: .*127.0.0.1:{port}"
+    with pytest.raises(rocketstore.ReadFailedError, match=name):
+        list(part)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.archive.objects import ObjectFiles
 from rocketstore.archive.place import Place
 from rocketstore.columns import COLUMNS
 from tests.archive.watched_place import SEGMENT_BYTES, objects, shipped, watch
@@ -187,3 +188,22 @@ def test_times_pass_over_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert system.opened() == expected
     assert third.name in expected
     assert len(expected) < len(manifest.segments)
+
+
+def test_parts_are_cut_where_pieces_begin(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, uri, report = shipped(tmp_path, rng, monkeypatch)
+    begins = [
+        segment.start_offset + begin
+        for segment in Place(uri).manifest().segments
+        for begin in (0, *(end for end, _ in segment.pieces[:-1]))
+    ]
+    archive = rocketstore.scan(uri).archive
+    assert archive is not None
+    files = ObjectFiles(archive, check=True, skip_damage=False)
+    for offset in (*begins, *(rng.randrange(report.end_offset) for _ in range(200))):
+        following = min((begin for begin in begins if begin >= offset), default=report.end_offset)
+        assert files.cut(offset, report.end_offset) == following
+        assert files.cut(offset, offset + 1) == (offset if following == offset else offset + 1)
+    assert files.cut(report.end_offset, report.end_offset + 7) == report.end_offset + 7

@@ -110,7 +110,7 @@ def test_a_failure_at_any_step_leaves_what_a_second_call_finishes(
         system = watch(monkeypatch, kind)
         rocketstore.ship(tmp_path / "store", uri)
         copied = {name for what, name in system.calls if what == "open_output_stream"}
-        assert not {name.removesuffix(".new") for name in copied} & set(before), number
+        assert not {name.partition(".")[0] for name in copied} & set(before), number
         assert named(tmp_path) == sealed(tmp_path)
         assert objects(tmp_path) == [*sealed(tmp_path), MANIFEST]
 
@@ -357,3 +357,22 @@ def test_a_missing_pyarrow_says_what_to_install(
             with pytest.raises(ImportError) as caught:
                 call(uri_of(tmp_path))
             assert any("rocketstore[arrow]" in note for note in caught.value.__notes__)
+
+
+def test_what_another_call_names_meanwhile_stays(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch)
+    store, uri = tmp_path / "store", uri_of(tmp_path)
+    fill_at_random(store, rng, 300)
+    counts: list[int] = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        if done and not counts:
+            rocketstore.ship(store, uri)
+        if done:
+            counts.append(len(named(tmp_path)))
+
+    rocketstore.ship(store, uri, progress=progress)
+    assert len(counts) > 3
+    assert set(counts) == {len(sealed(tmp_path))} == {len(named(tmp_path))}

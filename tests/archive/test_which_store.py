@@ -13,13 +13,14 @@ import rocketstore
 from rocketstore.archive import shipping
 from rocketstore.archive.place import Place
 from tests.archive.watched_place import (
+    SEGMENT_BYTES,
     objects,
     sealed,
     shipped,
     small_pieces,
     uri_of,
 )
-from tests.column_tools import fill_at_random, rows_of
+from tests.column_tools import fill_at_random, messages_of, rows_of
 from tests.made_store import rocketmq_store
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
@@ -112,3 +113,25 @@ def test_a_log_without_a_name_needs_a_common_segment(
         (store / "commitlog" / name).unlink()
     with pytest.raises(rocketstore.ConfigError, match="no segment in common"):
         rocketstore.ship(store, uri)
+
+
+def test_checksums_that_rocketmq_left_behind_are_counted(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that it put again may carry the record checksum of before, which is no damage."""
+    small_pieces(monkeypatch)
+    store, uri = tmp_path / "store", uri_of(tmp_path)
+    fill_at_random(store, rng, 300)
+    victims = rng.sample([m for m in messages_of(store) if m["physical_offset"] < SEGMENT_BYTES], 3)
+    shutil.rmtree(store / "rocketstore")
+    path = store / "commitlog" / f"{0:020}"
+    content = bytearray(path.read_bytes())
+    for message in victims:
+        content[message["physical_offset"] + 16] ^= 1  # its flag
+    path.write_bytes(content)
+    report = rocketstore.ship(store, uri)
+    here = rocketstore.scan(store, end_offset=report.end_offset)
+    there = rocketstore.scan(uri)
+    assert rows_of(there) == rows_of(here)
+    assert there.report == here.report
+    assert there.report.record_crc_mismatches == 3
