@@ -15,6 +15,7 @@ BUILT := build/.built
 INSTALLED := $(VENV)/.installed
 ARROW := $(VENV)/.arrow
 SPARK := $(VENV)/.spark
+OBJECTS := $(VENV)/objects/.installed
 SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
@@ -40,7 +41,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs arrow spark spark-kills crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test proofs arrow spark spark-kills objects crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs docs clean
 
 build: $(BUILT) $(INSTALLED)
@@ -69,7 +70,7 @@ test: build
 	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS)
 
 # The tests that need a SparkSession; those of tests/spark that need none are among `make test`.
-spark: build $(SPARK)
+spark: build $(SPARK) $(OBJECTS)
 	$(PYTEST) tests/spark
 
 # A streaming copy whose processes are all killed, ROUNDS times: half a minute each.
@@ -82,12 +83,20 @@ proofs: build sanitize fuzz flips interop crash fs arrow spark
 	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/fs
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
-# Scans as Arrow, polars, pandas and DuckDB, which are installed for it.
-arrow: build $(ARROW)
-	$(PYTEST) tests/arrow
+# Scans as Arrow, polars, pandas and DuckDB, which are installed for it; archives, also in an object store.
+arrow: build $(ARROW) $(OBJECTS)
+	$(PYTEST) tests/arrow tests/archive
 
 $(ARROW): $(TOOLS) constraints-arrow.txt
 	$(RUN) -m pip install --quiet --requirement constraints-arrow.txt
+	@touch $@
+
+# A server that speaks S3, for the tests of archives.
+objects: $(OBJECTS)
+
+$(OBJECTS): constraints-objects.txt $(TOOLS)
+	$(RUN) -m venv --clear $(VENV)/objects
+	$(VENV)/objects/bin/python -m pip install --quiet --requirement constraints-objects.txt
 	@touch $@
 
 # Images of disks that lost their power, each recovered and judged.

@@ -11,6 +11,7 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
+from rocketstore.archive.shipping import ShipReport, ship
 from rocketstore.column_scan import Scan, scan
 from rocketstore.columns import Columns
 from rocketstore.completion_port import CompletionPort
@@ -76,6 +77,7 @@ __all__ = [
     "RecoveryReport",
     "RocketStoreError",
     "Scan",
+    "ShipReport",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -89,4 +91,5 @@ __all__ = [
     "open",
     "scan",
     "shard_queue_id",
+    "ship",
 ]

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore.archive.objects import ArchivePart, ObjectFiles
+from rocketstore.archive.place import Place, is_uri, shown
 from rocketstore.columns import COLUMNS, Columns, columns_of
 from rocketstore.errors import OffsetOutOfRangeError
-from rocketstore.log.column_walk import ColumnWalk, LogFiles, ScanReport
+from rocketstore.log.column_walk import ColumnWalk, LogFiles, ScanReport, SegmentFiles
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
@@ -73,6 +75,8 @@ class Scan:
     aligned: bool = True
     whole: bool = False
     log_directories: tuple[str, ...] = ()
+    #: Of an archive, where `path` is the URI of one (`rocketstore.ship`).
+    archive: ArchivePart | None = field(default=None, repr=False)
     #: Of the latest iteration in this process.
     report: ScanReport = field(default_factory=ScanReport, compare=False, repr=False)
 
@@ -90,21 +94,26 @@ class Scan:
         Raises:
             CorruptRecordError: no record can be believed there, and `on_damage` is "raise"; what
                 lies before it was handed out.
-            ReadFailedError: the disk does not give the bytes back.
+            ReadFailedError: the disk, or the place of an archive, does not give the bytes back.
+            FileNotFoundError: an object that the manifest names is not there.
         """
+        files = self._files()
+        try:
+            yield from self._read(files)
+        finally:
+            files.close()
+
+    def _read(self, files: SegmentFiles) -> Iterator[Columns]:
+        """The chunks, out of `files`, which stay open."""
         report = ScanReport()
         object.__setattr__(self, "report", report)
-        layout = self._layout()
-        files = LogFiles(layout)
-        try:
-            begin = self.begin_offset
-            if not self.aligned:
-                begin = files.record_start(begin, self.end_offset)
+        scanner = self._scanner()
+        for low, high in self._ranges():
             walk = ColumnWalk(
                 files,
-                self._scanner(layout),
-                begin,
-                self.end_offset,
+                scanner,
+                low if self.aligned or low > self.begin_offset else files.record_start(low, high),
+                high,
                 self.limit_offset,
                 self.whole,
                 self.chunk_bytes,
@@ -114,8 +123,6 @@ class Scan:
             for chunk in walk.chunks():
                 arrays = columns_of(chunk.arrays, self.columns)
                 yield Columns(arrays, chunk.rows, chunk.begin, chunk.end)
-        finally:
-            files.close()
 
     def split(self, split_bytes: int = SPLIT_BYTES) -> list[Scan]:
         """The same scan in parts of about `split_bytes` of the log, in order; none when there is nothing.
@@ -126,11 +133,14 @@ class Scan:
         """
         if split_bytes < 1:
             raise ValueError(f"split_bytes = {split_bytes}: at least 1")
-        files = LogFiles(self._layout())
-        bounds = [self.begin_offset]
+        files = self._files()
+        parts = []
         try:
-            while bounds[-1] < self.end_offset:
-                bounds.append(self._next_bound(files, bounds[-1], split_bytes))
+            for low, high in self._ranges():
+                bounds = [low]
+                while bounds[-1] < high:
+                    bounds.append(self._next_bound(files, bounds[-1], high, split_bytes))
+                parts += list(itertools.pairwise(bounds))
         finally:
             files.close()
         return [
@@ -141,8 +151,9 @@ class Scan:
                 aligned=self.aligned or begin > self.begin_offset,
                 whole=self.whole or end < self.end_offset,
                 report=ScanReport(),
+                archive=self.archive and self.archive.within(begin, end),
             )
-            for begin, end in itertools.pairwise(bounds)
+            for begin, end in parts
         ]
 
     # ---- Arrow, with rocketstore[arrow] ----
@@ -173,16 +184,28 @@ class Scan:
         relation: duckdb.DuckDBPyRelation = _arrow().to_duckdb(self, connection)
         return relation
 
-    def _next_bound(self, files: LogFiles, begin: int, split_bytes: int) -> int:
+    def _next_bound(self, files: SegmentFiles, begin: int, end: int, split_bytes: int) -> int:
         """A good place about `split_bytes` behind `begin`: the end of a segment if that is near."""
         if files.size:
             segment_end = (begin // files.size + 1) * files.size
             if segment_end - begin <= split_bytes + split_bytes // 2:
-                return min(segment_end, self.end_offset)
+                return min(segment_end, end)
         target = begin + split_bytes
-        if self.end_offset - target <= split_bytes // 2:
-            return self.end_offset
-        return files.record_start(target, self.end_offset)
+        if end - target <= split_bytes // 2:
+            return end
+        return files.cut(target, end)
+
+    def _ranges(self) -> Iterable[tuple[int, int]]:
+        """What is walked: in an archive, all but the segments that hold nothing wanted."""
+        if self.archive is None:
+            return [(self.begin_offset, self.end_offset)]
+        return list(self.archive.ranges(self.begin_offset, self.end_offset))
+
+    def _files(self) -> SegmentFiles:
+        if self.archive is None:
+            return LogFiles(self._layout())
+        skip = self.on_damage == "skip"
+        return ObjectFiles(self.archive, check=self.verify is not False, skip_damage=skip)
 
     def _narrowed(self) -> Scan:
         """Without segments at either end that cannot hold a message of the times that are wanted."""
@@ -190,7 +213,7 @@ class Scan:
         if not wanted.timed:
             return self
         layout = self._layout()
-        slack_ms = DAY_MS if _is_foreign(layout) else 0
+        slack_ms = DAY_MS if is_foreign(layout) else 0
         files = LogFiles(layout)
         begin, end = self.begin_offset, self.end_offset
         changes: dict[str, Any] = {}
@@ -211,10 +234,12 @@ class Scan:
     def _layout(self) -> StoreLayout:
         return StoreLayout(Path(self.path), tuple(map(Path, self.log_directories)))
 
-    def _scanner(self, layout: StoreLayout) -> ColumnScanner:
+    def _scanner(self) -> ColumnScanner:
         verify, wanted = CHECKS[self.verify], self.filter
-        if verify & VERIFY_RECORD_CRC and _is_foreign(layout):
-            verify |= VERIFY_LENIENT
+        if verify & VERIFY_RECORD_CRC:
+            archive = self.archive
+            if archive.foreign if archive is not None else is_foreign(self._layout()):
+                verify |= VERIFY_LENIENT
         return ColumnScanner(
             self.columns,
             room=CHUNK_ROWS,
@@ -239,9 +264,11 @@ def scan(
     commit_log_dir: str = "",
     **wanted: Unpack[Wanted],
 ) -> Scan:
-    """The messages of a store, a path or an open one, in physical order, as columns.
+    """The messages of a store, a path or an open one, or of an archive, in physical order, as columns.
 
-    No lock is taken and nothing is changed; the end is what is visible now.
+    No lock is taken and nothing is changed; the end is what is visible now. A text like "s3://bucket/prefix"
+    or "file:///directory" is the archive that `ship` made there: its manifest is read now, and of its
+    segments those pieces that are needed, when the scan is read.
 
     Args:
         columns: Names of `rocketstore.columns.COLUMNS`; None: all, bodies copied ("body_view" leaves
@@ -265,17 +292,18 @@ def scan(
         OffsetOutOfRangeError: an offset outside the log. With on_damage="skip" what is below the begin of
             the log counts as lost instead.
         FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
+        ConfigError, ReadFailedError: a place that pyarrow does not know, or that does not answer.
     """
     names = _names(columns)
     taken = RecordFilter.of(**wanted)
-    path, directories, begin, end = _bounds(source, commit_log_dir)
+    path, directories, begin, end, archive = _place_of(source, commit_log_dir, taken)
     first = begin if start_offset is None else start_offset
     last = end if end_offset is None else end_offset
     if not (begin if on_damage == "raise" else 0) <= first <= end:
         raise OffsetOutOfRangeError(first, begin, end)
     if not first <= last <= end:
         raise OffsetOutOfRangeError(last, first, end)
-    return Scan(
+    found = Scan(
         path=path,
         begin_offset=first,
         end_offset=last,
@@ -288,7 +316,23 @@ def scan(
         aligned=aligned or first <= begin,
         whole=last == end,
         log_directories=directories,
-    )._narrowed()
+        archive=archive,
+    )
+    return found._narrowed() if archive is None else found
+
+
+def _place_of(
+    source: str | os.PathLike[str] | Store, commit_log_dir: str, wanted: RecordFilter
+) -> tuple[str, tuple[str, ...], int, int, ArchivePart | None]:
+    """Path, log directories, begin and end of what is scanned; and the archive, if it is one."""
+    if not is_uri(source):
+        return (*_bounds(source, commit_log_dir), None)
+    uri = str(source)
+    if commit_log_dir:
+        raise ValueError(f"commit_log_dir = {commit_log_dir!r}: not with {shown(uri)}")
+    manifest = Place(uri).manifest()
+    part = ArchivePart.of(uri, manifest, wanted)
+    return shown(uri), (), manifest.begin_offset, manifest.end_offset, part
 
 
 def _bounds(
@@ -312,7 +356,7 @@ def _arrow() -> ModuleType:
     return rocketstore.arrow
 
 
-def _is_foreign(layout: StoreLayout) -> bool:
+def is_foreign(layout: StoreLayout) -> bool:
     """Whether another program may have written here: what it put again can have a stale record CRC."""
     state = load_store_state(layout)
     return state is None or bool(state.foreign)

@@ -1,15 +1,16 @@
-"""Options that are texts: what they may say and what they mean."""
+"""Options and arguments: what they may say and what they mean."""
 
 from __future__ import annotations
 
 import enum
 import ipaddress
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from rocketstore.errors import ConfigError
 
-__all__ = ["DEFAULT_DELAY_LEVELS", "Durability", "parse_delay_levels", "split_host"]
+__all__ = ["DEFAULT_DELAY_LEVELS", "Durability", "parse_delay_levels", "queue_ids_of", "split_host"]
 
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -71,3 +72,19 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     if not 1 <= len(levels) <= 1000:
         raise ConfigError("delay_levels", text, "must name 1 … 1000 levels")
     return tuple(levels)
+
+
+def queue_ids_of(queue_id: int | None, queues: int | None) -> Sequence[int]:
+    """The queues that a writer's arguments name; 0 without any. Raises ConfigError."""
+    if queue_id is not None and queues is not None:
+        raise ConfigError("queues", queues, "not together with queue_id")
+    if queues is not None:
+        return range(_number("queues", queues, 1, 65536))
+    return (_number("queue_id", 0 if queue_id is None else queue_id, 0, 2**31 - 1),)
+
+
+def _number(name: str, value: object, low: int, high: int) -> int:
+    """A whole number in [low, high]; a bool is none, whatever Python says."""
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value
+    raise ConfigError(name, value, f"{low} … {high}")

@@ -19,6 +19,7 @@ from rocketstore.errors import (
 from rocketstore.frames import FramesResult, put_frames
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary, offset_at
+from rocketstore.option_values import queue_ids_of
 from rocketstore.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import RESERVED_PROPERTIES, Writer, check_numbers
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
+    from rocketstore.archive.shipping import ShipReport
+    from rocketstore.engine.options import Progress
     from rocketstore.log.layout import StoreLayout
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
@@ -68,7 +71,7 @@ class Store:
         """
         engine = self._writable("writer")
         topic_bytes = engine.check_topic(topic)
-        ids = _queue_ids(queue_id, queues)
+        ids = queue_ids_of(queue_id, queues)
         writer = Writer(
             engine.commit_log.log,
             topic,
@@ -329,6 +332,12 @@ class Store:
         OSError, which names the file, the next `open(path)` removes the rest and makes a new store."""
         self._writable("destroy").destroy()
 
+    def ship(self, uri: str, *, progress: Progress | None = None) -> ShipReport:
+        """`rocketstore.ship` of this store: copies its sealed segments to an archive."""
+        from rocketstore.archive.shipping import ship_store
+
+        return ship_store(self, uri, progress)
+
     def close(self) -> None:
         """Flushes, dispatches, marks the stop as clean and unlocks. Idempotent; messages stay readable."""
         self._engine.close()
@@ -383,18 +392,3 @@ class Store:
                 f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
             )
         return engine
-
-
-def _queue_ids(queue_id: int | None, queues: int | None) -> Sequence[int]:
-    if queue_id is not None and queues is not None:
-        raise ConfigError("queues", queues, "not together with queue_id")
-    if queues is not None:
-        return range(_number("queues", queues, 1, 65536))
-    return (_number("queue_id", 0 if queue_id is None else queue_id, 0, 2**31 - 1),)
-
-
-def _number(name: str, value: object, low: int, high: int) -> int:
-    """A whole number in [low, high]; a bool is none, whatever Python says."""
-    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-        return value
-    raise ConfigError(name, value, f"{low} … {high}")

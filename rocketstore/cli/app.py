@@ -19,8 +19,8 @@ __all__ = ["cli", "run"]
 
 #: One command a file; `command` in it is the click command.
 COMMANDS: Final = (
-    "bench", "demo", "get", "ingest", "query", "rebuild", "recover", "repair", "spark", "stat",
-    "tail", "verify",
+    "bench", "demo", "get", "ingest", "query", "rebuild", "recover", "repair", "ship", "spark",
+    "stat", "tail", "verify",
 )  # fmt: skip
 
 EPILOG: Final = """
@@ -36,6 +36,7 @@ Examples:
   rocketstore recover data/orders
   rocketstore repair --dry-run data/orders
   rocketstore rebuild data/orders
+  rocketstore ship data/orders s3://lake/orders
   rocketstore spark export data/orders data/parquet
 \b
 Exit codes:

@@ -203,7 +203,7 @@ def keep_ended(work: StoreLayout, queues: ConsumeQueueStore, begin: int) -> None
     the offset there. Their files get a second name beside the new ones."""
     for queue in queues.all():
         directory = work.queue_directory(queue.topic, queue.queue_id)
-        if directory.exists() or not queue.exists:
+        if directory.exists() or not queue.files:
             continue
         if not ended_below(queue, begin):
             logger.warning(

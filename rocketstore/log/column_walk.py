@@ -1,11 +1,12 @@
 """Columns over the files of a log, in physical order, and what is done where no record stands.
 
-Everything is read through mappings of its own, file by file; nothing is locked, and nothing behind the
-limit that the caller has been told is looked at.
+Everything is read through mappings of its own, file by file, or through memory that holds pieces of files from
+elsewhere; nothing is locked, and nothing behind the limit that the caller has been told is looked at.
 """
 
 from __future__ import annotations
 
+import abc
 import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rocketstore._native.columns import ColumnScanner
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["Chunk", "ColumnWalk", "LogFiles", "ScanReport"]
+__all__ = ["Chunk", "ColumnWalk", "LogFiles", "ScanReport", "SegmentFiles"]
 
 BLANK_SIZE_MIN = 8
 #: Bytes of the log that one native call may walk without a row: so often a signal is looked at.
@@ -58,53 +59,31 @@ class Chunk(NamedTuple):
     end: int
 
 
-class LogFiles:
-    """The files of a log as they are listed now, each mapped when it is asked for. One is open at a time."""
+class SegmentFiles(abc.ABC):
+    """A log as a walk needs it: segments, or pieces of them that begin and end where a record does."""
 
-    def __init__(self, layout: StoreLayout) -> None:
-        found = list_log(layout)
-        size = next((size for _, size, _ in found if size), 0)
-        self.size = size
-        self._paths = {
-            start: path for start, length, path in found if length == size and start % size == 0
-        }
-        self._open: MappedFile | None = None
+    #: Of a segment, in bytes; 0 when there is none.
+    size: int
 
+    @abc.abstractmethod
     def at(self, offset: int) -> MappedFile | None:
         """The file that holds a physical offset; None when it is not there (any more)."""
-        start = offset - offset % self.size if self.size else 0
-        if self._open is not None and self._open.start_offset == start:
-            return self._open
-        path = self._paths.get(start)
-        if path is None:
-            return None
-        try:
-            file = MappedFile.open(path, start, self.size, "read")
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                return None  # removed since it was listed
-            raise
-        file.close_descriptor()
-        self.close()
-        self._open = file
-        return file
 
+    @abc.abstractmethod
     def next_start(self, offset: int) -> int | None:
-        """Start of the first file behind a physical offset."""
-        return min((start for start in self._paths if start > offset), default=None)
+        """Start of the first segment behind a physical offset."""
 
-    def first_store_time(self, start: int) -> int | None:
-        """Store time of the record that the file of this start begins with; None without one."""
-        file = self.at(start)
-        if file is None:
-            return None
-        try:
-            return read_message(file, 0, file.size, verify=0).store_timestamp_ms
-        except (CorruptRecordError, ReadFailedError):
-            return None
+    @abc.abstractmethod
+    def may_end_in_zeros(self, file: MappedFile) -> bool:
+        """Whether zeros up to the end of a file may be a blank that never reached the disk (format.md 15.4)."""
 
-    def starts(self) -> list[int]:
-        return sorted(self._paths)
+    @abc.abstractmethod
+    def cut(self, offset: int, end: int) -> int:
+        """A good begin of a part at or behind `offset`: where a record begins, or `end`."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of the open file; what was read of it stays mapped while it is used."""
 
     def record_start(self, offset: int, end: int) -> int:
         """The first place at or behind `offset` where a record or blank can be believed, a file begins, or
@@ -124,8 +103,60 @@ class LogFiles:
             offset = min(file.end_offset, end)
         return end
 
+
+class LogFiles(SegmentFiles):
+    """The files of a log as they are listed now, each mapped when it is asked for. One is open at a time."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        found = list_log(layout)
+        size = next((size for _, size, _ in found if size), 0)
+        self.size = size
+        self._paths = {
+            start: path for start, length, path in found if length == size and start % size == 0
+        }
+        self._open: MappedFile | None = None
+
+    def at(self, offset: int) -> MappedFile | None:
+        start = offset - offset % self.size if self.size else 0
+        if self._open is not None and self._open.start_offset == start:
+            return self._open
+        path = self._paths.get(start)
+        if path is None:
+            return None
+        try:
+            file = MappedFile.open(path, start, self.size, "read")
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None  # removed since it was listed
+            raise
+        file.close_descriptor()
+        self.close()
+        self._open = file
+        return file
+
+    def next_start(self, offset: int) -> int | None:
+        return min((start for start in self._paths if start > offset), default=None)
+
+    def first_store_time(self, start: int) -> int | None:
+        """Store time of the record that the file of this start begins with; None without one."""
+        file = self.at(start)
+        if file is None:
+            return None
+        try:
+            return read_message(file, 0, file.size, verify=0).store_timestamp_ms
+        except (CorruptRecordError, ReadFailedError):
+            return None
+
+    def starts(self) -> list[int]:
+        return sorted(self._paths)
+
+    def may_end_in_zeros(self, file: MappedFile) -> bool:
+        return self.next_start(file.start_offset) is not None
+
+    def cut(self, offset: int, end: int) -> int:
+        return self.record_start(offset, end)
+
     def close(self) -> None:
-        """Lets go of the open file; what was read of it stays mapped while it is used."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -136,7 +167,7 @@ class ColumnWalk:
     """One walk over records that begin in [begin, end), where `begin` is the start of a record, a blank or a
     file. Nothing at or behind `limit` is looked at. `whole`: a record begins at `end`, or the log ends there."""
 
-    files: LogFiles
+    files: SegmentFiles
     scanner: ColumnScanner
     begin: int
     end: int
@@ -193,7 +224,7 @@ class ColumnWalk:
         if (
             status == "zeros"
             and file.find_data(position, file.size) == file.size
-            and self.files.next_start(offset) is not None
+            and self.files.may_end_in_zeros(file)
         ):
             return file.end_offset  # A blank that never reached the disk (format.md 15.4).
         stop = min(file.end_offset, self.end)

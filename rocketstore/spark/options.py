@@ -7,10 +7,13 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
+from rocketstore.archive.manifest import NAME
+from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
 
-__all__ = ["WriteOptions", "bad_option", "check_names", "number"]
+__all__ = ["WriteOptions", "bad_option", "check_names", "number", "place_of"]
 
 #: What Spark itself puts among the options of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
@@ -49,6 +52,16 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
     if not given.get("path"):
         raise SparkFaceError("RS_NO_PATH", f"{what} needs the option path: a store's directory")
     return given
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """An archive's URI as it is, a store's directory as an absolute path. `file://` may be both: an archive
+    has a manifest."""
+    text = os.fspath(path)
+    local = text.removeprefix("file://")
+    if is_uri(text) and (local == text or os.path.exists(os.path.join(unquote(local), NAME))):
+        return text
+    return os.path.abspath(local)
 
 
 def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
@@ -96,7 +109,10 @@ class WriteOptions:
         version = number(given, "txnversion", -1, 0, 2**63 - 1)
         if "txnversion" in given and "txnappid" not in given:
             raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
-        path = os.path.abspath(given["path"].removeprefix("file://"))
+        path = place_of(given["path"])
+        if is_uri(path):
+            allowed = "a store's directory; an archive is written by rocketstore.ship alone"
+            raise bad_option("path", shown(path), allowed)
         own = path if shards is not None else os.path.join(path, "rocketstore", "sink")
         staging = given.get("stagingpath") or os.path.join(own, "staging")
         bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")

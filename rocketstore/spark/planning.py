@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -14,12 +15,14 @@ import numpy as np
 
 import rocketstore
 from rocketstore import (
+    ConfigError,
     CorruptRecordError,
     DecompressionError,
     OffsetOutOfRangeError,
     ReadFailedError,
     Store,
 )
+from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
@@ -39,7 +42,9 @@ __all__ = [
     "plan_batch",
     "read",
     "resolve",
+    "scan_of",
     "store_uuid",
+    "told_where",
 ]
 
 logger = logging.getLogger(__name__)
@@ -68,9 +73,29 @@ def store_uuid(path: str) -> str:
         return ""
 
 
+def scan_of(path: str, **given: Any) -> Any:
+    """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code."""
+    if not is_uri(path):
+        return rocketstore.scan(path, **given)
+    name = shown(path)
+    try:
+        return rocketstore.scan(path, **given)
+    except FileNotFoundError as error:
+        raise SparkFaceError("RS_NO_STORE", f"path = {name!r}: {error}") from error
+    except ConfigError as error:
+        raise SparkFaceError("RS_BAD_OPTION", f"path = {name!r}: {error.allowed}") from error
+    except ReadFailedError as error:
+        raise unreachable(name, "the manifest", error) from error
+
+
 def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     """Scans of one batch read, in the order of the log, and the queue offsets that are wanted; of shards,
     one after the other. What cannot hold a row that fulfils the conditions is left out."""
+    narrowed = narrow(options.wanted, options.conditions)
+    chosen = options if narrowed is None else replace(options, wanted=narrowed.wanted)
+    if is_uri(options.path):
+        none = narrowed is None or options.starting == LATEST
+        return [] if none else plan(chosen, None, None, {}), {}
     shards = shard_paths(options.path)
     if shards is not None:
         return plan_shards(options, shards), {}
@@ -83,11 +108,9 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
             begin = resolve(store, options, options.starting, bounds, 0)
         if isinstance(options.ending, dict):
             resolve(store, options, options.ending, bounds, 1)
-    narrowed = narrow(options.wanted, options.conditions)
     if narrowed is None:
         return [], bounds
     first, last = max(begin, narrowed.begin), min(end, narrowed.end)
-    chosen = replace(options, wanted=narrowed.wanted)
     return plan(chosen, first, last, bounds, aligned=first == begin), bounds
 
 
@@ -107,15 +130,20 @@ def plan_shards(options: ReadOptions, shards: list[str]) -> list[Any]:
 
 
 def plan(
-    options: ReadOptions, begin: int, end: int, bounds: Bounds, *, aligned: bool = True
+    options: ReadOptions,
+    begin: int | None,
+    end: int | None,
+    bounds: Bounds,
+    *,
+    aligned: bool = True,
 ) -> list[Any]:
-    """Splits of [begin, end). `aligned`: a record starts at `begin`."""
-    if begin >= end:
+    """Splits of [begin, end). `aligned`: a record starts at `begin`. None: of all that an archive has."""
+    if begin is not None and end is not None and begin >= end:
         return []
     more = ("topic", "queue_id", "queue_offset") if bounds else ()
     if unpacks(options):
         more = (*more, *NEEDED)
-    scan = rocketstore.scan(
+    scan = scan_of(
         options.path,
         columns=scan_columns(options.fields, more),
         start_offset=begin,
@@ -125,7 +153,8 @@ def plan(
         on_damage="raise" if options.fail_on_data_loss else "skip",
         **options.wanted,
     )
-    size = min(options.split_bytes, max(1, (end - begin) // options.min_partitions))
+    covered = (scan.end_offset if end is None else end) - (begin or scan.begin_offset)
+    size = min(options.split_bytes, max(1, covered // options.min_partitions))
     return list(scan.split(size))
 
 
@@ -179,9 +208,7 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     """Record batches of one scan, in a task; what goes wrong says where."""
     from rocketstore.spark.batches import to_batch
 
-    place = f"host={socket.gethostname()} path={scan.path}"
-    part = f"[{scan.begin_offset}, {scan.end_offset})"
-    try:
+    with told_where(scan):
         for columns in scan:
             rows = kept(columns, bounds) if bounds else None
             if options.conditions:
@@ -193,6 +220,15 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
             batch = to_batch(found, columns.rows, options.fields, rows)
             if batch.num_rows:
                 yield batch
+
+
+@contextlib.contextmanager
+def told_where(scan: Any) -> Iterator[None]:
+    """Errors of reading a part of a log get a code, the host, the place and the part."""
+    place = f"host={socket.gethostname()} path={scan.path}"
+    part = f"[{scan.begin_offset}, {scan.end_offset})"
+    try:
+        yield
     except DecompressionError as error:
         raise SparkFaceError(
             "RS_BAD_COMPRESSION",
@@ -202,13 +238,25 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
         raise SparkFaceError("RS_CORRUPT_RECORD", f"{place} part={part}: {error}") from error
     except OffsetOutOfRangeError as error:
         raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {error}") from error
-    except FileNotFoundError as error:
-        raise SparkFaceError(
-            "RS_SEGMENT_UNREACHABLE",
-            f"{place} part={part}: {error}; every executor must see the store under this path",
-        ) from error
     except (ReadFailedError, OSError) as error:
+        if scan.archive is not None:
+            raise unreachable(scan.path, part, error) from error
+        if isinstance(error, FileNotFoundError):
+            raise SparkFaceError(
+                "RS_SEGMENT_UNREACHABLE",
+                f"{place} part={part}: {error}; every executor must see the store under this path",
+            ) from error
         raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+
+
+def unreachable(path: str, part: str, error: Exception) -> SparkFaceError:
+    """Of an archive: what to do depends on whether the object is gone, or the place is."""
+    if isinstance(error, FileNotFoundError):
+        todo = "put the object back, or ship the store to another place"
+    else:
+        todo = "this host needs a way to the place, and credentials in its environment"
+    place = f"host={socket.gethostname()} path={path}"
+    return SparkFaceError("RS_SEGMENT_UNREACHABLE", f"{place} part={part}: {error}; {todo}")
 
 
 def unpacks(options: ReadOptions) -> bool:

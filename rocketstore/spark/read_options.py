@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.conditions import Condition, parse_conditions
-from rocketstore.spark.options import bad_option, check_names, number
+from rocketstore.spark.options import bad_option, check_names, number, place_of
 from rocketstore.spark.views import VIEWS, Field, choose
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]
 
 READ_NAMES = {
-    "path": "directory of the store",
+    "path": "directory of the store, or URI of an archive of it (rocketstore.ship)",
     "topic": "topics, with commas between them; also: subscribe",
     "subscribe": "Kafka's name of topic",
     "topicpattern": "topics whose whole name matches; also: subscribePattern",
@@ -84,8 +84,11 @@ class ReadOptions:
                 raise bad_option(name, given[name], f"only in {where}")
         fields = _fields(given)
         rows = number(given, "maxoffsetspertrigger", 0, 1, 2**62)
+        path = place_of(given["path"])
+        if is_uri(path):
+            _check_archive(path, given, stream)
         return cls(
-            os.path.abspath(given["path"].removeprefix("file://")),
+            path,
             fields,
             _offsets(given, "startingoffsets", LATEST if stream else EARLIEST),
             _offsets(given, "endingoffsets", LATEST),
@@ -104,6 +107,17 @@ class ReadOptions:
             _group(given),
             _wanted(given),
         )
+
+
+def _check_archive(path: str, given: Mapping[str, str], stream: bool | None) -> None:
+    """What an archive cannot do: it has no queues, and nothing that tells of new messages."""
+    if stream:
+        allowed = "a stream follows a store's directory; read an archive as a batch"
+        raise bad_option("path", shown(path), allowed)
+    for name in ("startingoffsets", "endingoffsets"):
+        if "{" in given.get(name, ""):
+            allowed = "queue offsets need a store's queues, an archive has none; choose by time"
+            raise bad_option(name, given[name], allowed)
 
 
 def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.spark.options import place_of
 from rocketstore.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ NAMES = ("topics", "topic_pattern", "queues", "tags", "start_timestamp", "end_ti
 
 def load(session: SparkSession, path: str | os.PathLike[str], **wanted: Any) -> DataFrame:
     """The default view of the messages that are wanted, in the order of the log."""
-    reader = session.read.format("rocketstore").option("path", os.path.abspath(path))
+    reader = session.read.format("rocketstore").option("path", place_of(path))
     return reader.options(**source_options(wanted)).load()
 
 

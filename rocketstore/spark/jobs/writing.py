@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.spark.options import place_of
 from rocketstore.writer import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def append(
         frame = frame.coalesce(max(1, int(shards)))
     counted = Observation()
     writer = frame.observe(counted, f.count(f.lit(1)).alias("rows")).write
-    writer = writer.format("rocketstore").mode("append").option("path", os.path.abspath(path))
+    writer = writer.format("rocketstore").mode("append").option("path", place_of(path))
     if app_id is not None:
         writer = writer.options(txnAppId=app_id, txnVersion=version or 0)
     writer.options(**options).save()

@@ -1,0 +1,255 @@
+"""Where an archive lies: any file system that `pyarrow.fs` knows by URI, and what its errors mean.
+
+Objects are written whole and get their name when they are whole: an object store shows them so, in a local
+directory they are synced and renamed, elsewhere they are moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore.archive.manifest import NAME, Manifest
+from rocketstore.errors import ConfigError, ReadFailedError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["Place", "RemoteObject", "file_system", "is_uri", "shown"]
+
+#: File systems that show an object when it was closed, and not before.
+SHOWN_WHOLE: Final = {"s3", "gcs", "abfs"}
+#: What is not whole yet, where it would be seen.
+NEW: Final = ".new"
+MANIFEST_BYTES_MAX: Final = 1 << 30
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def is_uri(text: object) -> bool:
+    """Whether this names a place by URI; everything else is a path."""
+    return isinstance(text, str) and _SCHEME.match(text) is not None
+
+
+def shown(uri: str) -> str:
+    """The URI without what may be secret: user, password and everything behind a question mark."""
+    scheme, _, rest = uri.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """A file system of pyarrow, and the path in it."""
+    found: tuple[Any, str] = _pyarrow_fs().FileSystem.from_uri(uri)
+    return found
+
+
+def _pyarrow_fs() -> ModuleType:
+    try:
+        import pyarrow.fs
+    except ImportError as error:
+        error.add_note("an archive is reached through pyarrow: pip install 'rocketstore[arrow]'")
+        raise
+    module: ModuleType = pyarrow.fs
+    return module
+
+
+class Place:
+    """The directory or prefix of one archive."""
+
+    def __init__(self, uri: str) -> None:
+        """
+        Raises:
+            ConfigError: no URI, or none that pyarrow knows. ReadFailedError: the place cannot be reached from
+                here. ImportError: there is no pyarrow.
+        """
+        if not is_uri(uri):
+            allowed = "a URI: s3://bucket/prefix, gs://…, hdfs://…, or file:///directory"
+            raise ConfigError("uri", uri, allowed)
+        self.name = shown(uri)
+        try:
+            self._fs, path = file_system(uri)
+        except (ValueError, NotImplementedError) as error:
+            text = str(error).replace(uri, self.name)
+            raise ConfigError("uri", self.name, f"a place that pyarrow.fs knows ({text})") from None
+        except OSError as error:
+            raise ReadFailedError(f"{self.name}: {str(error).replace(uri, self.name)}") from None
+        self._path = path.rstrip("/")
+        self._kind: str = self._fs.type_name
+
+    def object_name(self, name: str) -> str:
+        """How errors call an object."""
+        return f"{self.name}/{name}"
+
+    # ---- reading ----
+
+    def open(self, name: str) -> RemoteObject:
+        """
+        Raises:
+            FileNotFoundError: no such object. ReadFailedError: the place does not answer.
+        """
+        with self._reading(name):
+            return RemoteObject(self, name, self._fs.open_input_file(f"{self._path}/{name}"))
+
+    def manifest(self) -> Manifest:
+        """
+        Raises:
+            FileNotFoundError: nothing was shipped here. ReadFailedError: it cannot be read, or is none.
+        """
+        try:
+            return Manifest.parse(self._whole(NAME), self.object_name(NAME))
+        except FileNotFoundError:
+            found = self._moving()
+        if found is not None:
+            return found
+        text = "no manifest: nothing was shipped here by rocketstore.ship"
+        raise FileNotFoundError(errno.ENOENT, text, self.object_name(NAME))
+
+    def _moving(self) -> Manifest | None:
+        """The manifest that is about to get its name where that takes two steps: the old one goes when the
+        new one is whole. One that is not whole was to be the first."""
+        if self._kind == "local" or self._kind in SHOWN_WHOLE:
+            return None
+        try:
+            data = self._whole(NAME + NEW)
+        except FileNotFoundError:
+            return None
+        with contextlib.suppress(ReadFailedError):
+            return Manifest.parse(data, self.object_name(NAME + NEW))
+        return None
+
+    def _whole(self, name: str) -> bytes:
+        found = self.open(name)
+        try:
+            size = found.size()
+            if size > MANIFEST_BYTES_MAX:
+                raise ReadFailedError(f"{self.object_name(name)}: {size} bytes, no manifest")
+            return found.read(0, size)
+        finally:
+            found.close()
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        where = self.object_name(name)
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "no such object", where) from error
+        except OSError as error:
+            raise ReadFailedError(f"{where}: {error}") from error
+
+    # ---- writing ----
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Makes or replaces an object. It is there as a whole, and stays, when this returns.
+
+        Raises:
+            OSError: it was not written; `filename` says which object.
+        """
+        try:
+            self._put(name, chunks)
+        except OSError as error:
+            code = error.errno or errno.EIO
+            raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
+
+    def finish(self) -> None:
+        """Gives its name to a manifest that a call was about to give it; else the next one would write over
+        the only one there is."""
+        if self._moving() is not None and not self._has_manifest():
+            self._fs.move(f"{self._path}/{NAME}{NEW}", f"{self._path}/{NAME}")
+
+    def _has_manifest(self) -> bool:
+        try:
+            self.open(NAME).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _put(self, name: str, chunks: Iterable[bytes]) -> None:
+        path = f"{self._path}/{name}"
+        staged = self._staged(name)
+        if self._kind not in SHOWN_WHOLE:  # these have no directories
+            self._fs.create_dir(self._path, recursive=True)
+        try:
+            self._write(staged, chunks)
+            if self._kind == "local":
+                _sync(staged)
+                os.replace(staged, path)
+                _sync(self._path)
+            elif staged != path:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.delete_file(path)
+                self._fs.move(staged, path)
+        except BaseException:
+            if staged not in (path, path + NEW):
+                with contextlib.suppress(OSError):
+                    self._fs.delete_file(staged)
+            raise
+
+    def _staged(self, name: str) -> str:
+        """Under which path an object is written: its own, where nobody sees it before it is whole; else one
+        that no other call uses, but for a manifest that readers may have to find on its way (`_moving`)."""
+        path = f"{self._path}/{name}"
+        if self._kind in SHOWN_WHOLE:
+            return path
+        if name == NAME and self._kind != "local":
+            return path + NEW
+        return f"{path}.{uuid.uuid4().hex}{NEW}"
+
+    def _write(self, path: str, chunks: Iterable[bytes]) -> None:
+        stream = self._fs.open_output_stream(path)
+        try:
+            for chunk in chunks:
+                stream.write(chunk)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                stream.close()
+            raise
+        stream.close()
+
+
+class RemoteObject:
+    """One object, open for reading. Used by one thread at a time."""
+
+    def __init__(self, place: Place, name: str, handle: Any) -> None:
+        self._place = place
+        self._name = name
+        self._handle = handle
+
+    def size(self) -> int:
+        """In bytes, as the place tells it."""
+        with self._place._reading(self._name):
+            found: int = self._handle.size()
+            return found
+
+    def read(self, position: int, size: int) -> bytes:
+        """Exactly `size` bytes from `position` on.
+
+        Raises:
+            ReadFailedError: the place does not answer, or the object ends before.
+        """
+        # Asked before memory is: a manifest may name sizes that no object has.
+        present = max(0, min(size, self.size() - position))
+        if present == size:
+            with self._place._reading(self._name):
+                data: bytes = self._handle.read_at(size, position)
+            present = len(data)
+            if present == size:
+                return data
+        where = self._place.object_name(self._name)
+        raise ReadFailedError(f"{where}: {present} bytes at {position} instead of {size}")
+
+    def close(self) -> None:
+        self._handle.close()
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,47 @@
+"""`rocketstore ship`: copies sealed segments to an archive."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+import rocketstore
+from rocketstore.archive.place import shown
+from rocketstore.cli import exit_codes
+from rocketstore.cli.output import bars, bytes_progress, console, count_text, size_text
+from rocketstore.cli.parameters import STORE, commit_log_dir_option
+
+__all__ = ["command"]
+
+
+@click.command(short_help="Copy sealed segments to an object store or another directory.")
+@STORE
+@click.argument("uri")
+@commit_log_dir_option
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
+def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
+    """Copies to URI every segment that no message is added to any more and that URI does not have.
+
+    URI is s3://bucket/prefix, gs://…, hdfs://… or file:///directory. Takes no lock; a writer goes on.
+    Stopped half-way, the next call goes on where it was. Needs rocketstore[arrow].
+
+    \b
+    Example:
+      rocketstore ship data/orders s3://lake/orders
+    """
+    with bytes_progress() as progress:
+        report = rocketstore.ship(
+            store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
+        )
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report)))
+        return exit_codes.OK
+    count, size = count_text(report.segments, "segment"), size_text(report.bytes)
+    whole = f"{count_text(report.archived_segments, 'segment')} up to {report.end_offset:,}"
+    console().print(f"{count}, {size} in {report.seconds:,.1f} s; {shown(uri)} has {whole}")
+    if report.missing_bytes:
+        lacking = size_text(report.missing_bytes)
+        click.echo(f"{lacking} below are not in it: removed before they were shipped", err=True)
+    return exit_codes.OK

@@ -1,0 +1,55 @@
+"""ship: what it copies, and how it says what went wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from tests.column_tools import fill_at_random, rows_of
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
+
+
+def test_ship_copies_and_says_so(invoke, tmp_path: Path, rng: random.Random) -> None:
+    fill_at_random(tmp_path / "s", rng, 300)
+    uri = f"file://{tmp_path}/archive"
+    result = invoke("ship", tmp_path / "s", uri)
+    assert result.exit_code == 0, result.stderr
+    count = len(list((tmp_path / "archive").glob("[0-9]*")))
+    assert f"{count} segments, {64 * count:,}" in result.output
+    assert f"{uri} has {count} segments up to {count << 16:,}" in result.output
+    report = json.loads(invoke("ship", tmp_path / "s", uri, "--json").output)
+    assert (report["segments"], report["archived_segments"]) == (0, count)
+    here = rocketstore.scan(tmp_path / "s", end_offset=count << 16)
+    assert rows_of(rocketstore.scan(uri)) == rows_of(here)
+
+
+def test_what_was_removed_too_early_is_said(invoke, tmp_path: Path, rng: random.Random) -> None:
+    uri = f"file://{tmp_path}/archive"
+    fill_at_random(tmp_path / "s", rng, 300)
+    end = rocketstore.ship(tmp_path / "s", uri).end_offset
+    fill_at_random(tmp_path / "s", rng, 300)
+    with rocketstore.open(tmp_path / "s") as store:
+        store.trim(end + (64 << 10))
+    result = invoke("ship", tmp_path / "s", uri)
+    assert result.exit_code == 0
+    assert "64.0 KiB below are not in it" in result.stderr
+
+
+def test_failures_have_exit_codes(invoke, tmp_path: Path, rng: random.Random) -> None:
+    fill_at_random(tmp_path / "s", rng, 300)
+    result = invoke("ship", tmp_path / "s", tmp_path / "archive")
+    assert result.exit_code == 1
+    assert "uri = " in result.stderr
+    assert "file:///directory" in result.stderr
+    segment = tmp_path / "s" / "commitlog" / f"{0:020}"
+    content = bytearray(segment.read_bytes())
+    content[40] ^= 1  # the store time of the first record
+    segment.write_bytes(content)
+    result = invoke("ship", tmp_path / "s", f"file://{tmp_path}/archive")
+    assert result.exit_code == 3
+    assert "record at physical offset 0" in result.stderr
