@@ -114,8 +114,10 @@ class LogJudge:
         if name:
             faults = self._walk()
             assert faults and faults[0] == self._starts[number], f"{where}: named at {faults}"
-            # A damaged queue offset is told where the next one contradicts it, too.
-            assert len(faults) <= 2, f"{where}: {faults}"
+            # A damaged queue offset is told where the next one contradicts it, too; a queue id that is
+            # another one's now, with an offset that fits there by chance, in both queues.
+            most = 3 if where == "queue id" else 2
+            assert len(faults) <= most, f"{where}: {faults}"
         return Verdict(where, DETECTED)
 
     def _unseen(self, number: int, name: bool) -> str:
