@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from rocketstore.log import destroy
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, inherit_owner, make_directories
 from rocketstore.log.lock import StoreLock, abort_exists, remove_abort
+from rocketstore.log.state_files import sync_file_system
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -126,7 +126,7 @@ class Rebuilding(Opening):
         self.make(Derived(layout, work, config, report.begin, report.end, segments))
         keep_ended(work, queues, report.begin)
         queues.close()
-        sync_disk(work.root)
+        sync_file_system(work.root)  # before it gets its name (D-18)
         self.replacing = True
         replace(layout, work, index=config.index_enabled)
         fresh = ConsumeQueueStore(
@@ -186,15 +186,11 @@ def remove_work(layout: StoreLayout) -> None:
     """Removes what a rebuild has replaced, or has left when it was stopped."""
     work = layout.own / WORK
     if work.is_dir() and not work.is_symlink():
-        remove_tree(work)
+        remove_whole(work)
 
 
-def remove_tree(directory: Path) -> None:
-    for entry in list(os.scandir(directory)):
-        if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
-            remove_tree(Path(entry.path))
-        else:
-            syscalls.unlink(entry.path)
+def remove_whole(directory: Path) -> None:
+    destroy.remove_tree(directory)
     syscalls.rmdir(os.fspath(directory))
 
 
@@ -225,15 +221,6 @@ def ended_below(queue: ConsumeQueue, begin: int) -> bool:
         return False
 
 
-def sync_disk(directory: Path) -> None:
-    """Everything that was made is on the disk before it gets its name (D-18)."""
-    fd = syscalls.open_directory(os.fspath(directory))
-    try:
-        syscalls.syncfs(fd)
-    finally:
-        syscalls.close(fd)
-
-
 def replace(layout: StoreLayout, work: StoreLayout, *, index: bool) -> None:
     """The new directories get the names of the old ones, which go. Between two names there is none of a
     kind, which the next open takes for lost."""
@@ -246,4 +233,4 @@ def replace(layout: StoreLayout, work: StoreLayout, *, index: bool) -> None:
         syscalls.rename(os.fspath(old), os.fspath(replaced / old.name))
         syscalls.rename(os.fspath(new), os.fspath(old))
         syscalls.sync_directory(os.fspath(layout.root))
-    remove_tree(work.root)
+    remove_whole(work.root)

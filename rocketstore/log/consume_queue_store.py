@@ -15,7 +15,7 @@ from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.mapped_queues import MappedQueues
-from rocketstore.log.state_files import inherit_owner
+from rocketstore.log.state_files import inherit_owner, sync_file_system
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -148,11 +148,7 @@ class ConsumeQueueStore:
         ranges = list(dirty)
         try:
             if len(ranges) > SYNC_EACH_MAX:
-                fd = syscalls.open_directory(str(self._layout.consume_queue))
-                try:
-                    syscalls.syncfs(fd)
-                finally:
-                    syscalls.close(fd)
+                sync_file_system(self._layout.consume_queue)
             else:
                 for topic, queue_id, first, end in ranges:
                     self.add(topic, queue_id).sync(first, end)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.log.layout import make_directories, parse_segment_name, write_state_file
+from rocketstore.log.state_files import sync_file_system
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["finish_removal", "remove_store"]
+__all__ = ["finish_removal", "remove_store", "remove_tree"]
 
 
 def remove_store(layout: StoreLayout) -> None:
@@ -65,18 +66,10 @@ def _remove_contents(layout: StoreLayout) -> None:
         _remove_file(path)
     for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
         _remove_directory(path)
-    _remove_tree(layout.own, but=layout.removal)
-    _sync_all(layout)  # after a power cut nothing is there again without the mark
+    remove_tree(layout.own, but=layout.removal)
+    sync_file_system(layout.root)  # after a power cut nothing is there again without the mark
     _remove_file(layout.removal)
     _remove_directory(layout.own)
-
-
-def _sync_all(layout: StoreLayout) -> None:
-    fd = syscalls.open_directory(str(layout.root))
-    try:
-        syscalls.syncfs(fd)
-    finally:
-        syscalls.close(fd)
 
 
 def _directories(path: Path) -> list[Path]:
@@ -94,10 +87,10 @@ def _remove_numbered(directory: Path) -> None:
             _remove_file(directory / name)
 
 
-def _remove_tree(directory: Path, but: Path) -> None:
-    """Everything below `directory`, except for one file."""
+def remove_tree(directory: Path, but: Path | None = None) -> None:
+    """Removes everything below `directory`, except for one file."""
     for child in _directories(directory):
-        _remove_tree(child, but)
+        remove_tree(child, but)
         _remove_directory(child)
     if directory.is_dir():
         for name in os.listdir(directory):

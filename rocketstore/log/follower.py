@@ -279,6 +279,7 @@ class Follower:
         for queue in self._queues.values():
             queue.close()
         self._queues.clear()
+        self._mapped.clear()
         self._batches.close()
         for segment in self._segments:
             segment.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import deque
 from typing import Final, Protocol
 
 from rocketstore._native.mapping import mapped_files
@@ -36,21 +36,29 @@ class MappedQueues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._order: deque[Parkable] = deque()
+        self._order: dict[Parkable, None] = {}
 
     def mapped(self, queue: Parkable) -> None:
         """To be told by a queue that has just mapped its files."""
         with self._lock:
-            self._order.append(queue)
-        for _ in range(LOOKS if mapped_files() > MANY_FILES else 0):
-            with self._lock:
-                oldest = self._order.popleft()
-            if oldest is queue:
-                stays = True
-            elif oldest.used:
-                oldest.used, stays = False, True
-            else:
-                stays = not oldest.park()
-            if stays:
-                with self._lock:
-                    self._order.append(oldest)
+            # A queue's own lock is held here, so that those of others must not be waited for: `park` does not.
+            self._move_to_the_end(queue)
+            if mapped_files() <= MANY_FILES:
+                return
+            for oldest in list(itertools.islice(self._order, LOOKS)):
+                if oldest is queue:
+                    continue
+                if not oldest.used and oldest.park():
+                    del self._order[oldest]
+                else:
+                    oldest.used = False
+                    self._move_to_the_end(oldest)
+
+    def _move_to_the_end(self, queue: Parkable) -> None:
+        self._order.pop(queue, None)
+        self._order[queue] = None
+
+    def clear(self) -> None:
+        """All of them are closed."""
+        with self._lock:
+            self._order.clear()

@@ -26,6 +26,7 @@ __all__ = [
     "inherit_owner",
     "make_directories",
     "read_json",
+    "sync_file_system",
     "write_state_file",
 ]
 
@@ -154,6 +155,15 @@ def write_state_file(layout: StoreLayout, path: Path, text: str) -> None:
         _unlink_if_there(temporary)
         raise
     syscalls.sync_directory(os.fspath(path.parent))
+
+
+def sync_file_system(directory: Path) -> None:
+    """Everything below, and all else on its file system, is on the disk when this returns."""
+    fd = syscalls.open_directory(os.fspath(directory))
+    try:
+        syscalls.syncfs(fd)
+    finally:
+        syscalls.close(fd)
 
 
 def clean_tmp(layout: StoreLayout) -> None:

@@ -1,0 +1,91 @@
+"""Which queues give their files back, and in which order."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rocketstore.log.mapped_queues import LOOKS, MappedQueues
+
+pytestmark = pytest.mark.quick
+
+
+class Queue:
+    def __init__(self, *, busy: bool = False) -> None:
+        self.used = False
+        self.busy = busy
+        self.parked = 0
+
+    def park(self) -> bool:
+        self.parked += not self.busy
+        return not self.busy
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> MappedQueues:
+    """Too many files are mapped, whatever is parked."""
+    monkeypatch.setattr("rocketstore.log.mapped_queues.MANY_FILES", -1)
+    return MappedQueues()
+
+
+def test_nothing_is_parked_while_there_is_room() -> None:
+    queues, some = MappedQueues(), [Queue() for _ in range(100)]
+    for queue in some:
+        queues.mapped(queue)
+    assert not any(queue.parked for queue in some)
+
+
+def test_the_oldest_goes_first_and_a_used_one_has_another_turn(full: MappedQueues) -> None:
+    first, used, busy, last = Queue(), Queue(), Queue(busy=True), Queue()
+    used.used = True
+    full.mapped(first)
+    assert not first.parked
+    full.mapped(used)
+    assert (first.parked, used.parked) == (1, 0)
+    full.mapped(busy)
+    assert (used.used, used.parked) == (False, 0)
+    full.mapped(last)
+    assert (used.parked, busy.parked, last.parked) == (1, 0, 0)
+    full.mapped(first)
+    assert (first.parked, used.parked, last.parked) == (1, 1, 1)
+
+
+def test_a_queue_is_known_once(full: MappedQueues) -> None:
+    """One that is busy and maps again and again is looked at once each time."""
+    busy, others = Queue(busy=True), [Queue(busy=True) for _ in range(LOOKS - 1)]
+    for queue in (*others, *[busy] * 50):
+        full.mapped(queue)
+    parkable = Queue()
+    full.mapped(parkable)
+    full.mapped(busy)
+    full.mapped(busy)
+    assert parkable.parked == 1
+
+
+def test_closed_queues_are_forgotten(full: MappedQueues) -> None:
+    old = Queue()
+    full.mapped(old)
+    full.clear()
+    full.mapped(Queue())
+    assert not old.parked
+
+
+def test_threads(full: MappedQueues) -> None:
+    """Each maps its own queue, and finds those of the others come and go."""
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        queue = Queue()
+        try:
+            for _ in range(5_000):
+                full.mapped(queue)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
