@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore._native import frames as native
-from rocketstore._native.codec import java_hash
+from rocketstore._native.codec import crc32, java_hash
 from rocketstore.config import StoreConfig
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout import check_topic
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketstore._native.writer import Writer
     from rocketstore.engine.running import Engine
 
-__all__ = ["FramesResult", "encode_frames", "put_frames", "shard_queue_id"]
+__all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 
 #: RocketMQ reads a delay out of every record here; those messages come through put_message.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -57,7 +57,8 @@ def encode_frames(
     born_timestamps_ms: Any = 0,
     born_host: str = "127.0.0.1:0",
     max_body_bytes: int | None = None,
-) -> tuple[bytes, dict[int, str]]:
+    into: bytearray | None = None,
+) -> tuple[memoryview, dict[int, str]]:
     """Encodes columns of messages, without an object for each.
 
     Args:
@@ -72,6 +73,8 @@ def encode_frames(
             property `__SHARDINGKEY` here, and its queue that of `shard_queue_id`.
         born_timestamps_ms: for each row, or one for all.
         max_body_bytes: default max_message_size_bytes of a store at its defaults.
+        into: where to write, made larger when it must be: memory that is used again costs no page
+            faults. Release the frames before it is used again.
 
     Returns:
         (frames, refused): frames for `Store.put_frames`, and for each row that was left out, why.
@@ -90,16 +93,8 @@ def encode_frames(
     queues = whole(queue_ids, 0, count, np.int32, "queue_ids")
     if queues.size and int(queues.min()) < 0:
         raise MessageRejectedError(f"queue_ids: {int(queues.min())} is below 0")
-    given: dict[str, Any] = {}
-    for name, texts in (("tags", tags), ("keys", keys)):
-        if texts is not None:
-            given[name] = strings(name, texts, count)
-    if properties is not None:
-        places, names, values = properties
-        given["names"] = strings("names", names)
-        given["values"] = strings("values", values, given["names"].rows)
-        given["property_places"] = property_places(places, count, given["names"].rows)
-    frames, statuses = native.encode_columns(
+    room = bytearray() if into is None else into
+    size, statuses = native.encode_columns(
         column,
         tuple(check_topic(topic, wide=True) for topic in topics),
         rows,
@@ -108,11 +103,12 @@ def encode_frames(
         born_host=born_host,
         max_body=max_body_bytes,
         refused=refuse_reserved,
-        **given,
+        into=room,
+        **property_columns(count, tags, keys, properties),
     )
     codes = np.frombuffer(statuses, np.uint8)
     refused = {int(row): native.status_name(int(codes[row])) for row in np.flatnonzero(codes)}
-    return frames, refused
+    return memoryview(room)[:size], refused
 
 
 def shard_queue_id(shard_key: str, queues: int) -> int:
@@ -137,6 +133,21 @@ def strings(what: str, column: Column, rows: int | None = None) -> native.String
     if rows is not None and made.rows != rows:
         raise ValueError(f"{what}: {made.rows} rows, expected {rows}")
     return made
+
+
+def property_columns(
+    count: int, tags: Column | None, keys: Column | None, properties: Any
+) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, texts in (("tags", tags), ("keys", keys)):
+        if texts is not None:
+            given[name] = strings(name, texts, count)
+    if properties is not None:
+        places, names, values = properties
+        given["names"] = strings("names", names)
+        given["values"] = strings("values", values, given["names"].rows)
+        given["property_places"] = property_places(places, count, given["names"].rows)
+    return given
 
 
 def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:

@@ -54,6 +54,8 @@ cdef extern from "rs_crc32.h" nogil:
 
 cdef extern from "rs_properties.h" nogil:
     enum: RS_PROPERTIES_MAX
+    enum: RS_RECORD_FIXED
+    enum: RS_HOST_V6_SIZE
     ctypedef struct rs_property_walk:
         const uint8_t *at
         const uint8_t *end

@@ -28,7 +28,8 @@ def encode_columns(
     born_host: str,
     max_body: int,
     refused: Callable[[bytes], None],
-) -> tuple[bytes, bytes]: ...
+    into: bytearray,
+) -> tuple[int, bytes]: ...
 def status_name(status: int) -> str: ...
 def put_frames(
     log: Log,

@@ -1,6 +1,7 @@
 """Frames: records encoded away from the log, without offsets and store time; the log fills those in."""
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -9,11 +10,12 @@ from libc.string cimport memcmp, memcpy, memset
 from rocketstore._native.appender cimport Log
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
-    RS_OK, RS_PROPERTIES_MAX, RS_PROPERTIES_TOO_LARGE, RS_PROPERTY_ILLEGAL, RS_RECORD_CRC_SIZE,
-    RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel, rs_log_fitting_messages, rs_message,
-    rs_properties_walk, rs_property_check, rs_property_next, rs_property_walk, rs_queue_state,
-    rs_record, rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode,
-    rs_record_publish, rs_record_size, rs_record_verify, rs_span, rs_status,
+    RS_HOST_V6_SIZE, RS_OK, RS_PROPERTIES_MAX, RS_PROPERTIES_TOO_LARGE, RS_PROPERTY_ILLEGAL,
+    RS_RECORD_CRC_SIZE, RS_RECORD_FIXED, RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel,
+    rs_log_fitting_messages, rs_message, rs_properties_walk, rs_property_check, rs_property_next,
+    rs_property_walk, rs_queue_state, rs_record, rs_record_check, rs_record_crc_find,
+    rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size, rs_record_verify,
+    rs_span, rs_status,
 )
 from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.put_result cimport PutResult, put_result, set_host
@@ -26,6 +28,7 @@ from rocketstore.errors import MessageRejectedError, RocketStoreError
 
 cdef enum:
     KNOWN_NAMES = 32
+    PROPERTY_MORE = 6  # a name of four bytes, and two that end name and value
     REFUSED_FLAGS = 0xCC  # transactions, inner batches, wrapped messages (format.md 2.2)
 
 
@@ -139,21 +142,43 @@ cdef rs_status describe(Text *text, Py_ssize_t row, Strings tags, Strings keys, 
     return status
 
 
+cdef Py_ssize_t bytes_of(Strings column, Py_ssize_t first, Py_ssize_t last, Py_ssize_t more):
+    """Those of rows first … last - 1, and `more` for each."""
+    if column is None:
+        return 0
+    return column.offsets[last] - column.offsets[first] + more * (last - first)
+
+
+cdef Py_ssize_t frames_bound(Strings bodies, tuple topics, Strings tags, Strings keys,
+                             const int32_t[::1] places, Strings names, Strings values):
+    """No frames of these columns have more bytes."""
+    cdef Py_ssize_t rows = bodies.rows, first, last
+    cdef Py_ssize_t each = RS_RECORD_FIXED + 2 * RS_HOST_V6_SIZE + 2  # 2: of the topic's length
+    cdef Py_ssize_t bound = bytes_of(bodies, 0, rows, each + max(map(len, topics), default=0))
+    bound += bytes_of(tags, 0, rows, PROPERTY_MORE) + bytes_of(keys, 0, rows, PROPERTY_MORE)
+    if places is not None:
+        first, last = places[0], places[rows]
+        bound += bytes_of(names, first, last, 1) + bytes_of(values, first, last, 1)
+    return bound
+
+
 def encode_columns(Strings bodies not None, tuple topics not None,
                    const int32_t[::1] topic_rows not None, const int32_t[::1] queue_ids not None,
                    const int64_t[::1] born_ms not None, *, Strings tags=None, Strings keys=None,
                    const int32_t[::1] property_places=None, Strings names=None,
-                   Strings values=None, str born_host not None, int64_t max_body, object refused):
-    """(frames, statuses): one frame a row, back to back; a row whose status is not 0 is left out.
+                   Strings values=None, str born_host not None, int64_t max_body, object refused,
+                   bytearray into not None):
+    """(size, statuses): one frame a row, back to back in the first `size` bytes of `into`, which is made
+    larger when it must be; a row whose status is not 0 is left out.
     `topics[topic_rows[i]]` is the topic of row i. The caller has checked shapes and topics."""
     cdef rs_message message
     cdef Text text
     cdef rs_crc32_kernel kernel = best_kernel()
     cdef Py_ssize_t rows = bodies.rows, row
     cdef bytearray statuses = bytearray(rows)
-    cdef size_t size = 0, room = 0, need
-    cdef uint8_t *frames = NULL
-    cdef uint8_t *grown
+    cdef size_t size = 0
+    cdef Py_ssize_t bound = frames_bound(bodies, topics, tags, keys, property_places, names, values)
+    cdef uint8_t *frames
     cdef rs_status status
     memset(&message, 0, sizeof(message))
     memset(&text, 0, sizeof(text))
@@ -163,6 +188,10 @@ def encode_columns(Strings bodies not None, tuple topics not None,
     try:
         if text.bytes is NULL:
             raise MemoryError("no memory for the property text")
+        if PyByteArray_GET_SIZE(into) < bound:
+            into.clear()  # nothing to copy
+            PyByteArray_Resize(into, bound)
+        frames = <uint8_t *>PyByteArray_AS_STRING(into)
         for row in range(rows):
             message.topic = constant(topics[topic_rows[row]])
             message.body = row_of(bodies.offsets, bodies.data, row)
@@ -178,20 +207,12 @@ def encode_columns(Strings bodies not None, tuple topics not None,
             if status != RS_OK:
                 continue
             message.record_crc = False
-            need = rs_record_size(&message)
-            if room - size < need:
-                room = 2 * (size + need)
-                grown = <uint8_t *>PyMem_RawRealloc(frames, room)
-                if grown is NULL:
-                    raise MemoryError("no memory for the frames")
-                frames = grown
             rs_record_encode(&message, frames + size, kernel)
             rs_record_publish(frames + size, message.topic.size)
-            size += need
-        return PyBytes_FromStringAndSize(<const char *>frames, <Py_ssize_t>size), bytes(statuses)
+            size += rs_record_size(&message)
+        return size, bytes(statuses)
     finally:
         PyMem_RawFree(text.bytes)
-        PyMem_RawFree(frames)
 
 
 def status_name(int status):

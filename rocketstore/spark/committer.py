@@ -11,11 +11,13 @@ the frames, record by record, and appends those that are missing.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+from collections import deque
 from collections.abc import Sequence
 
-from rocketstore import MessageRejectedError, Store
+from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
 from rocketstore.spark.cleaning import discard
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.file_lock import journal_lock
@@ -35,8 +37,10 @@ __all__ = ["commit", "commit_to"]
 
 logger = logging.getLogger(__name__)
 
-#: Appended, not yet known to be on disk: so much may be at once.
-AHEAD_BYTES = 32 << 20
+#: A sync is asked for each time so much was appended, and goes on while the next is appended; so many
+#: may be under way before they are waited for.
+STEP_BYTES = 16 << 20
+STEPS_AHEAD = 4
 FLUSH_TIMEOUT_S = 600.0
 
 
@@ -176,7 +180,7 @@ def finish_pending(
 
 def append(store: Store, intended: Commit, on_step: Step) -> None:
     """Appends all frames but those that are present."""
-    waiting, present = 0, intended.present
+    present, asked = intended.present, deque([store.end_offset])
     for number, (chunk, frames) in enumerate(read_chunks(intended.files)):
         if present >= frames:
             present -= frames
@@ -185,9 +189,15 @@ def append(store: Store, intended: Commit, on_step: Step) -> None:
             chunk = chunk[frame_start(chunk, present) :]
             present = 0
         # Whatever the store promises for each put: here they are waited for together.
-        result = store.put_frames(chunk, durability="memory", timeout_s=FLUSH_TIMEOUT_S)
-        waiting += len(chunk)
-        if waiting >= AHEAD_BYTES:
-            store.wait_flushed(result.end_offset, FLUSH_TIMEOUT_S)
-            waiting = 0
+        end = store.put_frames(chunk, durability="memory", timeout_s=FLUSH_TIMEOUT_S).end_offset
+        if end - asked[-1] >= STEP_BYTES:
+            ask_for_sync(store, end)
+            asked.append(end)
+            if len(asked) > STEPS_AHEAD:
+                store.wait_flushed(asked.popleft(), FLUSH_TIMEOUT_S)
         on_step(f"appended {number}")
+
+
+def ask_for_sync(store: Store, end: int) -> None:
+    with contextlib.suppress(DurabilityTimeoutError):
+        store.wait_flushed(end, 0)

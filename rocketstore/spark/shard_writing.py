@@ -48,17 +48,18 @@ def write_shard(
     """
     name = os.path.join(STAGED, run, f"{partition:05d}-{uuid.uuid4().hex}")
     store: Store | None = None
-    row = rows = 0
+    row, rows, room = 0, 0, bytearray()
     try:
         for batch in batches:
             for part in parts(batch):
-                frames, count = encode_batch(part, routing, row, bad_rows)
+                frames, count = encode_batch(part, routing, row, bad_rows, room)
                 row += part.num_rows
                 if count:
                     store = store or open_new(root / name, routing, file_bytes)
                     # Flushed behind our back as it comes; waited for once, below.
                     store.put_frames(frames, durability="memory", timeout_s=WAIT_S)
                     rows += count
+                frames.release()
         if store is None:
             return None
         size = store.end_offset - store.begin_offset

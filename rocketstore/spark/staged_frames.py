@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from rocketstore import Message, MessageNotFoundError, Store
+from rocketstore.frames import crc32
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Commit, Staged, sync_directory
 
@@ -23,21 +23,31 @@ __all__ = [
 
 
 def read_chunks(files: Sequence[Staged]) -> Iterator[tuple[memoryview, int]]:
-    """(frames, how many) of every chunk, in order, checked."""
+    """(frames, how many) of every chunk, in order, checked; valid until the next is asked for."""
+    largest = max((chunk[0] for file in files for chunk in file.chunks), default=0)
+    room = memoryview(bytearray(largest))
     for file in files:
         with open_staged(file) as handle:
             for size, frames, crc in file.chunks:
-                chunk = handle.read(size)
-                if len(chunk) != size or zlib.crc32(chunk) != crc:
+                chunk = room[:size]
+                if read_whole(handle, chunk) != size or crc32(chunk) != crc:
                     raise SparkFaceError(
                         "RS_STAGED_DAMAGED", f"{file.path}: not what the task had written"
                     )
-                yield memoryview(chunk), frames
+                yield chunk, frames
 
 
-def open_staged(file: Staged) -> BinaryIO:
+def read_whole(handle: FileIO, room: memoryview) -> int:
+    """Bytes read: fewer than there is room for only at the end of the file."""
+    done = 0
+    while done < len(room) and (count := handle.readinto(room[done:])):
+        done += count
+    return done
+
+
+def open_staged(file: Staged) -> FileIO:
     try:
-        return open(file.path, "rb")
+        return open(file.path, "rb", buffering=0)
     except FileNotFoundError as error:
         raise SparkFaceError(
             "RS_STAGED_LOST",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
-from rocketstore.frames import SCHEDULE_TOPIC
+from rocketstore.frames import SCHEDULE_TOPIC, crc32
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
@@ -49,18 +49,19 @@ def stage(
 ) -> Staged | None:
     """Writes the frames of all batches to a new file in `directory`, durably; None without a row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
-    chunks, row, largest = [], 0, 0
+    chunks, row, largest, room = [], 0, 0, bytearray()
     os.makedirs(directory, exist_ok=True)
     try:
         with open(name, "xb") as file:
             for batch in batches:
                 for part in parts(batch):
-                    frames, count = encode_batch(part, routing, row, bad_rows)
+                    frames, count = encode_batch(part, routing, row, bad_rows, room)
                     row += part.num_rows
                     if count:
                         file.write(frames)
-                        chunks.append((len(frames), count, zlib.crc32(frames)))
+                        chunks.append((len(frames), count, crc32(frames)))
                         largest = max(largest, largest_body(part))
+                    frames.release()
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -89,9 +90,14 @@ def parts(batch: pa.RecordBatch, most_bytes: int = 8 << 20) -> Iterator[pa.Recor
 
 
 def encode_batch(
-    batch: pa.RecordBatch, routing: Routing, first_row: int = 0, bad_rows: BadRows | None = None
-) -> tuple[bytes, int]:
-    """(frames, how many) of one batch. `first_row`: number of its first row, for messages.
+    batch: pa.RecordBatch,
+    routing: Routing,
+    first_row: int = 0,
+    bad_rows: BadRows | None = None,
+    into: bytearray | None = None,
+) -> tuple[memoryview, int]:
+    """(frames, how many) of one batch, written to `into`. `first_row`: number of its first row, for
+    messages.
 
     Raises:
         SparkFaceError: RS_BAD_ROW unless bad rows are dropped.
@@ -102,7 +108,7 @@ def encode_batch(
         refuse(batch, wrong, routing, first_row, bad_rows)
         keep = np.ones(batch.num_rows, bool)
         keep[list(wrong)] = False
-        return encode_batch(batch.filter(mask(keep)), routing, first_row, bad_rows)
+        return encode_batch(batch.filter(mask(keep)), routing, first_row, bad_rows, into)
     rows = batch.num_rows
     topics, topic_rows = topics_of(columns.get("topic"), rows, routing)
     given: dict[str, Any] = {n: texts(columns[n]) for n in TEXT_COLUMNS if n in columns}
@@ -118,6 +124,7 @@ def encode_batch(
             queue_ids=queues_of(columns, rows, first_row, routing),
             born_timestamps_ms=born_of(columns.get("born_timestamp"), rows),
             max_body_bytes=routing.max_body_bytes,
+            into=into,
             **given,
         )
     except MessageRejectedError as error:
@@ -178,6 +185,7 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
     return found
 
 
+@functools.lru_cache(maxsize=4096)
 def wrong_topic(topic: str) -> str:
     """Why no message may have this topic; empty when it may. As a store at its defaults sees it, which
     is stricter than frames are."""

@@ -32,7 +32,7 @@ def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:
 def frame(body: bytes = b"body", topic: str = "t", **given: object) -> bytes:
     frames, refused = encode_frames(column([body]), topics=[topic], **given)  # type: ignore[arg-type]
     assert refused == {}
-    return frames
+    return bytes(frames)
 
 
 @pytest.mark.parametrize("record_crc", [True, False])
