@@ -17,6 +17,7 @@ from rocketstore.frames import SCHEDULE_TOPIC, crc32
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
+from rocketstore.spark.synced_file import SyncedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,22 +52,17 @@ def stage(
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
     chunks, row, largest, room = [], 0, 0, bytearray()
     os.makedirs(directory, exist_ok=True)
-    try:
-        with open(name, "xb") as file:
-            for batch in batches:
-                for part in parts(batch):
-                    frames, count = encode_batch(part, routing, row, bad_rows, room)
-                    row += part.num_rows
-                    if count:
-                        file.write(frames)
-                        chunks.append((len(frames), count, crc32(frames)))
-                        largest = max(largest, largest_body(part))
-                    frames.release()
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        os.unlink(name)
-        raise
+    with SyncedFile(name) as file:
+        for batch in batches:
+            for part in parts(batch):
+                frames, count = encode_batch(part, routing, row, bad_rows, room)
+                row += part.num_rows
+                if count:
+                    file.write(frames)
+                    chunks.append((len(frames), count, crc32(frames)))
+                    largest = max(largest, largest_body(part))
+                frames.release()
+        file.finish()
     if not chunks:
         os.unlink(name)
         return None
