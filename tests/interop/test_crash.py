@@ -66,7 +66,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(version: str) -> Iterator[Runner]:
+def runner(version: str, tmp_path: Path) -> Iterator[Runner]:  # ended before tmp_path goes
     runner = Runner(version)
     yield runner
     runner.bury()
