@@ -164,16 +164,30 @@ def export(
 @click.argument("source")
 @STORE
 @click.option("--topic", help="Of all messages; needed where there is no column topic.")
+@click.option(
+    "--shards",
+    metavar="N|auto",
+    help="A bulk load: at most so many new stores in STORE, each written by one task.",
+)
 @ONCE
 @MASTER
 def import_(
-    source: str, store: str, topic: str | None, app_id: str | None, version: int, master: str | None
+    source: str,
+    store: str,
+    topic: str | None,
+    shards: str | None,
+    app_id: str | None,
+    version: int,
+    master: str | None,
 ) -> int:
     """Appends the rows of SOURCE, Parquet as `export` writes it or any other with a column body."""
     from rocketstore.spark import jobs
 
+    more = once(app_id, version)
+    if shards is not None:
+        more["shards"] = shards
     with spark_session(master) as session:
-        count = jobs.import_(session, source, store, topic=topic, **once(app_id, version))
+        count = jobs.import_(session, source, store, topic=topic, **more)
     console().print(f"{count_text(count, 'message')} in {store}")
     return exit_codes.OK
 

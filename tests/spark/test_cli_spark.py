@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
+from rocketstore.spark.shards import shard_paths
 from tests.spark.patience import patiently
 from tests.spark.reading import make_store
 
@@ -53,6 +55,13 @@ def test_a_round_through_the_commands(invoke: Any, tmp_path: Path, rng: random.R
     assert "topic=orders" in out.stdout
     out = invoke("import", tmp_path / "p", tmp_path / "back", "--once", "load", "--version", 3)
     assert f"{len(there)} messages" in out.stdout
+    out = invoke("import", tmp_path / "p", tmp_path / "many", "--shards", 2)
+    assert f"{len(there)} messages" in out.stdout
+    shards = shard_paths(str(tmp_path / "many"))
+    assert shards is not None
+    assert sum(rocketstore.scan(shard).to_arrow().read_all().num_rows for shard in shards) == len(
+        there
+    )
     out = invoke("replay", tmp_path / "s", tmp_path / "other", "--to-topic", "x", "--key", "k1")
     assert out.exit_code == exit_codes.OK
     assert invoke("compact", tmp_path / "s", tmp_path / "small").exit_code == exit_codes.OK
