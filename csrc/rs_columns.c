@@ -196,6 +196,28 @@ static void put_spans(const rs_columns *to, size_t i, const rs_record *record, c
         to->properties[i] = record->properties;
 }
 
+static void put_row(rs_columns *columns, const rs_record *record, const row *found)
+{
+    put_numbers(columns, columns->rows, record, found);
+    put_spans(columns, columns->rows, record, found);
+    columns->rows++;
+    columns->bytes += record->size;
+}
+
+rs_status rs_columns_take(rs_column_walk *walk, rs_columns *columns, const rs_record *records,
+                          size_t count)
+{
+    while (columns->rows < count) {
+        const rs_record *record = &records[columns->rows];
+        row found = {0};
+        rs_status status = choose(walk, columns, record, &found);
+        if (status != RS_OK)
+            return status;
+        put_row(columns, record, &found);
+    }
+    return RS_OK;
+}
+
 rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to, uint64_t byte_limit)
 {
     rs_record record;
@@ -213,10 +235,7 @@ rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to, 
         if (status == RS_OK) {
             if (columns->rows && columns->bytes + record.size > byte_limit)
                 return RS_OK;
-            put_numbers(columns, columns->rows, &record, &found);
-            put_spans(columns, columns->rows, &record, &found);
-            columns->rows++;
-            columns->bytes += record.size;
+            put_row(columns, &record, &found);
         }
         walk->records++;
         walk->record_crc_mismatches += stale;

@@ -83,6 +83,11 @@ typedef struct rs_column_walk {
 rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to,
                           uint64_t byte_limit);
 
+/* The same for records that were read another way, the columns->rows'th and those behind it, of a walk that
+ * wants all; there is room for `count` rows. RS_OK; RS_NOT_FOUND: a word that no dictionary has. */
+rs_status rs_columns_take(rs_column_walk *walk, rs_columns *columns, const rs_record *records,
+                          size_t count);
+
 /* Bytes of all spans; with offsets, their ends: `rows` + 1 numbers that begin with 0. The caller has seen
  * to it that the sum is below 2^31. */
 size_t rs_columns_measure(const rs_span *spans, size_t rows, int32_t *offsets);

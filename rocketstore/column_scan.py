@@ -13,7 +13,7 @@ from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore.archive.objects import ArchivePart, ObjectFiles
 from rocketstore.archive.place import Place, is_uri, shown
-from rocketstore.columns import COLUMNS, Columns, columns_of
+from rocketstore.columns import Columns, column_names, columns_of
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.column_walk import ColumnWalk, LogFiles, ScanReport, SegmentFiles
 from rocketstore.log.layout import StoreLayout
@@ -40,8 +40,6 @@ CHUNK_ROWS: Final = 8192
 CHUNK_BYTES: Final = 2 << 20
 CHUNK_BYTES_MAX: Final = 1 << 30
 SPLIT_BYTES: Final = 256 << 20
-#: What `columns=None` means: everything that `Message` knows, bodies copied.
-ALL: Final = tuple(name for name in COLUMNS if name not in ("body_size", "body_view"))
 #: How far the clock of another program may have been put back between two of its messages.
 DAY_MS: Final = 86_400_000
 CHECKS: Final = {
@@ -294,7 +292,7 @@ def scan(
         FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
         ConfigError, ReadFailedError: a place that pyarrow does not know, or that does not answer.
     """
-    names = _names(columns)
+    names = column_names(columns)
     taken = RecordFilter.of(**wanted)
     path, directories, begin, end, archive = _place_of(source, commit_log_dir, taken)
     first = begin if start_offset is None else start_offset
@@ -360,15 +358,3 @@ def is_foreign(layout: StoreLayout) -> bool:
     """Whether another program may have written here: what it put again can have a stale record CRC."""
     state = load_store_state(layout)
     return state is None or bool(state.foreign)
-
-
-def _names(names: Iterable[str] | None) -> tuple[str, ...]:
-    if names is None:
-        return ALL
-    if isinstance(names, str):
-        raise TypeError(f"columns = {names!r}: several names")
-    found = tuple(dict.fromkeys(names))
-    unknown = [name for name in found if name not in COLUMNS]
-    if unknown:
-        raise ValueError(f"columns = {unknown!r}: there are {', '.join(COLUMNS)}")
-    return found

@@ -1,4 +1,4 @@
-"""What a scan hands out: some thousand messages as NumPy arrays.
+"""What a scan, or a consumer that is asked for columns, hands out: some thousand messages as NumPy arrays.
 
 Numbers are plain arrays. Texts that come again and again (topics, hosts) are codes into a tuple. Bytes lie one
 behind the other in one buffer, with offsets: what Arrow wants, too.
@@ -7,7 +7,7 @@ behind the other in one buffer, with offsets: what Arrow wants, too.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,11 +27,14 @@ __all__ = [
     "PropertiesColumn",
     "TextColumn",
     "ViewColumn",
+    "column_names",
     "columns_of",
 ]
 
 #: Every column that a scan knows; but for `body_size` and `body_view` the names of `Message`.
 COLUMNS: tuple[str, ...] = (*CODED, *NUMBERS, *TEXTS)
+#: What `columns=None` means: everything that `Message` knows, bodies copied.
+ALL: tuple[str, ...] = tuple(name for name in COLUMNS if name not in ("body_size", "body_view"))
 
 
 class Column(Protocol):
@@ -137,9 +140,10 @@ class ViewColumn:
 
 
 class Columns(Mapping[str, Any]):
-    """Columns of one chunk of a scan, by name; all have `rows` values.
+    """Columns of one chunk of a scan, or of one poll, by name; all have `rows` values.
 
-    `begin_offset` and `end_offset` say which part of the log was looked at, in physical offsets.
+    `begin_offset` and `end_offset` say which part of the log was looked at, in physical offsets: of a poll,
+    from its first record to behind its last.
     """
 
     __slots__ = ("_arrays", "begin_offset", "end_offset", "rows")
@@ -166,6 +170,19 @@ class Columns(Mapping[str, Any]):
             f"<rocketstore.Columns {self.rows} rows of [{self.begin_offset}, {self.end_offset}): "
             f"{', '.join(self._arrays)}>"
         )
+
+
+def column_names(names: Iterable[str] | None, known: tuple[str, ...] = COLUMNS) -> tuple[str, ...]:
+    """The columns that are wanted, each once. Raises ValueError or TypeError."""
+    if names is None:
+        return ALL
+    if isinstance(names, str):
+        raise TypeError(f"columns = {names!r}: several names")
+    found = tuple(dict.fromkeys(names))
+    unknown = [name for name in found if name not in known]
+    if unknown:
+        raise ValueError(f"columns = {unknown!r}: there are {', '.join(known)}")
+    return found
 
 
 def columns_of(found: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from rocketstore._native.codec import tags_code
+from rocketstore.column_poll import ColumnPoll
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
 from rocketstore.timestamps import timestamp_ms
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore._native.message import Message
+    from rocketstore.columns import Columns
     from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.reader import Reader
 
@@ -86,6 +88,7 @@ class Consumer:
         self._wait_flushed = wait_flushed
         self._busy = threading.Lock()
         self._closed = False
+        self._columns: ColumnPoll | None = None
         stored: dict[int, int] = {}
         if group is not None and offsets is not None:
             offsets.claim(topic, group, self)
@@ -181,6 +184,28 @@ class Consumer:
                 # hands.
                 logger.debug("a poll of %s ends early", self._topic, exc_info=True)
             return messages
+
+    def poll_columns(
+        self,
+        max_messages: int = 8192,
+        timeout_s: float | None = 0.0,
+        *,
+        columns: Iterable[str] | None = None,
+    ) -> Columns:
+        """As `poll`, but NumPy columns, as `rocketstore.scan` gives them, without an object for each
+        message in your hands. The rows of one call are of one queue; queues take turns.
+
+        Args:
+            max_messages: 1 … 65536; fewer rows when their records have more than a GiB.
+            timeout_s: to wait for the first (None: for ever). No rows: there was none.
+            columns: of `rocketstore.columns.COLUMNS`, but for "body_view"; None: all.
+        """
+        with self._use():
+            if self._columns is None or not self._columns.serves(columns, max_messages):
+                self._columns = ColumnPoll(columns, max_messages)
+            if not length_hint(self._cursors.left):
+                self._wait(max_messages, timeout_s)
+            return self._columns.hand_out(self._cursors)
 
     def prefetch(self, max_messages: int = BATCH) -> bool:
         """Fetches without handing out, and without waiting: whether `take` has something now.

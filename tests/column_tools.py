@@ -9,7 +9,7 @@ from typing import Any
 
 import rocketstore
 from rocketstore import Columns, Message
-from rocketstore.column_scan import ALL
+from rocketstore.columns import ALL
 
 TOPICS = ("orders", "other", "t" * 127, "%RETRY%" + "w" * 200)
 TAGS = (None, "paid", "late", "größe", "x" * 700)

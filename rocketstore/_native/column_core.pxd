@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from rocketstore._native.core cimport bool_, rs_scan, rs_span, rs_status
+from rocketstore._native.core cimport bool_, rs_record, rs_scan, rs_span, rs_status
 
 cdef extern from "rs_columns.h" nogil:
     enum:
@@ -61,6 +61,8 @@ cdef extern from "rs_columns.h" nogil:
         bool_ unknown_host
     rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to,
                               uint64_t byte_limit)
+    rs_status rs_columns_take(rs_column_walk *walk, rs_columns *columns, const rs_record *records,
+                              size_t count)
     size_t rs_columns_measure(const rs_span *spans, size_t rows, int32_t *offsets)
     void rs_columns_gather(const rs_span *spans, size_t rows, const int32_t *offsets, uint8_t *to)
     void rs_columns_views(const rs_span *spans, size_t rows, const uint8_t *base, uint8_t *views)

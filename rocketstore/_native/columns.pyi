@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.message import Message
 
 NUMBERS: dict[str, str]
 CODED: tuple[str, ...]
@@ -40,6 +41,18 @@ class ColumnScanner:
 
         Raises:
             ReadFailedError: the disk does not give the bytes back.
+        """
+
+    def fitting(self, messages: list[Message], byte_limit: int) -> int:
+        """How many of the first messages `take` has room for: rows, and bytes of records. At least one."""
+
+    def take(self, messages: list[Message]) -> dict[str, Any]:
+        """A row for each message, in their order.
+
+        Raises:
+            ReadFailedError: the disk does not give the bytes back.
+            ValueError: more than `fitting` says, one that the scanner was told to leave out, or with the
+                column body_view.
         """
 
     @property

@@ -8,12 +8,13 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.column_core cimport (
     rs_column_walk, rs_columns, rs_columns_gather, rs_columns_measure, rs_columns_message_ids,
-    rs_columns_message_ids_size, rs_columns_views, rs_columns_walk, rs_dictionary,
+    rs_columns_message_ids_size, rs_columns_take, rs_columns_views, rs_columns_walk, rs_dictionary,
 )
 from rocketstore._native.column_texts cimport Words, allocated, pairs_of, utf8
-from rocketstore._native.core cimport RS_NOT_FOUND, RS_OK, rs_span, rs_status
+from rocketstore._native.core cimport RS_NOT_FOUND, RS_OK, rs_record, rs_span, rs_status
 from rocketstore._native.guard cimport copied_bytes, guarded, raise_unread
 from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.message cimport Message
 from rocketstore._native.status cimport status_text
 
 import numpy as np
@@ -54,6 +55,13 @@ cdef struct walk_call:
     uint64_t byte_limit
     rs_status status
 
+cdef struct take_call:
+    rs_column_walk *walk
+    rs_columns *columns
+    const rs_record *records
+    size_t count
+    rs_status status
+
 cdef struct gather_call:
     const rs_span *spans
     size_t rows
@@ -65,6 +73,11 @@ cdef struct gather_call:
 cdef void walk_work(void *given) noexcept nogil:
     cdef walk_call *call = <walk_call *>given
     call.status = rs_columns_walk(call.walk, call.columns, call.to, call.byte_limit)
+
+
+cdef void take_work(void *given) noexcept nogil:
+    cdef take_call *call = <take_call *>given
+    call.status = rs_columns_take(call.walk, call.columns, call.records, call.count)
 
 
 cdef void gather_work(void *given) noexcept nogil:
@@ -186,17 +199,11 @@ cdef class ColumnScanner:
                              f"{file.size} bytes of {file.path}")
         if not 0 < byte_limit <= BYTES_MAX:
             raise ValueError(f"byte_limit = {byte_limit}: 1 … {BYTES_MAX}")
-        for words in (self.topics, self.hosts):
-            if (<Words>words).table.count > MANY_WORDS:
-                (<Words>words).clear()
+        self.begin()
         self.walk.scan.bytes, self.walk.scan.size = file.base, <size_t>limit
         self.walk.scan.start_offset = file.start_offset
         self.walk.scan.verify, self.walk.scan.kernel = self.verify, best_kernel()
         self.walk.at = <size_t>from_position
-        self.walk.topics, self.walk.hosts = &self.topics.table, &self.hosts.table
-        self.walk.records = self.walk.record_crc_mismatches = 0
-        self.columns.rows = 0
-        self.columns.bytes = 0
         call.walk, call.columns = &self.walk, &self.columns
         call.to, call.byte_limit, call.status = <size_t>to_position, byte_limit, RS_NOT_FOUND
         while call.status == RS_NOT_FOUND:
@@ -209,7 +216,59 @@ cdef class ColumnScanner:
                 self.learn()
         self.end_position = <int64_t>self.walk.at
         self.status = "full" if call.status == RS_OK else status_text(call.status)
-        return self.columns_of(file)
+        found = self.columns_of(file.path)
+        if "body_view" in self.names:
+            found["body_view"] = self.viewed(file)
+        return found
+
+    def fitting(self, list messages not None, uint64_t byte_limit):
+        cdef size_t count = min(<size_t>len(messages), self.columns.room), i
+        cdef uint64_t left = min(byte_limit, <uint64_t>BYTES_MAX)
+        for i in range(count):
+            if (<Message?>messages[i]).record.size > left and i:
+                return i
+            left -= min(left, <uint64_t>(<Message>messages[i]).record.size)
+        return count
+
+    def take(self, list messages not None):
+        cdef take_call call
+        cdef bint whole
+        cdef size_t count = <size_t>len(messages), i
+        if count > <size_t>self.fitting(messages, BYTES_MAX):
+            raise ValueError(f"{count} messages: more than there is room for")
+        if "body_view" in self.names:
+            raise ValueError("body_view is of one file: not for messages")
+        cdef rs_record *records = <rs_record *>allocated(count, sizeof(rs_record))
+        try:
+            for i in range(count):
+                records[i] = (<Message?>messages[i]).record
+            self.begin()
+            call.walk, call.columns, call.records, call.count = (
+                &self.walk, &self.columns, records, count)
+            call.status = RS_NOT_FOUND
+            while call.status == RS_NOT_FOUND:
+                with nogil:
+                    whole = guarded(take_work, &call)
+                if not whole:
+                    raise_unread("the log", "a message")
+                if call.status == RS_NOT_FOUND:
+                    self.learn()
+        finally:
+            PyMem_RawFree(records)
+        if call.status != RS_OK:
+            raise ValueError("a message that this scanner was told to leave out")
+        return self.columns_of("the log")
+
+    cdef int begin(self) except -1:
+        """Nothing is read yet."""
+        for words in (self.topics, self.hosts):
+            if (<Words>words).table.count > MANY_WORDS:
+                (<Words>words).clear()
+        self.walk.topics, self.walk.hosts = &self.topics.table, &self.hosts.table
+        self.walk.records = self.walk.record_crc_mismatches = 0
+        self.columns.rows = 0
+        self.columns.bytes = 0
+        return 0
 
     cdef int learn(self) except -1:
         """The word that no dictionary has."""
@@ -225,7 +284,7 @@ cdef class ColumnScanner:
             queue_ids = None if isinstance(queue_ids, bool) else queue_ids
         return self.topics.add(word, topic, wanted, queue_ids)
 
-    cdef dict columns_of(self, MappedFile file):
+    cdef dict columns_of(self, object path):
         cdef rs_columns *columns = &self.columns
         cdef size_t rows = columns.rows
         cdef dict found = {}
@@ -239,23 +298,21 @@ cdef class ColumnScanner:
         if "store_host" in self.names:
             found["store_host"] = (self.numbers("store_host", "int32"), self.hosts.words())
         if "body" in self.names:
-            found["body"] = self.gathered(file, columns.body)
-        if "body_view" in self.names:
-            found["body_view"] = self.viewed(file)
+            found["body"] = self.gathered(path, columns.body)
         if "tags" in self.names:
-            offsets, data = self.gathered(file, columns.tags)
+            offsets, data = self.gathered(path, columns.tags)
             found["tags"] = (offsets, data, utf8(offsets, data))
         if "keys" in self.names:
-            offsets, data = self.gathered(file, columns.keys)
+            offsets, data = self.gathered(path, columns.keys)
             found["keys"] = (offsets, data, utf8(offsets, data))
         if "properties" in self.names:
-            offsets, data = self.gathered(file, columns.properties)
+            offsets, data = self.gathered(path, columns.properties)
             found["properties"] = pairs_of(offsets, data, rows)
         if "message_id" in self.names:
             found["message_id"] = self.message_ids()
         return found
 
-    cdef tuple gathered(self, MappedFile file, const rs_span *spans):
+    cdef tuple gathered(self, object path, const rs_span *spans):
         """Offsets and bytes of a column of spans, copied."""
         cdef gather_call call
         cdef bint whole
@@ -271,7 +328,7 @@ cdef class ColumnScanner:
         with nogil:
             whole = guarded(gather_work, &call)
         if not whole:
-            raise_unread(file.path, "bytes of a record")
+            raise_unread(path, "bytes of a record")
         return offsets.base, data
 
     cdef tuple viewed(self, MappedFile file):

@@ -126,6 +126,11 @@ class QueueCursors:
             return cursor.position
         return offset_in_queue(self._batch[-left], self._topic, cursor.queue_id)
 
+    def fetched(self) -> list[Message]:
+        """What was fetched and not handed out yet: messages of one queue."""
+        left = length_hint(self.left)
+        return self._batch[-left:] if left else []
+
     def forget_batch(self) -> None:
         """Drops what was fetched and not handed out; the cursor goes back to it."""
         if self._batch_cursor is not None:

@@ -124,6 +124,33 @@ def test_known_records(row: dict[str, Any]) -> None:
     assert rows(found) == [expected(file, position)]
 
 
+def test_messages_give_the_columns_of_their_records(rng: random.Random) -> None:
+    """In any order, again and again, as far as there is room."""
+    file, positions, end = made_file(rng, 300)
+    names = [name for name in COLUMNS if name != "body_view"]
+    one, most = scanner(names, 70), 1 << 30
+    whole = rows(scanner(names).read(file, 0, end, file.size, most))
+    for _ in range(5):
+        chosen = rng.choices(range(len(positions)), k=rng.randrange(71))
+        messages = [read_message(file, positions[n], file.size, verify=0) for n in chosen]
+        assert one.fitting(messages, most) == len(messages)
+        assert rows(one.take(messages)) == [whole[n] for n in chosen]
+    messages = [read_message(file, position, file.size, verify=0) for position in positions]
+    assert one.fitting(messages, most) == 70
+    assert one.fitting(messages, 0) == 1
+    sizes = [message.size for message in messages]
+    assert one.fitting(messages, sum(sizes[:9])) == 9
+    assert one.fitting(messages, sum(sizes[:9]) - 1) == 8
+    with pytest.raises(ValueError, match="more than there is room for"):
+        one.take(messages)
+    with pytest.raises(ValueError, match="of one file"):
+        scanner(["body_view"]).take(messages[:1])
+    with pytest.raises(ValueError, match="leave out"):
+        scanner(names, tags=[b"no such tag"]).take(messages[:1])
+    with pytest.raises(TypeError):
+        one.take([None])  # type: ignore[list-item]
+
+
 def test_reads_stop_at_rows_and_bytes(rng: random.Random) -> None:
     file, positions, end = made_file(rng, 100)
     for room, byte_limit in ((1, 1 << 20), (7, 1 << 20), (100, 1), (100, 5000)):
