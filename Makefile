@@ -80,7 +80,8 @@ spark-kills: build $(SPARK)
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
 proofs: build sanitize fuzz flips interop crash fs arrow spark
-	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/fs
+	$(PYTEST) --timeout=1500 -n $(JOBS) --dist worksteal tests/planted
+	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/fs --ignore=tests/planted
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 # Scans as Arrow, polars, pandas and DuckDB, which are installed for it; archives, also in an object store.

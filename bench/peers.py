@@ -24,6 +24,7 @@ from typing import Any
 
 from bench.measure import fetch_memory, machine
 from bench.peer_cases import BATCH, CASES, OURS, PeerCase
+from bench.plots import plot_peers
 
 __all__ = ["main"]
 
@@ -194,7 +195,10 @@ def main(words: Sequence[str] | None = None) -> int:
     (given.directory / "peers.json").write_text(json.dumps(found, indent=1) + os.linesep)
     if given.docs is not None:
         before, rest = given.docs.read_text().split(BEGIN)
-        given.docs.write_text(f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}")
+        picture = given.docs.with_name("peers.svg")
+        plot_peers(results, picture)
+        shown = f"\n![the medians of the tables]({picture.name})\n"
+        given.docs.write_text(f"{before}{BEGIN}\n{text}{shown}{END}{rest.split(END)[1]}")
     return 0
 
 
