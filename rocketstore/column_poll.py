@@ -13,7 +13,7 @@ from rocketstore.columns import COLUMNS, Columns, column_names, columns_of
 if TYPE_CHECKING:
     from rocketstore.log.queue_cursors import QueueCursors
 
-__all__ = ["POLL_ROWS_MAX", "ColumnPoll"]
+__all__ = ["POLL_ROWS_MAX", "ColumnPoll", "column_poll"]
 
 POLL_ROWS_MAX: Final = 65536
 #: Of records in one poll: more would not fit into the offsets of a column.
@@ -22,19 +22,27 @@ POLL_BYTES_MAX: Final = 1 << 30
 KNOWN: Final = tuple(name for name in COLUMNS if name != "body_view")
 
 
+def column_poll(kept: ColumnPoll | None, columns: Iterable[str] | None, rows: int) -> ColumnPoll:
+    """`kept`, when it is for the same columns and rows, else a new one.
+
+    Raises:
+        ValueError, TypeError: columns that are not there, or too many rows.
+    """
+    names = column_names(columns, KNOWN)
+    if kept is not None and (kept.names, kept.rows) == (names, rows):
+        return kept
+    return ColumnPoll(names, rows)
+
+
 class ColumnPoll:
     """Memory for the columns of up to `rows` messages, used again by each poll that wants the same."""
 
-    def __init__(self, columns: Iterable[str] | None, rows: int) -> None:
+    def __init__(self, names: tuple[str, ...], rows: int) -> None:
         if not 1 <= rows <= POLL_ROWS_MAX:
             raise ValueError(f"max_messages is 1 … {POLL_ROWS_MAX}, not {rows}")
-        self.names = column_names(columns, KNOWN)
+        self.names = names
         self.rows = rows
-        self._scanner = ColumnScanner(self.names, room=rows, verify=0)
-
-    def serves(self, columns: Iterable[str] | None, rows: int) -> bool:
-        """Whether this is what another poll needs."""
-        return rows == self.rows and column_names(columns, KNOWN) == self.names
+        self._scanner = ColumnScanner(names, room=rows, verify=0)
 
     def hand_out(self, cursors: QueueCursors) -> Columns:
         """What was fetched, as far as there is room. Nothing counts as handed out when it cannot be read."""

@@ -11,7 +11,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from rocketstore._native.codec import tags_code
-from rocketstore.column_poll import ColumnPoll
+from rocketstore.column_poll import column_poll
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
 from rocketstore.timestamps import timestamp_ms
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore._native.message import Message
+    from rocketstore.column_poll import ColumnPoll
     from rocketstore.columns import Columns
     from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.reader import Reader
@@ -201,8 +202,7 @@ class Consumer:
             columns: of `rocketstore.columns.COLUMNS`, but for "body_view"; None: all.
         """
         with self._use():
-            if self._columns is None or not self._columns.serves(columns, max_messages):
-                self._columns = ColumnPoll(columns, max_messages)
+            self._columns = column_poll(self._columns, columns, max_messages)
             if not length_hint(self._cursors.left):
                 self._wait(max_messages, timeout_s)
             return self._columns.hand_out(self._cursors)

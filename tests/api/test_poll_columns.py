@@ -70,8 +70,11 @@ def test_only_wanted_columns_and_tags(store: Store) -> None:
     writer = store.writer("t", queue_id=0)
     for number in range(6):
         writer.put(b"%d" % number, tags="even" if number % 2 == 0 else "odd")
-    columns = store.consumer("t", tags="odd").poll_columns(columns=["body", "queue_offset"])
+    consumer = store.consumer("t", tags="odd")
+    columns = consumer.poll_columns(columns=["body", "queue_offset"])
     assert list(columns) == ["body", "queue_offset"]
+    again = iter(["queue_offset"])  # any iterable, looked at once
+    assert list(consumer.poll_columns(columns=again)) == ["queue_offset"]
     assert columns["body"].tolist() == [b"1", b"3", b"5"]
     assert columns["queue_offset"].dtype == np.int64
 
