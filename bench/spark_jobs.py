@@ -121,7 +121,7 @@ def make_cases(session: Any, root: Path, size: int) -> dict[str, Callable[[], An
             read().write.option("compression", "zstd").parquet(str(root / "frame"))
         ),
         "sink, from Parquet": lambda: write("rocketstore"),
-        "sink, shards=2": lambda: write("rocketstore", shards="2"),
+        "sink, shards=auto": lambda: write("rocketstore", shards="auto"),
         "a sink in Python that does nothing": lambda: write("null"),
         "plain write and fsync": lambda: plain_write(root / "plain", size),
     }
@@ -139,7 +139,7 @@ def show(times: dict[str, list[float]], count: int, size: int) -> None:
     plain = medians["plain write and fsync"]
     parquet = medians["the same rows from Parquet"] / medians["scan, all columns"]
     print(f"\nexport is {export:.2f} × as fast as df.write.parquet")
-    for name in ("sink, from Parquet", "sink, shards=2", "a sink in Python that does nothing"):
+    for name in ("sink, from Parquet", "sink, shards=auto", "a sink in Python that does nothing"):
         print(f"{name}: {plain / medians[name]:.2f} × the plain rate of the disk")
     print(f"a scan of all columns is {parquet:.2f} × as fast as Parquet of the same rows")
 
