@@ -18,8 +18,6 @@ from typing import Any
 
 from bench.spark_jobs import fill, noop
 
-BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
 
 def main() -> None:
     """Prints a table in Markdown."""
@@ -56,17 +54,6 @@ def make_cases(session: Any, store: str) -> dict[str, Callable[[], None]]:
         reader = session.read.format("rocketstore").options(path=store, **options)
         return lambda: noop(reader.load())
 
-    def with_setting(name: str, value: str, work: Callable[[], None]) -> Callable[[], None]:
-        def changed() -> None:
-            before = session.conf.get(name)
-            session.conf.set(name, value)
-            try:
-                work()
-            finally:
-                session.conf.set(name, before)
-
-        return changed
-
     return {
         "the defaults": scan(),
         "`columns=topic,body`": scan(columns="topic,body"),
@@ -78,10 +65,6 @@ def make_cases(session: Any, store: str) -> dict[str, Callable[[], None]]:
         "`verify=false`": scan(verify="false"),
         "`splitBytes=64m`": scan(splitBytes="64m"),
         "`splitBytes=16m`": scan(splitBytes="16m"),
-        "`…arrow.maxRecordsPerBatch` 500": with_setting(BATCH_ROWS, "500", scan()),
-        "`…arrow.maxRecordsPerBatch` 10000, Spark's default": with_setting(
-            BATCH_ROWS, "10000", scan()
-        ),
     }
 
 
