@@ -37,8 +37,8 @@ def plot_peers(results: Sequence[dict[str, Any]], target: Path) -> None:
     mpl.rcParams.update({"svg.hashsalt": OURS, "font.size": 9, "svg.fonttype": "none"})
     panels = classes(results)
     names = {key: list(dict.fromkeys(r["case"] for r in rows)) for key, rows in panels.items()}
-    lowest = min(row["messages_per_s"] for row in results)
-    heights = [len(found) for found in names.values()]
+    found = [row["messages_per_s"] for row in results]
+    heights = [len(cases) for cases in names.values()]
     figure, axes = pyplot.subplots(
         len(panels),
         figsize=(WIDTH, ROW_HEIGHT * (sum(heights) + 2.5 * len(panels))),
@@ -59,7 +59,7 @@ def plot_peers(results: Sequence[dict[str, Any]], target: Path) -> None:
         calls = "one message a call" if key[1] == 1 else f"{key[1]} messages a call"
         axis.set_title(f"durability {key[0]}, {calls}", loc="left")
         axis.set_xscale("log")
-        axis.set_xlim(left=lowest / 2)
+        axis.set_xlim(min(found) / 2, max(found) * 1.5)
         axis.grid(axis="x", alpha=0.3)
     axes.flat[0].legend(loc="lower right")
     axes.flat[-1].set_xlabel("messages a second")
