@@ -57,40 +57,53 @@ def noop(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def main() -> None:
-    """Prints a table in Markdown."""
-    parser = argparse.ArgumentParser(prog="python -m bench.spark_jobs", description=__doc__)
-    parser.add_argument("--mib", type=int, default=1024, help="of log")
+def arguments(name: str, text: str | None, mib: int) -> argparse.Namespace:
+    """The options of a program that measures Spark over a log."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=text)
+    parser.add_argument("--mib", type=int, default=mib, help="of log")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="where the stores are made")
-    given = parser.parse_args()
-    measure(given.mib, given.rounds, given.directory)
+    return parser.parse_args()
 
 
-def measure(mib: int, rounds: int, directory: Path | None) -> None:
+def in_turns(
+    cases: Callable[[Any], dict[str, Callable[[], Any]]], rounds: int, between: Callable[[], None]
+) -> dict[str, list[float]]:
+    """Seconds of each case in each round, but for a first one, in one session; `between` is not counted."""
     from rocketstore import spark
 
-    with tempfile.TemporaryDirectory(dir=directory, prefix="bench-spark-") as place:
-        root = Path(place)
-        count = fill(root / "store", mib << 20)
-        # The workers find this package, too.
-        os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-        session = spark.session(
-            master="local[2]", config={"spark.driver.memory": "4g", "spark.log.level": "ERROR"}
-        )
-        cases = make_cases(session, root, mib << 20)
-        times: dict[str, list[float]] = {name: [] for name in cases}
-        for number in range(rounds + 1):
-            for name, work in cases.items():
-                for leftover in ("out", "frame", "copy"):
-                    shutil.rmtree(root / leftover, ignore_errors=True)
-                os.sync()  # what the last one wrote
-                began = time.perf_counter()
-                work()
-                if number:
-                    times[name].append(time.perf_counter() - began)
-        session.stop()
-    show(times, count, mib << 20)
+    # The workers find this package, too.
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    session = spark.session(
+        master="local[2]", config={"spark.driver.memory": "4g", "spark.log.level": "ERROR"}
+    )
+    made = cases(session)
+    times: dict[str, list[float]] = {name: [] for name in made}
+    for number in range(rounds + 1):
+        for name, work in made.items():
+            between()
+            began = time.perf_counter()
+            work()
+            if number:
+                times[name].append(time.perf_counter() - began)
+    session.stop()
+    return times
+
+
+def main() -> None:
+    """Prints a table in Markdown."""
+    given = arguments("spark_jobs", __doc__, 1024)
+    with tempfile.TemporaryDirectory(dir=given.directory, prefix="bench-spark-") as place:
+        root, size = Path(place), given.mib << 20
+        count = fill(root / "store", size)
+
+        def clean() -> None:
+            for leftover in ("out", "frame", "copy"):
+                shutil.rmtree(root / leftover, ignore_errors=True)
+            os.sync()  # what the last one wrote
+
+        times = in_turns(lambda session: make_cases(session, root, size), given.rounds, clean)
+    show(times, count, size)
 
 
 def make_cases(session: Any, root: Path, size: int) -> dict[str, Callable[[], Any]]:

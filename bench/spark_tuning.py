@@ -8,45 +8,21 @@ ratios. Needs `make spark`.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.spark_jobs import fill, noop
+from bench.spark_jobs import arguments, fill, in_turns, noop
 
 
 def main() -> None:
     """Prints a table in Markdown."""
-    parser = argparse.ArgumentParser(prog="python -m bench.spark_tuning", description=__doc__)
-    parser.add_argument("--mib", type=int, default=512, help="of log")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", type=Path, help="where the store is made")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.directory, prefix="bench-spark-") as place:
-        fill(Path(place), given.mib << 20)
-        show(measure(place, given.rounds))
-
-
-def measure(store: str, rounds: int) -> dict[str, list[float]]:
-    from rocketstore import spark
-
-    session = spark.session(
-        master="local[2]", config={"spark.driver.memory": "4g", "spark.log.level": "ERROR"}
-    )
-    cases = make_cases(session, store)
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for number in range(rounds + 1):
-        for name, work in cases.items():
-            began = time.perf_counter()
-            work()
-            if number:
-                times[name].append(time.perf_counter() - began)
-    session.stop()
-    return times
+    given = arguments("spark_tuning", __doc__, 512)
+    with tempfile.TemporaryDirectory(dir=given.directory, prefix="bench-spark-") as store:
+        fill(Path(store), given.mib << 20)
+        show(in_turns(lambda session: make_cases(session, store), given.rounds, lambda: None))
 
 
 def make_cases(session: Any, store: str) -> dict[str, Callable[[], None]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 __all__ = ["SyncedFile"]
 
@@ -45,12 +44,7 @@ class SyncedFile:
     def __enter__(self) -> SyncedFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._behind.shutdown()
         self._file.close()
         if kind is not None:
