@@ -26,6 +26,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "syscalls": [],
     "status": [],
     "waiting": [],
+    "wait_line": [],
     "positions": [],
     "guard": [],
     "mapping": [],
@@ -34,6 +35,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "checkpoint": ["rs_checkpoint", "rs_crc32"],
     "put_result": ["rs_message_id"],
     "queue_state": [],
+    "group_commit": [],
     "appender": ["rs_crc32", "rs_record", "rs_log_file"],
     "property_text": [],
     "writer": ["rs_crc32", "rs_properties", "rs_record", "rs_log_file"],
@@ -52,6 +54,7 @@ EXTENSIONS: dict[str, list[str]] = {
         "rs_crc32", "rs_properties", "rs_record",
         "rs_queue_file", "rs_queue_table", "rs_index_file", "rs_unit_tags",
     ],
+    "dispatch_service": [],
 }  # fmt: skip
 
 HERE = pathlib.Path(__file__).parent

@@ -19,6 +19,11 @@ static inline int64_t rs_load_int64(const int64_t *from)
     return __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
 
+static inline void rs_store_int64(int64_t *to, int64_t value)
+{
+    __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+
 /* Raises *to to `value` unless it is there already. */
 static inline void rs_store_max(int64_t *to, int64_t value)
 {

@@ -34,6 +34,7 @@
     X(fchown, int, (int fd, uint32_t owner, uint32_t group), (fd, owner, group), NONE) \
     X(fchmod, int, (int fd, uint32_t mode), (fd, mode), NONE) \
     X(fstat, int, (int fd, struct stat *to), (fd, to), NONE) \
+    X(link_count, int, (int fd), (fd), NONE) \
     X(statfs, int, (const char *path, struct statfs *to), (path, to), NONE) \
     X(lock, int, (int fd, int command, struct flock *lock), (fd, command, lock), NONE) \
     X(fallocate, int, (int fd, int mode, off_t at, off_t size), (fd, mode, at, size), NONE) \

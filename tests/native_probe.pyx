@@ -144,6 +144,34 @@ cdef int frozen_clock_gettime(int clock, timespec *now) noexcept nogil:
     return 0
 
 
+# Called with (name, descriptor) before a write or sync; an errno in its place fails the call.
+cdef object disk_hook = None
+
+
+cdef bint refused(str name, int fd) noexcept with gil:
+    cdef int error = disk_hook(name, fd) if disk_hook is not None else 0
+    set_errno(error)
+    return error != 0
+
+cdef ssize_t told_pwritev2(int fd, const io_part *parts, int count, off_t offset,
+                           int flags) noexcept nogil:
+    return -1 if refused("pwritev2", fd) else real.pwritev2(fd, parts, count, offset, flags)
+
+cdef ssize_t told_pwrite(int fd, const void *data, size_t count, off_t offset) noexcept nogil:
+    return -1 if refused("pwrite", fd) else real.pwrite(fd, data, count, offset)
+
+cdef int told_fdatasync(int fd) noexcept nogil:
+    return -1 if refused("fdatasync", fd) else real.fdatasync(fd)
+
+
+def tell_of_disk(hook):
+    """`hook(name, descriptor)` runs before each pwritev2, pwrite and fdatasync, and may hold it up; it
+    returns 0, or the errno that the call fails with."""
+    global disk_hook
+    disk_hook = hook
+    sys.pwritev2, sys.pwrite, sys.fdatasync = told_pwritev2, told_pwrite, told_fdatasync
+
+
 def freeze_clock(int64_t ms):
     """This thread's clocks stand at `ms`, so that a store opened and used by it has chosen store times."""
     sys.clock_gettime = frozen_clock_gettime
@@ -152,6 +180,8 @@ def freeze_clock(int64_t ms):
 
 def restore():
     """Every call is the system's again."""
+    global disk_hook
+    disk_hook = None
     sys.open, sys.fdatasync, sys.fsync = real.open, real.fdatasync, real.fsync
     sys.fallocate, sys.fchown, sys.lseek = real.fallocate, real.fchown, real.lseek
     sys.msync, sys.madvise, sys.mlock, sys.mmap = real.msync, real.madvise, real.mlock, real.mmap

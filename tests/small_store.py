@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,21 @@ def until(store: Store, condition: Callable[[], bool], timeout_s: float = 20.0) 
             return
         assert time.monotonic() < deadline, f"never came true: {store!r}"
         progress.wait(seen, 20)
+
+
+@contextmanager
+def no_dispatch(store: Store) -> Iterator[None]:
+    """Nothing becomes readable in its queue meanwhile; afterwards all does."""
+    dispatcher: Any = dispatched(store)._engine._dispatcher
+    dispatcher._service.paused = True
+    dispatcher.catch_up = lambda target: 0
+    dispatcher.wake()
+    try:
+        yield
+    finally:
+        del dispatcher.catch_up
+        dispatcher._service.paused = False
+        dispatcher.wake()
 
 
 def dispatched(store: Store) -> Store:

@@ -48,7 +48,7 @@ SYSTEM_CALL_NAMES = """
     pwritev pwritev2 mmap mmap64 munmap mremap madvise mlock mlock2 munlock msync mincore
     fsync fdatasync sync_file_range syncfs sync ftruncate ftruncate64 truncate fallocate
     fallocate64 posix_fallocate rename renameat renameat2 link linkat symlink unlink unlinkat
-    mkdir rmdir fcntl fcntl64 flock lockf lseek lseek64 fstatfs fstatfs64 fstat fstat64 stat
+    mkdir rmdir fcntl fcntl64 flock lockf lseek lseek64 fstatfs fstatfs64 fstat fstat64 stat statx
     clock_gettime memfd_create eventfd nanosleep usleep fork syscall ioctl dup dup2
 """
 #: What only `_native.syscalls` may call.

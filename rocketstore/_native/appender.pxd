@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from rocketstore._native.core cimport (
     rs_appended, rs_host, rs_log, rs_message, rs_span, rs_status,
 )
+from rocketstore._native.group_commit cimport GroupCommit
 from rocketstore._native.guarded_log cimport Lights, append_call
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
@@ -14,7 +15,7 @@ cdef class Log:
     cdef Mutex mutex
     cdef readonly Positions positions
     cdef readonly Signal dispatch_signal
-    cdef readonly Signal flush_signal
+    cdef readonly GroupCommit group
     cdef readonly Signal progress
     cdef object owner
     cdef uint64_t token
@@ -22,14 +23,12 @@ cdef class Log:
     cdef MappedFile next_file
     cdef object segment_buffer
     cdef object next_buffer
-    cdef object ring
     cdef int state
     cdef Signal woken
     cdef bint buffered
     cdef int met  # the promise that every append meets at once
     cdef bint visible_when_flushed
     cdef int64_t clock_offset_ns
-    cdef int64_t flush_wanted_offset
     cdef rs_host store_host
     cdef public int64_t max_message_size_bytes
     cdef public int64_t sync_flush_timeout_ms
@@ -47,5 +46,4 @@ cdef class Log:
     cdef int append_many(self, append_call *call) except -1
     cdef int react(self, rs_status status, rs_message *message) except -1
     cdef int after(self, rs_appended *appended) except -1
-    cdef void want_flush(self, int64_t offset) noexcept nogil
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1

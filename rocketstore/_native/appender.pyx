@@ -16,6 +16,7 @@ from rocketstore._native.core cimport (
     RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_RECORD_TOO_LARGE, rs_appended, rs_host,
     rs_log, rs_message, rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
+from rocketstore._native.group_commit cimport FAILED, GroupCommit
 from rocketstore._native.guarded_log cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
@@ -24,6 +25,7 @@ from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport DISK, MEMORY, OS, set_host
 from rocketstore._native.syscalls cimport forked_since, process_token, sys
+from rocketstore._native.wait_line cimport WaitLine, line_place
 from rocketstore._native.waiting cimport Mutex, Signal
 
 from rocketstore._native.codec import pack_host
@@ -34,8 +36,6 @@ from rocketstore.errors import (
 cdef extern from "rs_atomic.h" nogil:
     int rs_load_int(const int *where)
     void rs_store_int(int *where, int value)
-    int64_t rs_load_int64(const int64_t *where)
-    void rs_store_max(int64_t *where, int64_t value)
 
 # A born timestamp that means: the same clock reading as the store timestamp.
 cdef int64_t NOW = INT64_MIN
@@ -65,9 +65,9 @@ cdef class Log:
         self.positions = positions
         self.mutex = Mutex()
         self.dispatch_signal = Signal()
-        self.flush_signal = Signal()
-        self.progress = Signal(chained=True)
-        self.ring = ring
+        self.group = GroupCommit(positions, self.dispatch_signal, ring=ring, ring_size=ring_size,
+                                 ring_address=ring_address)
+        self.progress = self.group.progress
         self.buffered = buffered
         self.met = MEMORY if buffered else OS
         self.visible_when_flushed = visible_when_flushed
@@ -150,7 +150,7 @@ cdef class Log:
             if rs_load_int(&self.state) != STATE_CLOSED:
                 rs_store_int(&self.state, STATE_CLOSED if closed else STATE_REFUSING)
             self.mutex.unlock()
-        self.progress.notify_c()
+        self.group.stir()
 
     def admit(self):
         with nogil:
@@ -174,11 +174,6 @@ cdef class Log:
     def pooled(self):
         """Written through pool buffers: file and mapping share the page cache, the descriptor syncs."""
         return self.buffered and self.log.ring is NULL
-
-    @property
-    def flush_wanted(self):
-        """The largest offset that anybody waits for."""
-        return rs_load_int64(&self.flush_wanted_offset)
 
     cdef int64_t now_ms(self) noexcept nogil:
         """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show."""
@@ -324,7 +319,7 @@ cdef class Log:
     def moved(self):
         """The owner moved `committed` or `flushed`: visible follows, whoever waits hears of it."""
         self.move_visible()
-        self.progress.notify_c()
+        self.group.moved()
 
     def move_visible(self):
         """Visible follows `committed` or `flushed`; who waits is told by moved()."""
@@ -340,40 +335,47 @@ cdef class Log:
 
     def request_flush(self, int64_t offset):
         """Asks the flusher for everything below `offset`, without waiting."""
-        self.want_flush(offset)
-
-    cdef void want_flush(self, int64_t offset) noexcept nogil:
-        rs_store_max(&self.flush_wanted_offset, offset)
-        self.flush_signal.notify_c()
+        self.group.want(offset)
 
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
         """Until everything below `end_offset` is committed (OS) or flushed (DISK). 1: yes, 0: timeout.
         Raises what the owner says when the store fails or closes meanwhile."""
         cdef int64_t deadline, left, started
-        cdef uint32_t seen, woken
-        cdef size_t at = RS_POSITIONS_AT_FLUSHED if level == DISK else RS_POSITIONS_AT_COMMITTED
+        cdef int found, stirs
+        cdef line_place place
+        cdef WaitLine line = self.group.flushed_line
+        cdef size_t at = RS_POSITIONS_AT_FLUSHED
+        if level != DISK:
+            line, at = self.group.committed_line, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
         started = self.monotonic_ns()
         deadline = started + timeout_ms * 1_000_000
         while True:
-            seen = self.progress.load()
+            stirs = rs_load_int(&self.group.stirs)
+            self.owner.check_waitable()
+            with nogil:
+                found = self.group.lead(timeout_ms * 1_000_000)
+            if found == FAILED:
+                self.owner.fail(self.group.failure())
+                continue
+            left = deadline - self.monotonic_ns()
+            if rs_position_load(self.log.positions, at) < end_offset and left > 0:
+                with nogil:
+                    line.join(&place, end_offset)
+                    self.group.want(end_offset)
+                    if (rs_position_load(self.log.positions, at) < end_offset
+                            and rs_load_int(&self.group.stirs) == stirs):
+                        line.sleep(&place, left)
+                    line.leave(&place)
+                PyErr_CheckSignals()
             if rs_position_load(self.log.positions, at) >= end_offset:
                 left = self.monotonic_ns() - started
                 if left > SLOW_NS:
                     self.owner.put_took(left, "waiting for the disk")
                 return 1
-            self.owner.check_waitable()
-            self.want_flush(end_offset)
-            left = deadline - self.monotonic_ns()
             if left <= 0:
                 return 0
-            with nogil:
-                woken = self.progress.wait_c(seen, left)
-            if woken == seen:
-                PyErr_CheckSignals()
-            else:
-                self.progress.pass_on()
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""

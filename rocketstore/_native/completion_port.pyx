@@ -186,7 +186,7 @@ cdef class CompletionPort:
         """Asks for everything that was promised so far: once for all puts of a turn of the loop, so that
         they share a sync."""
         if self.wanted >= 0:
-            self.log.want_flush(self.wanted)
+            self.log.group.want(self.wanted)
 
     cdef bint reached(self, Wait wait) noexcept:
         cdef size_t at = (RS_POSITIONS_AT_FLUSHED if wait.level == DISK

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.waiting cimport Mutex
 
 cdef enum What:
     LOAD, STORE, FORMAT, COUNT, ANNOUNCE, PUBLISH
@@ -18,6 +19,7 @@ cdef class Positions:
     cdef readonly bint writable
     cdef void *memory
     cdef MappedFile file
+    cdef Mutex publishing
 
     cdef int check_writable(self) except -1
     cdef int64_t load(self, size_t at) except? -1
@@ -26,4 +28,6 @@ cdef class Positions:
     cdef int set_id(self, size_t at, bytes value) except -1
     cdef bytes id_at(self, size_t at)
     cdef uint32_t count_changes(self) except? 0
-    cdef void wake(self) noexcept
+    # publish_to without the GIL; False where the shared page cannot be stored to.
+    cdef bint publish_c(self, Positions shared) noexcept nogil
+    cdef void wake(self) noexcept nogil

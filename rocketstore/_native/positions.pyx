@@ -18,7 +18,7 @@ from rocketstore._native.guard cimport (
     copied, copied_bytes, guarded, raise_unread, raise_unwritten,
 )
 from rocketstore._native.mapped_file cimport MappedFile
-from rocketstore._native.waiting cimport futex_wait, futex_wake, now_ns
+from rocketstore._native.waiting cimport Mutex, futex_wait, futex_wake, now_ns
 
 import io
 
@@ -87,6 +87,7 @@ cdef class Positions:
 
     def __cinit__(self):
         self.page = NULL
+        self.publishing = Mutex()
         self.memory = PyMem_RawMalloc(RS_POSITIONS_PAGE_SIZE + 64)
         if self.memory is NULL:
             raise MemoryError()
@@ -278,12 +279,25 @@ cdef class Positions:
         `indexed` or `dispatched` first and `wrote` last always sees dispatched <= visible <= committed
         <= wrote, whatever moves meanwhile.
         """
-        cdef position_call call
-        call.what, call.source = PUBLISH, self.page
-        shared.store(&call)
-        shared.wake()
+        cdef bint done
+        shared.check_writable()
+        with nogil:
+            done = self.publish_c(shared)
+        if not done:
+            raise_unwritten(shared.file.path if shared.file is not None else None)
 
-    cdef void wake(self) noexcept:
+    cdef bint publish_c(self, Positions shared) noexcept nogil:
+        cdef position_call call
+        cdef bint done
+        call.what, call.source, call.page = PUBLISH, self.page, shared.page
+        shared.publishing.lock()  # several threads publish: an older copy must not come last
+        done = guarded(position_work, &call)
+        shared.publishing.unlock()
+        if done:
+            shared.wake()
+        return done
+
+    cdef void wake(self) noexcept nogil:
         futex_wake(<uint32_t *>(self.page + RS_POSITIONS_AT_CHANGES), INT32_MAX, True)
 
     def notify(self):

@@ -43,6 +43,7 @@ cdef struct rs_syscalls:
     int (*fchown)(int fd, uint32_t owner, uint32_t group) noexcept nogil
     int (*fchmod)(int fd, uint32_t mode) noexcept nogil
     int (*fstat)(int fd, file_stat *found) noexcept nogil
+    int (*link_count)(int fd) noexcept nogil
     int (*statfs)(const char *path, file_system_stat *found) noexcept nogil
     int (*lock)(int fd, int command, file_lock *lock) noexcept nogil
     int (*fallocate)(int fd, int mode, off_t offset, off_t length) noexcept nogil

@@ -14,7 +14,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
 from rocketstore._native.libc_calls cimport (
     AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, F_OFD_GETLK, F_OFD_SETLK, F_UNLCK, F_WRLCK,
     MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK,
-    O_RDONLY, O_RDWR, O_TMPFILE, PROT_READ, PROT_WRITE, RS_RENAME_NOREPLACE, RWF_DSYNC, SEEK_DATA,
+    O_RDONLY, O_RDWR, O_TMPFILE, PROT_READ, PROT_WRITE, RS_RENAME_NOREPLACE, SEEK_DATA,
     SEEK_SET, _SC_PAGESIZE,
     c_sysconf, fill_table,
 )
@@ -278,43 +278,32 @@ def pread(int fd, Py_ssize_t count, int64_t offset):
     return found if have == count else found[:have]
 
 
-cdef int write_all(int fd, object data, int64_t offset, int flags) except -1:
-    """All of `data`, or OSError. 1: the system does not know `flags`, nothing was written."""
+def pwrite(int fd, data, int64_t offset):
+    """All of `data`; a short write goes on until an error says why."""
     cdef Py_buffer buffer
-    cdef io_part part
     cdef Py_ssize_t have = 0
     cdef int64_t result
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         while have < buffer.len:
-            part.iov_base = <uint8_t *>buffer.buf + have
-            part.iov_len = <size_t>(buffer.len - have)
             with nogil:
-                if flags:
-                    result = outcome(sys.pwritev2(fd, &part, 1, offset + have, flags))
-                else:
-                    result = outcome(sys.pwrite(fd, part.iov_base, part.iov_len, offset + have))
-            if flags and have == 0 and result in (-ENOSYS, -EOPNOTSUPP):
-                return 1
+                result = outcome(sys.pwrite(fd, <uint8_t *>buffer.buf + have,
+                                            <size_t>(buffer.len - have), offset + have))
             if result == 0:
                 result = -EIO  # neither progress nor a reason: never a success
             if done(result, fd):
                 have += <Py_ssize_t>result
     finally:
         PyBuffer_Release(&buffer)
-    return 0
 
 
-def pwrite(int fd, data, int64_t offset):
-    """All of `data`; a short write goes on until an error says why."""
-    write_all(fd, data, offset, 0)
-
-
-def pwrite_durable(int fd, data, int64_t offset):
-    """All of `data`, on disk when this returns; says nothing of earlier writes to the file (D-10)."""
-    if write_all(fd, data, offset, RWF_DSYNC):
-        write_all(fd, data, offset, 0)
-        change(DATA_SYNC, fd)
+def link_count(int fd):
+    """How many names a file has; asks for nothing else of it."""
+    cdef int64_t result
+    with nogil:
+        result = outcome(sys.link_count(fd))
+    done(result, fd)
+    return result
 
 
 def seek_data(int fd, int64_t offset):

@@ -28,7 +28,6 @@ cdef class Bell:
 cdef class Signal:
     cdef uint32_t word
     cdef uint32_t sleepers
-    cdef bint chained
     cdef uint32_t bell_count
     cdef bell_state **bells
     cdef list bell_owners
@@ -43,8 +42,6 @@ cdef class Signal:
     # may be `seen` before the time is up (a signal, a limit of its own): the caller looks again, with
     # PyErr_CheckSignals where it is a Python thread.
     cdef uint32_t wait_c(self, uint32_t seen, int64_t timeout_ns) noexcept nogil
-    # After each wait_c that found the count moved, with the GIL where it is needed to go on.
-    cdef void pass_on(self) noexcept nogil
 
 
 # CLOCK_MONOTONIC.

@@ -102,14 +102,7 @@ cdef class Bell:
 cdef class Signal:
     """A count that threads wait on. Read `count`, look at the world, then `wait(count)`: whatever
     happened in between has moved the count, and the wait returns at once. Any thread may do anything.
-
-    A notify wakes all who sleep. `chained`: it wakes one, and whoever finds the count moved wakes the next:
-    waiters that need the GIL to go on do not all contend for it at once. The kernel wakes in the order
-    of falling asleep, so the chain passes all who slept before those who came later.
     """
-
-    def __init__(self, bint chained=False):
-        self.chained = chained
 
     def __cinit__(self):
         self.bell_mutex = Mutex()
@@ -123,7 +116,7 @@ cdef class Signal:
         # Sleepers count themselves before the kernel compares the word: either we see them here, or
         # they see the new count there.
         if rs_load(&self.sleepers) != 0:
-            futex_wake(&self.word, 1 if self.chained else INT32_MAX, False)
+            futex_wake(&self.word, INT32_MAX, False)
         if rs_load(&self.bell_count) != 0:
             self.ring_bells()
 
@@ -164,10 +157,6 @@ cdef class Signal:
         if bell in self.bell_owners:
             self.bell_owners.remove(bell)
 
-    cdef void pass_on(self) noexcept nogil:
-        if self.chained and rs_load(&self.sleepers) != 0:
-            futex_wake(&self.word, 1, False)
-
     cdef uint32_t load(self) noexcept nogil:
         return rs_load(&self.word)
 
@@ -200,7 +189,6 @@ cdef class Signal:
             with nogil:
                 found = self.wait_c(seen, left)
             if found != seen:
-                self.pass_on()
                 return found
             PyErr_CheckSignals()
             if timeout_ms is not None:

@@ -210,6 +210,8 @@ class Engine:
         return self.reader.source.minimum()
 
     def snapshot(self) -> Statistics:
+        if self._write is not None and not self._closed:
+            self._write.flusher.collect()
         return self._statistics.snapshot()
 
     # ---- care ----

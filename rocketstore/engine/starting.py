@@ -124,7 +124,7 @@ def for_writing(
     commit_log = start.commit_log
     log = commit_log.log
     parts.dispatcher.attach(log.dispatch_signal, page, commit_log.fail)
-    flusher = start.make_flusher(lambda: page.publish(parts.positions))
+    flusher = start.make_flusher(page)
     committer = start.make_committer()
     if committer is not None:
         flusher.commit_first(committer)
@@ -217,8 +217,8 @@ class _Start:
         """A worker ended with an error: so does the store."""
         self.commit_log.fail(cause)
 
-    def make_flusher(self, tell_others: Callable[[], None]) -> Flusher:
-        config, record_flush = self.parts.config, self.statistics.record_flush
+    def make_flusher(self, page: PositionsPage) -> Flusher:
+        config = self.parts.config
         return Flusher(
             self.commit_log,
             self.fail,
@@ -228,15 +228,10 @@ class _Start:
             timed=config.flush_timed,
             least_pages=config.flush_least_pages,
             thorough_interval_ms=config.flush_thorough_interval_ms,
-            before_publish=self.live.check,
-            after_flush=self._after_flush,
-            tell_others=tell_others,
-            record_latency=lambda seconds: record_flush(int(seconds * 1e9)),
+            live=self.live,
+            page=page,
+            record_latency=self.statistics.record_flush,
         )
-
-    def _after_flush(self, flushed: int) -> None:
-        self.live.settle(flushed)
-        self.parts.log.release_descriptors(flushed)
 
     def make_committer(self) -> Committer | None:
         if self.pool is None:

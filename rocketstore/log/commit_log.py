@@ -148,7 +148,7 @@ class CommitLog:
         """Nothing moves any more: who still waits is told so."""
         with self._roll_lock:  # a put that got its segment just before the close has published it
             self._ended = True
-        self.log.progress.notify()
+        self.log.group.stir()
 
     @property
     def failure(self) -> BaseException | None:

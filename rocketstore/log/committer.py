@@ -70,7 +70,7 @@ class Committer(Worker):
         if (now - self._last_thorough) * 1000 >= self.thorough_interval_ms:
             self._last_thorough = now
             least = 0
-        if self._log.flush_wanted > positions.committed:
+        if self._log.group.wanted > positions.committed:
             least = 0
         size = self._commit_log.queue.file_size or 1
         if able(positions.committed, positions.wrote, least, size):

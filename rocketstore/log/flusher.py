@@ -1,18 +1,21 @@
 """Flush: from the page cache (or the write buffer) to the disk. Nothing else moves `flushed`.
 
-One flusher a store, one descriptor a file for the file's whole life, and never a second sync after an
+One flush at a time, one descriptor a file for the file's whole life, and never a second sync after an
 error: Linux drops the dirty pages of a failed write-back, the next sync would say OK (K-01, D-10, D-12).
+A write buffer's way through one file is native (`_native.group_commit`); the rest is here.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-import mmap
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
+from rocketstore._native.group_commit import Outcome, write_head_last
 from rocketstore.log.committer import Committer, able
 from rocketstore.log.worker import Worker
 
@@ -20,12 +23,16 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.ring import Ring
     from rocketstore.log.commit_log import CommitLog
+    from rocketstore.log.live_links import LiveLinks
+    from rocketstore.log.positions import PositionsPage
 
 logger = logging.getLogger(__name__)
 
 SLOW_FLUSH_MS = 500
 #: One msync covers at most this much, so that `flushed` moves and waiters wake on the way.
 FLUSH_STEP_BYTES = 64 << 20
+#: The longest that bytes of a `disk` store wait which nobody waits for (semantics 7.2).
+SYNC_MODE_MS = 10
 
 
 class Flusher(Worker):
@@ -45,14 +52,14 @@ class Flusher(Worker):
         timed: bool,
         least_pages: int,
         thorough_interval_ms: int,
-        before_publish: Callable[[], None],
-        after_flush: Callable[[int], None],
-        tell_others: Callable[[], None],
-        record_latency: Callable[[float], None],
+        live: LiveLinks,
+        page: PositionsPage,
+        record_latency: Callable[[int], None],
     ) -> None:
-        super().__init__("rocketstore-flusher", on_failure, signal=commit_log.log.flush_signal)
+        super().__init__("rocketstore-flusher", on_failure, signal=commit_log.log.group.signal)
         self._commit_log = commit_log
         self._log = commit_log.log
+        self._group = commit_log.log.group
         self._positions = commit_log.positions
         self._ring = ring
         self._sync_mode = sync_mode
@@ -60,34 +67,53 @@ class Flusher(Worker):
         self.timed = timed
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
-        self._before_publish = before_publish
-        self._after_flush = after_flush
-        self._tell_others = tell_others
+        self._live = live
+        self._page = page
         self._record_latency = record_latency
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
         self._committer: Committer | None = None
-        self.flushes = 0
+        self._flushes = 0
 
     def commit_first(self, committer: Committer) -> None:
         """Write buffers are committed before a flush that somebody waits for."""
         self._committer = committer
 
+    @property
+    def flushes(self) -> int:
+        """How often something was brought to the disk."""
+        return self._flushes + self._group.flushes
+
     # ---- when ----
 
     def step(self) -> float | None:
         """One round. Waiters are served at once; the rest on the schedule of semantics 7.2 and 7.3."""
-        positions = self._positions
         if self._commit_log.failure is not None:
             return None  # D-13: another worker's write failed; what waits has been told
-        if self._log.flush_wanted > positions.flushed or self._sync_mode:
-            if self._committer is not None and self._log.flush_wanted > positions.committed:
+        if self._ring is not None:
+            left_ms = SYNC_MODE_MS if self._sync_mode else math.ceil(self._left_s() * 1000)
+            found = self._group.serve(self._seen, left_ms, self._sync_mode)
+            self.collect()
+            if found == Outcome.FAILED:
+                raise self._group.failure()
+            if found == Outcome.FOR_PYTHON:
+                self._page.publish(self._positions)
+                self.flush()
+            if found != Outcome.IDLE or self._sync_mode:
+                return 0
+        return self._scheduled()
+
+    def _scheduled(self) -> float:
+        positions = self._positions
+        if self._group.wanted > positions.flushed:
+            if self._committer is not None and self._group.wanted > positions.committed:
                 self._committer.commit()  # K-08: nobody waits for the committer's next round
             self.flush()
-            return 0.010 if self._sync_mode else self._timed_left()
+            return self._left_s()
+        left_s = self._left_s()
+        if self.timed and left_s > 0:
+            return left_s
         now = time.monotonic()
-        if self.timed and now < self._next_timed:
-            return self._next_timed - now
         least = self.least_pages
         if (now - self._last_thorough) * 1000 >= self.thorough_interval_ms:
             self._last_thorough = now
@@ -98,7 +124,7 @@ class Flusher(Worker):
         self._next_timed = time.monotonic() + self.interval_ms / 1000
         return self.interval_ms / 1000
 
-    def _timed_left(self) -> float:
+    def _left_s(self) -> float:
         return max(0.0, self._next_timed - time.monotonic())
 
     def finish(self) -> None:
@@ -106,24 +132,78 @@ class Flusher(Worker):
         if self._commit_log.failure is None:
             self.flush()
 
+    def _run(self) -> None:
+        try:
+            super()._run()
+        finally:
+            self._retire()
+
+    def _retire(self) -> None:
+        """No thread flushes any more: the files may be closed."""
+        self._group.take_turn()
+        self._group.disarm()
+        self._group.give_turn()
+
     # ---- what ----
 
     def flush(self) -> None:
         """Everything written (ring) or committed so far goes to the disk; raises at the first error."""
+        self._group.take_turn()
+        try:
+            self._flush()
+            self._arm()
+        except BaseException as error:
+            self._group.fail(getattr(error, "errno", None) or errno.EIO)
+            raise
+        finally:
+            self._group.give_turn()
+
+    def _flush(self) -> None:
         target = self._positions.wrote if self._ring is not None else self._positions.committed
         if self._positions.flushed >= target:
             return
+        if self._ring is not None:
+            found = self._group.flush()
+            if found == Outcome.FOR_PYTHON:
+                self._arm()  # the log may just have come into this file
+                found = self._group.flush()
+            if found == Outcome.FAILED:
+                raise self._group.failure()
+            if found == Outcome.FLUSHED:
+                return
         started = time.monotonic()
         if self._ring is not None:
-            self._flush_ring(self._ring, target)
+            self._write_then_sync(self._ring, target)
         else:
             self._flush_mapped(target)
-        elapsed = time.monotonic() - started
-        self._record_latency(elapsed)
-        self.flushes += 1
-        self._after_flush(target)
-        if elapsed * 1000 > SLOW_FLUSH_MS:
-            logger.warning("flush up to %d took %.0f ms", target, elapsed * 1000)
+        self._flushes += 1
+        self._live.settle(target)
+        self._commit_log.queue.release_descriptors(target)
+        self._note(time.monotonic() - started)
+
+    def _arm(self) -> None:
+        """Flushes of a ring need no Python until the log leaves the file that it ends in now."""
+        segment = None
+        if self._ring is not None:
+            segment = self._commit_log.queue.find(self._positions.flushed)
+        if segment is None:
+            self._group.disarm()
+        else:
+            shared = None if self._page.lost else self._page.positions
+            self._group.arm(segment, self._live.descriptors(), shared)
+
+    def collect(self) -> None:
+        """Takes over what native flushes have noted."""
+        self._group.take_turn()
+        taken = self._group.take_latencies()
+        self._group.give_turn()
+        for nanoseconds in taken:
+            self._note(nanoseconds / 1e9)
+
+    def _note(self, seconds: float) -> None:
+        self._record_latency(int(seconds * 1e9))
+        if seconds * 1000 > SLOW_FLUSH_MS:
+            logger.warning("a flush up to %d took %.0f ms", self._positions.flushed, seconds * 1000)
 
     def _segment(self, offset: int) -> MappedFile:
         segment = self._commit_log.queue.find(offset)
@@ -144,59 +224,30 @@ class Flusher(Worker):
                 segment.sync(low - start, high - start)
             self._publish(high)
 
-    def _flush_ring(self, ring: Ring, target: int) -> None:
-        """Commit and sync in one: readers see bytes only once they are durable."""
+    def _write_then_sync(self, ring: Ring, target: int) -> None:
+        """Commit and sync of a range over several files: readers see bytes only once they are durable.
+        D-10: all of it is written, then every file is synced in order, blanks included; RWF_DSYNC
+        would sync its own range only."""
         positions = self._positions
         low = positions.committed
-        segment = self._segment(low)
-        start = segment.start_offset
-        if positions.flushed == low and target <= segment.end_offset:
-            with ring.run(low, target - low) as run:
-                write_durable_head_last(segment.fd, run, low - start)
-        else:
-            self._write_then_sync(ring, target)
-        positions.committed = target
-        self._publish(target)
-
-    def _write_then_sync(self, ring: Ring, target: int) -> None:
-        """D-10: a range over several files. All of it is written, then every file is synced in order,
-        blanks included; RWF_DSYNC would sync its own range only."""
-        low = self._positions.committed
         while low < target:
             segment = self._segment(low)
             high = min(target, segment.end_offset)
             with ring.run(low, high - low) as run:
                 write_head_last(segment.fd, run, low - segment.start_offset)
             low = high
-        low = self._positions.flushed
+        low = positions.flushed
         while low < target:
             segment = self._segment(low)
             syscalls.fdatasync(segment.fd)
             low = segment.end_offset
+        positions.committed = target
+        self._publish(target)
 
     def _publish(self, flushed: int) -> None:
-        self._before_publish()  # D-05: the files still have their names
+        self._live.check()  # D-05: the files still have their names
         self._positions.flushed = flushed
         self._log.move_visible()
-        self._tell_others()  # before a put returns: who opens the store now sees the message
+        # Before a put returns: who opens the store now sees the message.
+        self._page.publish(self._positions)
         self._log.moved()
-
-
-def write_head_last(descriptor: int, data: memoryview, offset: int) -> None:
-    """All of `data`, its first page last. A kill ends a write between two pages: so it leaves nothing that
-    begins where the data does (D-37)."""
-    head = mmap.PAGESIZE - offset % mmap.PAGESIZE
-    if len(data) > head:
-        with data[head:] as tail:
-            syscalls.pwrite(descriptor, tail, offset + head)
-    with data[:head] as first:
-        syscalls.pwrite(descriptor, first, offset)
-
-
-def write_durable_head_last(descriptor: int, data: memoryview, offset: int) -> None:
-    """The same, on disk when this returns: one call where the data lies in one page."""
-    if offset % mmap.PAGESIZE + len(data) <= mmap.PAGESIZE:
-        syscalls.pwrite_durable(descriptor, data, offset)
-    else:
-        write_head_last(descriptor, data, offset)
-        syscalls.fdatasync(descriptor)

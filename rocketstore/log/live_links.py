@@ -84,7 +84,7 @@ class LiveLinks:
             OSError: it cannot have it back; what was written there would be lost.
         """
         for file in self._files:
-            if os.fstat(file.fd).st_nlink >= BOTH_NAMES:
+            if syscalls.link_count(file.fd) >= BOTH_NAMES:
                 continue
             live = str(self._layout.live / segment_name(file.start_offset))
             logger.error("%s was removed by another program, linked again", file.path)
@@ -93,6 +93,10 @@ class LiveLinks:
             except (FileExistsError, FileNotFoundError):
                 syscalls.link(file.path, live)  # it was the second name that went
             syscalls.sync_directory(str(self._layout.commit_log))
+
+    def descriptors(self) -> list[int]:
+        """Of the segments that must have two names."""
+        return [file.fd for file in self._files]
 
     def settle(self, flushed: int) -> None:
         """Segments that are whole and durable need no second name."""

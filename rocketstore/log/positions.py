@@ -13,7 +13,6 @@ import functools
 import logging
 import os
 import secrets
-import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +47,6 @@ class PositionsPage:
 
     def __init__(self, file: MappedFile) -> None:
         self._file = file
-        self._publishing = threading.Lock()
         self._lost = False
         self.positions = Positions.over(file)
 
@@ -113,8 +111,7 @@ class PositionsPage:
 
     def publish(self, positions: Positions) -> None:
         """Copies the private positions of the process that writes into the page, and wakes readers."""
-        with self._publishing:  # the flusher and the dispatcher: an older copy must not come last
-            self._change(lambda: positions.publish_to(self.positions))
+        self._change(lambda: positions.publish_to(self.positions))
 
     def _change(self, change: Callable[[], None]) -> None:
         """The page is for others only: where it cannot be changed any more (somebody cut the file, the
@@ -128,6 +125,11 @@ class PositionsPage:
             logger.error(
                 "processes that read beside this one see nothing new from now on: %s", error
             )
+
+    @property
+    def lost(self) -> bool:
+        """Whether the page could not be changed once: nothing is published any more."""
+        return self._lost
 
     @property
     def state(self) -> State:

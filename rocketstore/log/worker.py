@@ -45,6 +45,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._failure: BaseException | None = None
+        self._seen = 0
 
     def step(self) -> float | None:
         """One round. Returns seconds until the next one: None until woken, 0 at once."""
@@ -102,7 +103,7 @@ class Worker:
     def _rounds(self) -> None:
         while True:
             # The count first: whatever happens from here on makes the wait below return at once.
-            seen = self.signal.count
+            seen = self._seen = self.signal.count
             if self._stopping:
                 return
             pause_s = self.step()

@@ -15,8 +15,8 @@ from tests.small_store import SMALL
 T = TypeVar("T")
 
 LIMIT_S = 60.0
-#: What the flusher calls to reach the disk.
-DISK_CALLS = ("pwrite_durable", "pwrite", "fdatasync")
+#: What a flush calls to reach the disk.
+DISK_CALLS = ("pwritev2", "pwrite", "fdatasync")
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -61,4 +61,4 @@ class Disk:
 
     @property
     def syncs(self) -> int:
-        return sum(name in ("pwrite_durable", "fdatasync") for name in self.calls.made)
+        return sum(name in ("pwritev2", "fdatasync") for name in self.calls.made)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rocketstore import DurabilityTimeoutError, StoreFailedError
-from rocketstore._native import syscalls
 from rocketstore.log import flusher as flusher_module
-from tests.small_store import Calls, everything, log_bytes, open_small, open_still, parts, until
+from tests.disk_calls import DiskCalls, disk_calls
+from tests.small_store import everything, log_bytes, open_small, open_still, parts, until
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """The system calls of the flusher."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
-    return calls
+def calls() -> Iterator[DiskCalls]:
+    """What reaches the disk."""
+    with disk_calls() as calls:
+        yield calls
 
 
 def test_disk_put_waits_for_its_own_end(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_disk_put_waits_for_its_own_end(tmp_path: Path) -> None:
             assert store.flushed_offset >= result.end_offset == result.physical_offset + result.size
 
 
-def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: Calls) -> None:
+def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-110 S002-05 S002-19: the put returns after the sync, not before."""
     gate, inside = threading.Event(), threading.Event()
 
@@ -39,7 +39,7 @@ def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: Cal
         assert gate.wait(20)
 
     with open_small(tmp_path) as store:
-        calls.before["pwrite_durable"] = hold
+        calls.before["pwritev2"] = hold
         done = threading.Event()
 
         def put() -> None:
@@ -57,11 +57,11 @@ def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: Cal
         assert store.flushed_offset == store.end_offset > 0
 
 
-def test_a_flush_that_comes_too_late(tmp_path: Path, calls: Calls) -> None:
+def test_a_flush_that_comes_too_late(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-45 S002-07 S002-08: FLUSH_DISK_TIMEOUT: the error says what was stored, where, and what to do."""
     gate = threading.Event()
     with open_small(tmp_path, sync_flush_timeout_ms=30) as store:
-        calls.before["pwrite_durable"] = lambda: gate.wait(20)
+        calls.before["pwritev2"] = lambda: gate.wait(20)
         with pytest.raises(DurabilityTimeoutError, match="do not put it again") as caught:
             store.writer("orders").put(b"late")
         result = caught.value.result
@@ -73,10 +73,10 @@ def test_a_flush_that_comes_too_late(tmp_path: Path, calls: Calls) -> None:
         assert store.get(result.physical_offset).body == b"late"
 
 
-def test_wait_flushed_times_out(tmp_path: Path, calls: Calls) -> None:
+def test_wait_flushed_times_out(tmp_path: Path, calls: DiskCalls) -> None:
     gate = threading.Event()
     with open_small(tmp_path) as store:
-        calls.before["pwrite_durable"] = lambda: gate.wait(20)
+        calls.before["pwritev2"] = lambda: gate.wait(20)
         result = store.writer("orders").put(b"x", durability="memory")
         with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
             store.wait_flushed(result.end_offset, timeout_s=0.01)
@@ -124,12 +124,12 @@ def test_each_put_may_choose(tmp_path: Path, own: str, asked: str) -> None:
         assert order.index(again.durability) >= order.index(asked)
 
 
-def test_a_failed_sync_fails_the_store(tmp_path: Path, calls: Calls) -> None:
+def test_a_failed_sync_fails_the_store(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-86 K-01 D-12: flushed stays, nobody is told OK, no second sync pretends."""
     store = open_small(tmp_path)
     writer = store.writer("orders")
     good = writer.put(b"good")
-    calls.errors["pwrite_durable"] = OSError(5, "Input/output error")
+    calls.errors["pwritev2"] = OSError(5, "Input/output error")
     with pytest.raises(StoreFailedError, match="Input/output error") as caught:
         writer.put(b"lost?")
     assert isinstance(caught.value.__cause__, OSError)
@@ -150,7 +150,7 @@ def test_a_failed_sync_fails_the_store(tmp_path: Path, calls: Calls) -> None:
         assert store.writer("orders").put(b"again").durability == "disk"
 
 
-def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: Calls) -> None:
+def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: DiskCalls) -> None:
     """S002-19 S000-101: the error of a worker is not only logged (K-01): it reaches who waits."""
     gate = threading.Event()
 
@@ -159,7 +159,7 @@ def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: Calls) -> Non
         raise OSError(28, "No space left on device")
 
     store = open_small(tmp_path, sync_flush_timeout_ms=60_000)
-    calls.before["pwrite_durable"] = fail
+    calls.before["pwritev2"] = fail
     errors: list[BaseException] = []
 
     def put() -> None:
@@ -179,7 +179,7 @@ def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: Calls) -> Non
     store.close()
 
 
-def test_flush_policy_runs_outside_the_append_lock(tmp_path: Path, calls: Calls) -> None:
+def test_flush_policy_runs_outside_the_append_lock(tmp_path: Path, calls: DiskCalls) -> None:
     """S003-27: while a sync hangs, other puts take the lock, append and return."""
     gate, inside = threading.Event(), threading.Event()
 
@@ -188,7 +188,7 @@ def test_flush_policy_runs_outside_the_append_lock(tmp_path: Path, calls: Calls)
         assert gate.wait(20)
 
     with open_small(tmp_path) as store:
-        calls.before["pwrite_durable"] = hold
+        calls.before["pwritev2"] = hold
         first = store.writer("orders").submit(b"first")
         assert inside.wait(20)
         for number in range(1, 6):
@@ -225,11 +225,11 @@ def test_slow_flush_is_logged(
     assert f"flush up to {end} took" in caplog.text
 
 
-def test_disk_readers_see_only_what_is_durable(tmp_path: Path, calls: Calls) -> None:
+def test_disk_readers_see_only_what_is_durable(tmp_path: Path, calls: DiskCalls) -> None:
     """In a disk store visible is flushed, so nobody reads what a power cut takes back."""
     with open_small(tmp_path) as store:
         gate = threading.Event()
-        calls.before["pwrite_durable"] = lambda: gate.wait(20)
+        calls.before["pwritev2"] = lambda: gate.wait(20)
         store.writer("orders").put(b"x", durability="memory")
         assert store.visible_offset == 0
         assert log_bytes(tmp_path).strip(b"\0") == b""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rocketstore._native import syscalls
-from rocketstore.log import flusher as flusher_module
+from rocketstore.log.flusher import SYNC_MODE_MS
 from rocketstore.log.worker import Worker
-from tests.small_store import DAY_MS, STILL, Calls, open_small, open_still, parts, segments, until
+from tests.disk_calls import DiskCalls, disk_calls
+from tests.small_store import DAY_MS, STILL, open_small, open_still, parts, segments, until
+
+
+@pytest.fixture
+def calls() -> Iterator[DiskCalls]:
+    """What reaches the disk."""
+    with disk_calls() as calls:
+        yield calls
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
@@ -28,29 +36,23 @@ def test_each_promise_has_its_workers(tmp_path: Path, durability: str) -> None:
     assert not any(worker.alive for worker in workers)
 
 
-def test_way_two_syncs_the_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_way_two_syncs_the_mapping(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-81 S000-85 S002-24: an os store: bytes in the mapping, forced with it, no write call."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
     with open_still(tmp_path, "os") as store:
         result = store.writer("orders").put(b"x", durability="disk")
         assert store.flushed_offset == result.end_offset
         assert not calls.made
 
 
-def test_way_one_writes_then_forces_the_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_way_one_writes_then_forces_the_descriptor(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-80 S002-39: a memory store: buffer → file (commit) → disk (flush), in this order."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
     with open_still(tmp_path, "memory") as store:
         positions = parts(store).commit_log.positions
         seen: list[tuple[int, int]] = []
         calls.before["fdatasync"] = lambda: seen.append((positions.committed, positions.flushed))
         end = store.writer("orders").put(b"x", durability="disk").end_offset
         assert seen == [(end, 0)]
-        assert calls.made == ["fdatasync"]
+        assert calls.made == ["pwrite", "fdatasync"]
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
@@ -95,11 +97,9 @@ def test_request_goes_over_any_number_of_files(tmp_path: Path) -> None:
 
 
 def test_disk_flush_over_several_files_writes_all_then_syncs_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, calls: DiskCalls
 ) -> None:
     """D-10: a range over files is written first, then each file is synced in order."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
     with open_small(tmp_path) as store:
         gate, held = threading.Event(), threading.Event()
 
@@ -107,7 +107,7 @@ def test_disk_flush_over_several_files_writes_all_then_syncs_all(
             held.set()
             assert gate.wait(20)
 
-        calls.before["pwrite_durable"] = hold
+        calls.before["pwritev2"] = hold
         writer = store.writer("orders", durability="memory")
         writer.put(b"first")
         assert held.wait(20)
@@ -116,18 +116,16 @@ def test_disk_flush_over_several_files_writes_all_then_syncs_all(
         calls.made.clear()
         gate.set()
         store.wait_flushed(store.end_offset)
-        made = [name for name in calls.made if name != "pwrite_durable"]
+        made = [name for name in calls.made if name != "pwritev2"]
         writes = made.count("pwrite")
         assert writes >= 3
         assert made[:writes] == ["pwrite"] * writes
         assert made[writes:] == ["fdatasync"] * writes
 
 
-def test_one_sync_serves_all_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sync_serves_all_who_wait(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-106 S000-107 S002-10 S002-14 S002-16 S002-23 S003-39 S001-53: group commit: requests that
     came during a sync are served by the next one together; asking never waits for a sync."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
     gate, held = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -135,7 +133,7 @@ def test_one_sync_serves_all_who_wait(tmp_path: Path, monkeypatch: pytest.Monkey
         assert gate.wait(20)
 
     with open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
-        calls.before["pwrite_durable"] = hold
+        calls.before["pwritev2"] = hold
         threads = [
             threading.Thread(target=store.writer("orders").put, args=(b"%d" % n,)) for n in range(9)
         ]
@@ -149,7 +147,7 @@ def test_one_sync_serves_all_who_wait(tmp_path: Path, monkeypatch: pytest.Monkey
         for thread in threads:
             thread.join(20)
         assert store.flushed_offset == 9 * one
-        assert calls.made.count("pwrite_durable") == 2
+        assert calls.made.count("pwritev2") == 2
 
 
 def test_done_when_flushed_reaches_the_offset(tmp_path: Path) -> None:
@@ -200,7 +198,7 @@ def test_asynchronous_puts_do_not_block(tmp_path: Path, monkeypatch: pytest.Monk
 def test_idle_disk_store_flushes_what_nobody_waits_for(tmp_path: Path) -> None:
     """S000-113 S002-13: a round at least every 10 ms, so unawaited puts become durable, too."""
     with open_small(tmp_path, **STILL) as store:
-        assert parts(store).flusher.step() == 0.010
+        assert SYNC_MODE_MS == 10
         end = store.writer("orders").put(b"x", durability="memory").end_offset
         until(store, lambda: store.flushed_offset >= end)
 

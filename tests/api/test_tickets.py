@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rocketstore import DurabilityTimeoutError, StoreFailedError
-from rocketstore._native import syscalls
-from rocketstore.log import flusher as flusher_module
-from tests.small_store import Calls, everything, open_small, open_still, parts
+from tests.disk_calls import disk_calls
+from tests.small_store import everything, open_small, open_still, parts
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def gate() -> Iterator[threading.Event]:
     """The disk works only once this is set."""
-    calls = Calls(syscalls)
     gate = threading.Event()
-    calls.before["pwrite_durable"] = lambda: gate.wait(20)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
-    return gate
+    with disk_calls() as calls:
+        calls.before["pwritev2"] = lambda: gate.wait(20)
+        yield gate
 
 
 def test_done_only_when_durable(tmp_path: Path, gate: threading.Event) -> None:
@@ -99,16 +98,15 @@ def test_weaker_promises_are_done_at_once(tmp_path: Path, durability: str) -> No
         assert ticket.result().durability == durability
 
 
-def test_a_failed_disk_fails_the_ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Calls(syscalls)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
-    store = open_small(tmp_path)
-    calls.errors["pwrite_durable"] = OSError(5, "gone")
-    ticket = store.writer("orders").submit(b"x")
-    future = ticket.future()
-    assert isinstance(future.exception(20), StoreFailedError)
-    assert isinstance(ticket.exception(20), StoreFailedError)
-    store.close()
+def test_a_failed_disk_fails_the_ticket(tmp_path: Path) -> None:
+    with disk_calls() as calls:
+        store = open_small(tmp_path)
+        calls.errors["pwritev2"] = OSError(5, "gone")
+        ticket = store.writer("orders").submit(b"x")
+        future = ticket.future()
+        assert isinstance(future.exception(20), StoreFailedError)
+        assert isinstance(ticket.exception(20), StoreFailedError)
+        store.close()
 
 
 def test_close_keeps_the_promise(tmp_path: Path) -> None:

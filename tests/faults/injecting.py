@@ -29,6 +29,7 @@ ERRNO_NAMES: Final = {
     "fchown": "EINTR EIO EPERM EROFS",
     "fchmod": "EINTR EIO EPERM EROFS",
     "fstat": "EIO ENOMEM EOVERFLOW",
+    "link_count": "EIO ENOMEM",
     "statfs": "EACCES EINTR EIO ENOMEM ENOSYS",
     "lock": "EACCES EAGAIN EINTR EINVAL EIO ENOLCK",
     "fallocate": "EDQUOT EFBIG EINTR EIO ENOSPC ENOSYS EOPNOTSUPP EPERM",

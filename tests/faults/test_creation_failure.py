@@ -58,6 +58,7 @@ def test_a_stuck_flusher_is_named(tmp_path: Path, durability: str) -> None:
         flusher = store._engine.write.flusher
         store.writer("Orders", queue_id=1).put(b"0:", durability="disk")
         flushed = store.flushed_offset
+        flusher._retire()  # flushes that need no Python end, too
         stuck = Stuck(flusher, "flush")
         count, message = fill(store)
         assert 0 < count < 100

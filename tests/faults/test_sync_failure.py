@@ -145,7 +145,7 @@ def test_there_is_no_second_sync(tmp_path: Path, probe: Any, durability: str, ca
         for _ in range(3):
             with pytest.raises(StoreFailedError):
                 store.wait_flushed(store.end_offset)
-        store._engine.write.commit_log.log.flush_signal.notify()
+        store._engine.write.commit_log.log.group.signal.notify()
         probe.fail(call, errno.EIO, times=0)  # counts only
         flushed = store.flushed_offset
         store.close()

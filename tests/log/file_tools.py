@@ -26,7 +26,7 @@ LONG_S = 30.0
 
 CHANGES = ["open", "open_unnamed", "link_unnamed", "link", "rename", "rename_noreplace", "unlink"]
 CHANGES += ["mkdir", "rmdir", "chown", "chmod", "fallocate", "ftruncate", "fdatasync", "fsync"]
-CHANGES += ["sync_directory", "pwrite", "pwrite_durable", "close"]
+CHANGES += ["sync_directory", "pwrite", "close"]
 
 
 class Killed(BaseException):

@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 FLUSHER = "rocketstore/log/flusher.py"
+GROUP_COMMIT = "rocketstore/_native/group_commit.pyx"
 #: Some faults show in a rare order only: more images are taken until one fails, up to the most.
 IMAGES = 640
 IMAGES_MAX = 16_000
@@ -28,14 +29,12 @@ FAULTS = (
     (
         Fault(
             "no_sync",
-            FLUSHER,
+            GROUP_COMMIT,
             (
-                ("syscalls.pwrite_durable(descriptor,", "syscalls.pwrite(descriptor,"),
-                (
-                    "offset)\n        syscalls.fdatasync(descriptor)\n",
-                    "offset)\n",
-                ),
+                ("size, offset, RWF_DSYNC)", "size, offset, 0)"),
+                ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
             ),
+            "group_commit",
         ),
         ("single", "threads"),
     ),
@@ -68,17 +67,14 @@ FAULTS = (
     (
         Fault(
             "retry_after_a_failed_sync",
-            FLUSHER,
+            GROUP_COMMIT,
             (
                 (
-                    "            self.flush()\n            return 0.010",
-                    "            try:\n"
-                    "                self.flush()\n"
-                    "            except OSError:\n"
-                    "                return 0.001\n"
-                    "            return 0.010",
+                    "            self.error = <int>-result\n            return FAILED\n",
+                    "            return BUSY\n",
                 ),
             ),
+            "group_commit",
         ),
         ("failed sync",),
     ),
@@ -93,15 +89,16 @@ FAULTS = (
     (
         Fault(
             "position_moved_before_the_sync",
-            FLUSHER,
+            GROUP_COMMIT,
             (
                 (
-                    "        if positions.flushed == low and target",
-                    "        before = positions.flushed\n"
-                    "        self._publish(target)\n"
-                    "        if before == low and target",
+                    "        began = now_ns()\n        result = write",
+                    "        began = now_ns()\n"
+                    "        self.publish(target)\n"
+                    "        result = write",
                 ),
             ),
+            "group_commit",
         ),
         ("threads",),
     ),

@@ -28,14 +28,12 @@ PLANTED = (
     Planted(
         Fault(
             "no_sync_at_all",
-            FLUSHER,
+            "rocketstore/_native/group_commit.pyx",
             (
-                (SYNC, "                pass\n"),
-                (
-                    "                write_durable_head_last(segment.fd, run, low - start)\n",
-                    "                write_head_last(segment.fd, run, low - start)\n",
-                ),
+                ("size, offset, RWF_DSYNC)", "size, offset, 0)"),
+                ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
             ),
+            "group_commit",
         ),
         ["tests/fs/test_power_cut.py"],
     ),

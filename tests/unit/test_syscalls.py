@@ -218,11 +218,10 @@ def test_pwrite_goes_on_after_short_writes(file: int, probe: Any) -> None:
 def test_pwrite_to_a_full_disk() -> None:
     fd = syscalls.open("/dev/full", os.O_WRONLY)
     try:
-        for write in (syscalls.pwrite, syscalls.pwrite_durable):
-            with pytest.raises(OSError, match="No space") as caught:
-                write(fd, b"x", 0)
-            assert caught.value.errno == errno.ENOSPC
-            assert caught.value.filename == "/dev/full"
+        with pytest.raises(OSError, match="No space") as caught:
+            syscalls.pwrite(fd, b"x", 0)
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.filename == "/dev/full"
     finally:
         os.close(fd)
 
@@ -245,10 +244,9 @@ def small_files() -> Iterator[None]:
 
 def test_a_write_that_ends_in_the_middle_is_an_error(file: int) -> None:
     """The kernel writes what fits and says so; only the next call says why."""
-    for write in (syscalls.pwrite, syscalls.pwrite_durable):
-        with small_files(), pytest.raises(OSError, match="File too large") as caught:
-            write(file, bytes(100), LIMIT - 10)
-        assert caught.value.errno == errno.EFBIG
+    with small_files(), pytest.raises(OSError, match="File too large") as caught:
+        syscalls.pwrite(file, bytes(100), LIMIT - 10)
+    assert caught.value.errno == errno.EFBIG
     assert os.fstat(file).st_size == LIMIT
 
 
@@ -258,36 +256,6 @@ def test_growing_beyond_the_limit_is_an_error(file: int) -> None:
     with small_files(), pytest.raises(OSError, match="File too large"):
         syscalls.fallocate(file, 0, LIMIT + 1)
     assert os.fstat(file).st_size == 0
-
-
-def test_pwrite_durable_writes(file: int) -> None:
-    syscalls.pwrite_durable(file, b"abc", 7)
-    assert syscalls.pread(file, 100, 0) == bytes(7) + b"abc"
-
-
-@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EOPNOTSUPP])
-def test_pwrite_durable_without_the_flag_syncs(file: int, probe: Any, error: int) -> None:
-    """D-39"""
-    probe.fail("fdatasync", error, times=0)
-    probe.fail("pwritev2", error)
-    syscalls.pwrite_durable(file, b"abc", 0)
-    assert probe.calls_made() == 2  # pwritev2 was refused, then fdatasync
-    assert syscalls.pread(file, 100, 0) == b"abc"
-
-
-def test_pwrite_durable_tells_a_failed_sync(file: int, probe: Any) -> None:
-    probe.fail("pwritev2", errno.ENOSYS)
-    probe.fail("fdatasync", errno.ENOSYS, times=2)  # the flag is refused, then the sync fails
-    with pytest.raises(OSError, match="not implemented") as caught:
-        syscalls.pwrite_durable(file, b"abc", 0)
-    assert caught.value.errno == errno.ENOSYS
-
-
-def test_pwrite_durable_tells_a_failed_write(file: int, probe: Any) -> None:
-    probe.fail("pwritev2", errno.EIO)
-    with pytest.raises(OSError, match="Input/output"):
-        syscalls.pwrite_durable(file, b"abc", 0)
-    assert probe.calls_made() == 1
 
 
 def test_a_failed_sync_is_told(file: int, probe: Any, tmp_path: Path) -> None:

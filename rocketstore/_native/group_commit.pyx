@@ -1,0 +1,338 @@
+"""Group commit: one write brings what stands in the write buffer to the disk, for all who wait for it.
+
+Whoever has the turn flushes, one thread at a time (D-12): the flusher's thread, which serves here without
+the GIL, or a thread that waits for the disk while nobody else does. Armed with the file that the log ends
+in, a flush is one write here; everything else (a roll, a file that lost its name) is the flusher's Python.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.errno cimport EINTR, EIO, ENOSYS, EOPNOTSUPP
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
+
+from rocketstore._native.core cimport (
+    RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE,
+    RS_POSITIONS_AT_WROTE, rs_position_load, rs_position_store,
+)
+from rocketstore._native.libc_calls cimport RWF_DSYNC
+from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.positions cimport Positions
+from rocketstore._native.syscalls cimport (
+    done, forked_since, io_part, outcome, page_size, process_token, sys,
+)
+from rocketstore._native.wait_line cimport WaitLine
+from rocketstore._native.waiting cimport Mutex, Signal, now_ns
+
+import os
+
+cdef extern from "rs_atomic.h" nogil:
+    int rs_load_int(const int *where)
+    void rs_store_int(int *where, int value)
+    int64_t rs_load_int64(const int64_t *where)
+    void rs_store_int64(int64_t *where, int64_t value)
+    void rs_store_max(int64_t *where, int64_t value)
+
+cdef enum:
+    BOTH_NAMES = 2
+    SLOW_NS = 500_000_000
+    # A thread that waits syncs itself if it would wait for so long, and the last sync took no longer.
+    PATIENT_NS = 1_000_000_000
+    QUICK_NS = 100_000_000
+
+
+# ---- bytes to a file ----
+
+cdef int64_t write_all(int fd, const uint8_t *data, int64_t size, int64_t offset,
+                       int flags) noexcept nogil:
+    """All of it: 0, or minus an errno. -ENOSYS with `flags`: the system does not know them."""
+    cdef io_part part
+    cdef int64_t have = 0, result
+    while have < size:
+        if flags:
+            part.iov_base = <void *>(data + have)
+            part.iov_len = <size_t>(size - have)
+            result = outcome(sys.pwritev2(fd, &part, 1, offset + have, flags))
+        else:
+            result = outcome(sys.pwrite(fd, data + have, <size_t>(size - have), offset + have))
+        if result > 0:
+            have += result
+        elif result == 0:
+            return -EIO  # neither progress nor a reason: never a success
+        elif result != -EINTR:
+            return -ENOSYS if flags and have == 0 and result == -EOPNOTSUPP else result
+    return 0
+
+
+cdef int64_t write_head_last_c(int fd, const uint8_t *data, int64_t size,
+                               int64_t offset) noexcept nogil:
+    cdef int64_t head = page_size - offset % page_size
+    cdef int64_t result = 0
+    if size > head:
+        result = write_all(fd, data + head, size - head, offset + head, 0)
+    if result == 0:
+        result = write_all(fd, data, min(size, head), offset, 0)
+    return result
+
+
+cdef int64_t sync_c(int fd) noexcept nogil:
+    cdef int64_t result = -EINTR
+    while result == -EINTR:
+        result = outcome(sys.fdatasync(fd))
+    return result
+
+
+cdef int64_t write_durable_c(int fd, const uint8_t *data, int64_t size,
+                             int64_t offset) noexcept nogil:
+    cdef int64_t result
+    if offset % page_size + size <= page_size:
+        result = write_all(fd, data, size, offset, RWF_DSYNC)
+        if result != -ENOSYS:
+            return result
+    result = write_head_last_c(fd, data, size, offset)
+    return sync_c(fd) if result == 0 else result
+
+
+def write_head_last(int fd, data, int64_t offset):
+    """All of `data`, its first page last. A kill ends a write between two pages: so it leaves nothing that
+    begins where the data does (D-37). Raises OSError."""
+    write(fd, data, offset, False)
+
+
+def write_durable_head_last(int fd, data, int64_t offset):
+    """The same, on disk when this returns: one call where the data lies in one page (D-10)."""
+    write(fd, data, offset, True)
+
+
+cdef int write(int fd, object data, int64_t offset, bint durable) except -1:
+    cdef Py_buffer buffer
+    cdef int64_t result
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            if durable:
+                result = write_durable_c(fd, <uint8_t *>buffer.buf, buffer.len, offset)
+            else:
+                result = write_head_last_c(fd, <uint8_t *>buffer.buf, buffer.len, offset)
+        done(result, fd)
+    finally:
+        PyBuffer_Release(&buffer)
+    return 0
+
+
+# ---- flushing ----
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class GroupCommit:
+    """Who waits for the disk, and who serves them. Every log has one; it is armed only where records go
+    through a ring, whose bytes one call writes and syncs."""
+
+    def __init__(self, Positions positions not None, Signal dispatch_signal not None, *,
+                 object ring=None, int64_t ring_size=0, Py_ssize_t ring_address=0):
+        self.positions = positions
+        self.dispatch_signal = dispatch_signal
+        self.signal = Signal()
+        self.progress = Signal()
+        self.committed_line = WaitLine()
+        self.flushed_line = WaitLine()
+        self.turn = Mutex()
+        self.token = process_token()
+        self.ring = ring
+        self.ring_base = <uint8_t *>ring_address
+        self.ring_size = ring_size
+        self.fd = -1
+
+    # ---- from any thread ----
+
+    @property
+    def wanted(self):
+        """The largest offset that anybody asked for."""
+        return rs_load_int64(&self.wanted_offset)
+
+    cdef void want(self, int64_t offset) noexcept nogil:
+        rs_store_max(&self.wanted_offset, offset)
+        self.signal.notify_c()
+
+    cdef void moved(self) noexcept nogil:
+        cdef const uint8_t *page = self.positions.page
+        self.flushed_line.release(rs_position_load(page, RS_POSITIONS_AT_FLUSHED))
+        self.committed_line.release(rs_position_load(page, RS_POSITIONS_AT_COMMITTED))
+        self.progress.notify_c()
+
+    def stir(self):
+        """Everybody who waits looks again whether there is anything to wait for."""
+        rs_store_int(&self.stirs, self.stirs + 1)
+        self.flushed_line.release(INT64_MAX)
+        self.committed_line.release(INT64_MAX)
+        self.progress.notify_c()
+
+    cdef int lead(self, int64_t patience_ns) noexcept nogil:
+        cdef int64_t flushed
+        cdef int found
+        if rs_load_int(&self.fd) < 0 or forked_since(self.token):
+            return BUSY
+        if patience_ns < PATIENT_NS or rs_load_int64(&self.last_ns) > QUICK_NS:
+            return BUSY  # nothing ends a sync that hangs: who sleeps beside it can give up
+        flushed = rs_position_load(self.positions.page, RS_POSITIONS_AT_FLUSHED)
+        if rs_load_int64(&self.wanted_offset) > flushed:
+            return BUSY  # the flusher is on its way, and takes our bytes along
+        if not self.turn.try_lock():
+            return BUSY
+        found = self.flush_held()
+        self.turn.unlock()
+        if rs_load_int(&self.attention):
+            self.signal.notify_c()
+        return found
+
+    # ---- with the turn ----
+
+    cdef int flush_held(self) noexcept nogil:
+        """Everything that was written so far."""
+        cdef const uint8_t *page = self.positions.page
+        cdef int64_t flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
+        cdef int64_t target = rs_position_load(page, RS_POSITIONS_AT_WROTE)
+        cdef int64_t began, result
+        if self.error:
+            return FAILED
+        if flushed >= target:
+            return FLUSHED
+        if (self.fd < 0 or flushed != rs_position_load(page, RS_POSITIONS_AT_COMMITTED)
+                or flushed < self.start or target > self.end):
+            return FOR_PYTHON
+        began = now_ns()
+        result = write_durable_c(self.fd, self.ring_base + flushed % self.ring_size,
+                                 target - flushed, flushed - self.start)
+        if result < 0:
+            self.error = <int>-result
+            return FAILED
+        if not self.linked():
+            rs_store_int(&self.fd, -1)  # D-05: the Python side gives it its name back first
+            return FOR_PYTHON
+        self.note(now_ns() - began)
+        self.publish(target)
+        return FLUSHED
+
+    cdef bint linked(self) noexcept nogil:
+        cdef int at
+        for at in range(self.link_count):
+            if sys.link_count(self.links[at]) < BOTH_NAMES:
+                return False
+        return True
+
+    cdef void publish(self, int64_t target) noexcept nogil:
+        cdef uint8_t *page = self.positions.page
+        rs_position_store(page, RS_POSITIONS_AT_COMMITTED, target)
+        rs_position_store(page, RS_POSITIONS_AT_FLUSHED, target)
+        if rs_position_load(page, RS_POSITIONS_AT_VISIBLE) < target:
+            rs_position_store(page, RS_POSITIONS_AT_VISIBLE, target)
+        # Before a put returns: who opens the store now sees the message.
+        if self.shared is not None and not self.positions.publish_c(self.shared):
+            rs_store_int(&self.attention, 1)
+        self.moved()
+        self.dispatch_signal.notify_c()
+
+    cdef void note(self, int64_t taken_ns) noexcept nogil:
+        self.flushes += 1
+        rs_store_int64(&self.last_ns, taken_ns)
+        if self.latency_count < LATENCIES_MAX:
+            self.latencies[self.latency_count] = taken_ns
+            self.latency_count += 1
+        if 2 * self.latency_count >= LATENCIES_MAX or taken_ns > SLOW_NS:
+            rs_store_int(&self.attention, 1)
+
+    # ---- the flusher's own ----
+
+    def take_turn(self):
+        """Nobody else flushes until give_turn."""
+        with nogil:
+            self.turn.lock()
+
+    def give_turn(self):
+        self.turn.unlock()
+
+    def flush(self):
+        """With the turn: everything written so far; the Outcome."""
+        cdef int found
+        with nogil:
+            found = self.flush_held()
+        return found
+
+    def arm(self, MappedFile segment not None, links, Positions shared):
+        """With the turn: `segment`, which the log ends in, is flushed natively from here on. `links` are
+        descriptors of files that must have two names; `shared` is told of each flush, None: nobody is."""
+        cdef int at = 0
+        if len(links) > LINKS_MAX or self.ring is None:
+            self.disarm()
+            return
+        for descriptor in links:
+            self.links[at] = descriptor
+            at += 1
+        self.link_count = at
+        self.shared = shared
+        self.segment = segment
+        self.start, self.end = segment.start_offset, segment.end_offset
+        rs_store_int(&self.fd, segment.fd)
+
+    def disarm(self):
+        """With the turn."""
+        rs_store_int(&self.fd, -1)
+        self.segment = None
+        self.shared = None
+
+    def fail(self, int error):
+        """With the turn: no flush from here on."""
+        self.error = error
+        self.disarm()
+
+    def failure(self):
+        """The OSError of the write or sync that failed."""
+        path = self.segment.path if self.segment is not None else None
+        return OSError(self.error, os.strerror(self.error), path)
+
+    def serve(self, uint32_t seen, int64_t limit_ms, bint every):
+        """Flushes for whoever waits, for `limit_ms`; longer if `every` thing written is to be flushed after
+        that time: then until the signal, which was at `seen`, moves for another reason. The Outcome."""
+        cdef int found
+        with nogil:
+            found = self.serve_c(seen, limit_ms * 1_000_000, every)
+        return found
+
+    cdef int serve_c(self, uint32_t seen, int64_t limit_ns, bint every) noexcept nogil:
+        cdef const uint8_t *page = self.positions.page
+        cdef int64_t due = now_ns() + limit_ns, left, flushed
+        cdef uint32_t moved
+        cdef int found
+        while True:
+            if rs_load_int(&self.attention):
+                return FOR_PYTHON
+            left = due - now_ns()
+            flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
+            if rs_load_int64(&self.wanted_offset) > flushed:
+                self.turn.lock()
+                found = self.flush_held()
+                self.turn.unlock()
+            elif left > 0:
+                moved = self.signal.wait_c(seen, left)
+                if moved != seen:
+                    seen = moved
+                    flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
+                    if rs_load_int64(&self.wanted_offset) <= flushed:
+                        return IDLE
+                continue
+            elif not every:
+                return IDLE
+            else:
+                due = now_ns() + limit_ns
+                if not self.turn.try_lock():
+                    continue  # somebody flushes this very moment
+                found = self.flush_held()
+                self.turn.unlock()
+            if found != FLUSHED:
+                return found
+
+    def take_latencies(self):
+        """With the turn: nanoseconds of the flushes since the last call, the first 512 of them."""
+        cdef int at, count = self.latency_count
+        self.latency_count = 0
+        rs_store_int(&self.attention, 0)
+        return [self.latencies[at] for at in range(count)]

@@ -1,0 +1,30 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from rocketstore._native.waiting cimport Mutex
+
+# On the stack of the thread that waits.
+cdef struct line_place:
+    int64_t target
+    uint32_t called  # a futex word
+    int state
+    line_place *next
+
+
+cdef class WaitLine:
+    cdef Mutex mutex
+    cdef line_place *first  # who waits, by target
+    cdef line_place *last
+    cdef line_place *ready_first  # who may go, in the order in which they are called
+    cdef line_place *ready_last
+    cdef int calling
+    cdef uint32_t count
+
+    # All without the GIL. A thread joins, looks at the position once more, sleeps, and leaves in any case.
+    cdef void join(self, line_place *me, int64_t target) noexcept nogil
+    # Until called, at most `timeout_ns`; shorter in the main thread, and when a signal comes.
+    cdef void sleep(self, line_place *me, int64_t timeout_ns) noexcept nogil
+    cdef void leave(self, line_place *me) noexcept nogil
+    # The position has got to `reached`; INT64_MAX: everybody shall look again.
+    cdef void release(self, int64_t reached) noexcept nogil
+    cdef uint32_t *call_next(self) noexcept nogil
+    cdef void unlink(self, line_place *me) noexcept nogil
