@@ -39,7 +39,7 @@ rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t
         return NULL;
     rs_queue_entry *entry = rs_queue_table_place(table, topic, queue_id);
     if (!entry->topic.bytes) {
-        *entry = (rs_queue_entry){topic, queue_id, NULL, 0, 0, 0, INT64_MAX, false};
+        *entry = (rs_queue_entry){topic, queue_id, NULL, 0, 0, 0, INT64_MAX, NULL, false};
         table->count++;
     }
     return entry;

@@ -12,6 +12,7 @@ typedef struct rs_queue_entry {
     int64_t unit_limit; /* units that have blocks on disk in this file */
     int64_t next_offset; /* behind the last unit of the queue */
     int64_t dirty_from; /* smallest queue offset written since the last sync; INT64_MAX: none */
+    int64_t *published; /* where readers look how far they may; NULL: none read it */
     bool moved; /* next_offset is larger than what readers were told */
 } rs_queue_entry;
 

@@ -331,6 +331,7 @@ cdef extern from "rs_queue_table.h" nogil:
         int64_t unit_limit
         int64_t next_offset
         int64_t dirty_from
+        int64_t *published
         bint moved
     ctypedef struct rs_queue_table:
         rs_queue_entry *entries

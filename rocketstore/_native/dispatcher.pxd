@@ -69,9 +69,15 @@ cdef class DispatchLoop:
     cdef int grow(self, size_t capacity) except -1
     cdef void note_moved(self, rs_queue_entry *entry) noexcept nogil
     cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL
+    # Readers see the units that were written since the last call.
+    cpdef void publish_moved(self) noexcept nogil
     cdef int walk(self, walk_call *call) noexcept nogil
     cdef int dispatch(self) noexcept nogil
     cdef int put_unit(self) noexcept nogil
     cdef int note_arrival(self, rs_queue_entry *entry, int64_t next_offset) noexcept nogil
     cdef int put_keys(self) noexcept nogil
     cdef bint put_key(self, rs_span key, int64_t number) noexcept nogil
+
+
+# One walk; False: a page of a mapped file could not be had, the call says where it stood.
+cdef bint walk_guarded(walk_call *call) noexcept nogil

@@ -20,7 +20,11 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.queue_state cimport QueueEnd
 from rocketstore._native.status cimport status_text
+
+cdef extern from "rs_atomic.h" nogil:
+    void rs_store_max(int64_t *where, int64_t value)
 
 cdef extern from "rs_unit_tags.h" nogil:
     int64_t rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count)
@@ -45,6 +49,10 @@ cdef int64_t IGNORED = INT64_MIN
 cdef void walk_work(void *given) noexcept nogil:
     cdef walk_call *call = <walk_call *>given
     call.reason = (<DispatchLoop>call.loop).walk(call)
+
+
+cdef bint walk_guarded(walk_call *call) noexcept nogil:
+    return guarded(walk_work, call)
 
 
 cdef bint inside(MappedFile file) noexcept:
@@ -119,8 +127,9 @@ cdef class DispatchLoop:
             raise KeyError((topic, queue_id))
         return entry
 
-    def add_queue(self, bytes topic not None, int32_t queue_id, int64_t next_offset):
-        """Makes a queue known; `next_offset` is behind its last unit."""
+    def add_queue(self, bytes topic not None, int32_t queue_id, int64_t next_offset,
+                  QueueEnd end=None):
+        """Makes a queue known; `next_offset` is behind its last unit, `end` is what its readers see."""
         cdef rs_span span
         cdef rs_queue_entry *entry
         span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
@@ -129,7 +138,8 @@ cdef class DispatchLoop:
             self.grow(2 * self.table.capacity)
         entry = rs_queue_table_add(&self.table, span, queue_id)
         entry.next_offset = next_offset
-        self.topics.append(topic)  # the table borrows its bytes
+        entry.published = &end.offset if end is not None else NULL
+        self.topics.append((topic, end))  # the table borrows from both
 
     def point(self, bytes topic not None, int32_t queue_id, MappedFile file, int64_t first_unit,
               int64_t unit_limit):
@@ -172,36 +182,28 @@ cdef class DispatchLoop:
         """Queue offset behind the last unit."""
         return self.entry_of(topic, queue_id).next_offset
 
-    def take_moved(self):
-        """[(topic, queue_id, next_offset)] of the queues that got units since the last call."""
-        rows = []
+    cpdef void publish_moved(self) noexcept nogil:
+        """Readers see the units that were written since the last call."""
         cdef rs_queue_entry *entry
+        cdef size_t i
         for i in range(self.moved_count):
             entry = &self.table.entries[self.moved[i]]
             entry.moved = False
-            topic = (<const char *>entry.topic.bytes)[:entry.topic.size]
-            rows.append((topic, entry.queue_id, entry.next_offset))
+            if entry.published is not NULL:
+                rs_store_max(entry.published, entry.next_offset)
         self.moved_count = 0
-        return rows
 
-    def take_dirty(self, bytes topic not None, int32_t queue_id):
-        """(first, end) of the units written since the last call, or None; forgets them."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
-        cdef int64_t first = entry.dirty_from
-        if first == INT64_MAX:
-            return None
-        entry.dirty_from = INT64_MAX
-        return first, entry.next_offset
-
-    def dirty_queues(self):
-        """(topic, queue_id) of the queues with units written since take_dirty."""
-        dirty = []
+    def take_dirty(self):
+        """[(topic, queue_id, first, end)] of the units written since the last call; forgets them."""
+        rows = []
         cdef rs_queue_entry *entry
         for i in range(self.table.capacity):
             entry = &self.table.entries[i]
             if entry.topic.bytes is not NULL and entry.dirty_from != INT64_MAX:
-                dirty.append(((<const char *>entry.topic.bytes)[:entry.topic.size], entry.queue_id))
-        return dirty
+                topic = (<const char *>entry.topic.bytes)[:entry.topic.size]
+                rows.append((topic, entry.queue_id, entry.dirty_from, entry.next_offset))
+                entry.dirty_from = INT64_MAX
+        return rows
 
     # ---- index ----
 
@@ -230,7 +232,7 @@ cdef class DispatchLoop:
         call.start, call.end = segment.start_offset, segment.start_offset + segment.size
         call.offset, call.to_offset = from_offset, to_offset
         with nogil:
-            whole = guarded(walk_work, &call)
+            whole = walk_guarded(&call)
         if whole:
             return call.reason, call.offset
         # A record that was dispatched in part is dispatched again, like after any other stop.

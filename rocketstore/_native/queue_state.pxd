@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from rocketstore._native.core cimport rs_queue_state
 
@@ -8,3 +8,7 @@ cdef class QueueState:
     cdef readonly str topic
     cdef readonly bytes topic_bytes
     cdef readonly int32_t queue_id
+
+
+cdef class QueueEnd:
+    cdef int64_t offset

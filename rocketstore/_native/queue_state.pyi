@@ -17,3 +17,10 @@ class QueueState:
     def messages(self) -> int: ...
     @property
     def bytes(self) -> int: ...
+
+@final
+class QueueEnd:
+    """Queue offset behind the last unit that readers see."""
+
+    value: int
+    def raise_to(self, offset: int) -> None: ...

@@ -1,4 +1,5 @@
-"""Where the next message of a queue goes: written by the appender alone, under its mutex."""
+"""The ends of a queue: where its next message goes, which the appender says, and how far its readers may
+look, which the dispatcher says."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -6,6 +7,8 @@ from libc.string cimport memset
 
 cdef extern from "rs_atomic.h" nogil:
     int64_t rs_load_int64(const int64_t *where)
+    void rs_store_int64(int64_t *where, int64_t value)
+    void rs_store_max(int64_t *where, int64_t value)
 
 
 @cython.final
@@ -32,3 +35,21 @@ cdef class QueueState:
     @property
     def bytes(self):
         return rs_load_int64(&self.state.bytes)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class QueueEnd:
+    """Queue offset behind the last unit that readers see."""
+
+    @property
+    def value(self):
+        return rs_load_int64(&self.offset)
+
+    @value.setter
+    def value(self, int64_t offset):
+        rs_store_int64(&self.offset, offset)
+
+    def raise_to(self, int64_t offset):
+        """The end, unless it is there already."""
+        rs_store_max(&self.offset, offset)

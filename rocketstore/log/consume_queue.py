@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.queue_state import QueueEnd
 from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
@@ -76,7 +77,8 @@ class ConsumeQueue:
         self._loaded = False
         self.used = False
         self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
-        self._max_offset = 0
+        #: How far readers may look.
+        self.end = QueueEnd()
         self._min_offset = 0
         self._min_for = -1
 
@@ -131,6 +133,14 @@ class ConsumeQueue:
         return self.file_size // UNIT
 
     # ---- reading ----
+
+    @property
+    def _max_offset(self) -> int:
+        return self.end.value
+
+    @_max_offset.setter
+    def _max_offset(self, value: int) -> None:
+        self.end.value = value
 
     @property
     def max_offset(self) -> int:
@@ -193,8 +203,7 @@ class ConsumeQueue:
 
     def publish(self, max_offset: int) -> None:
         """Readers see the units below `max_offset`."""
-        if max_offset > self._max_offset:
-            self._max_offset = max_offset
+        self.end.raise_to(max_offset)
 
     def room_for(self, queue_offset: int) -> tuple[MappedFile, int, int]:
         """(file, queue offset of its first unit, units that may be written in it) with `queue_offset`

@@ -1,26 +1,29 @@
 """Dispatch: from the log to consume queues and index (RocketMQ's "reput").
 
-The worker runs it when something has become visible; a reader that is behind runs it itself. One lock, so
-one at a time. The position moves only over records whose unit and keys are written: whatever stops it
+The worker serves natively when something has become visible (`_native.dispatch_service`) and comes here
+for what needs Python; a reader that is behind runs it itself. One lock and one turn, so one at a time.
+The position moves only over records whose unit and keys are written: whatever stops it
 (a full disk, a damaged record) is met again in the next round (K-55, K-57).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
-import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
+from rocketstore._native.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.consume_queue import UnitRefusedError
 from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.light_queues import listed_queues
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -42,8 +45,8 @@ RUN_BYTES = 4 << 20
 #: Queues whose file the loop holds; a unit of another one stops it for a moment.
 POINTED_MAX = 8_000
 RETRY_S = 0.5
-LIGHT_PREFIX = "%LMQ%"
-NUMBER = re.compile(r"[0-9]{1,19}")
+#: The worker looks around in Python at least so often.
+SERVE_MS = 1_000
 
 
 class Dispatcher(Worker):
@@ -73,8 +76,9 @@ class Dispatcher(Worker):
         self._listener = listener
         self._shared: PositionsPage | None = None
         self._dispatching = threading.RLock()
-        self._known: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._depth = 0  # of catch_up, by a signal's handler, in the thread that has the lock
         self._pointed: dict[tuple[bytes, int], None] = {}  # in the order in which they were pointed
+        self._known: set[tuple[bytes, int]] = set()
         self._unsafe: set[bytes] = set()
         self._refused: set[tuple[bytes, int]] = set()
         self._ignored = frozenset(map(os.fsencode, ignored_topics))
@@ -84,6 +88,9 @@ class Dispatcher(Worker):
             multi_dispatch=multi_dispatch,
             report_arrivals=listener is not None,
         )
+        self._service = DispatchService(self._loop, positions, arrival)
+        if index is not None:
+            index.on_degraded = self._service.stop_indexing
 
     # ---- running ----
 
@@ -92,7 +99,19 @@ class Dispatcher(Worker):
         self.catch_up(self._positions.visible)
         if self._stuck is not None:
             return RETRY_S
-        return None
+        segment = self._find(self._positions.dispatched)
+        if segment is None or self._listener is not None or self._service.paused:
+            return None
+        shared = self._shared
+        page = None if shared is None or shared.lost else shared.positions
+        self._service.serve(self.signal, segment, page, SERVE_MS)
+        if shared is not None:
+            shared.publish(self._positions)
+        return 0
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        self._service.paused = True
+        return super().stop(timeout_s)
 
     def finish(self) -> None:
         self.catch_up(self._positions.visible)
@@ -100,8 +119,7 @@ class Dispatcher(Worker):
     def attach(
         self, signal: Signal, shared: PositionsPage, on_failure: Callable[[BaseException], None]
     ) -> None:
-        """What a running store adds, before start(): what wakes the worker, the page that other
-        processes read, whom a failure fails."""
+        """What a running store adds, before start(): its waker, the page for others, whom to fail."""
         self.signal = signal
         self._shared = shared
         self._on_failure = on_failure
@@ -119,7 +137,7 @@ class Dispatcher(Worker):
 
     def catch_up(self, target_offset: int) -> int:
         """Dispatches up to `target_offset`, at most the visible end; returns how far it got."""
-        with self._dispatching:
+        with self._alone():
             target = min(target_offset, self._positions.visible)
             while self._positions.dispatched < target:
                 before = self._positions.dispatched
@@ -131,9 +149,22 @@ class Dispatcher(Worker):
                     break
             return self._positions.dispatched
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else dispatches meanwhile: no other thread's Python code, nor the native service."""
+        with self._dispatching:
+            if self._depth == 0:
+                self._service.take_turn()
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._service.give_turn()
+
     def _publish(self, offset: int) -> None:
-        for raw, queue_id, next_offset in self._loop.take_moved():
-            self._known[raw, queue_id].publish(next_offset)
+        self._loop.publish_moved()
         moved = offset > self._positions.dispatched
         self._positions.dispatched = offset
         if self._index is None or self._index.degraded is None:
@@ -151,17 +182,17 @@ class Dispatcher(Worker):
         while offset < target:
             segment = self._find(offset)
             if segment is None:
-                following = self._next_segment(offset)
-                if following is None:
+                following = self._skip_damage(offset)
+                if following == offset:
                     return offset
                 offset = following
                 continue
             reason, offset = self._loop.run(segment, offset, target)
             if reason == native.DONE:
                 self._stuck = None
-                if offset >= target or offset == segment.end_offset:
-                    continue
-                return offset
+                if offset < min(target, segment.end_offset):
+                    return offset
+                continue
             if reason == native.FAULT:
                 if not self._faulted(offset):
                     return offset
@@ -183,11 +214,6 @@ class Dispatcher(Worker):
                 self._stop_at(offset, str(error))
                 return offset
         return offset
-
-    def _next_segment(self, offset: int) -> int | None:
-        """Start of the damage's end that covers a missing segment, None at the end of the log."""
-        skipped = self._skip_damage(offset)
-        return skipped if skipped > offset else None
 
     def _skip_damage(self, offset: int) -> int:
         for start, end in self._damage:
@@ -270,8 +296,8 @@ class Dispatcher(Worker):
             self._loop.ignore_queue(raw, queue_id)
             return
         queue = self._queue(raw, queue_id)
-        self._loop.add_queue(raw, queue_id, queue.max_offset)
-        self._known[raw, queue_id] = queue
+        self._loop.add_queue(raw, queue_id, queue.max_offset, queue.end)
+        self._known.add((raw, queue_id))
 
     def _fill_gap(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
         if queue.files:
@@ -314,18 +340,11 @@ class Dispatcher(Worker):
     ) -> None:
         """Units in the further queues that a record names (format 6.7); one without a readable offset
         gets none (Q-34)."""
-        fields = decode_properties(properties)
-        names = fields.get("INNER_MULTI_DISPATCH", "").split(",")
-        offsets = fields.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
-        if len(names) != len(offsets):
-            logger.warning("record %d: as many queue names as offsets expected", physical_offset)
-            return
-        for name, text in zip(names, offsets, strict=True):
-            if not NUMBER.fullmatch(text) or not is_safe_topic(os.fsencode(name)):
-                continue
-            target = 0 if name.startswith(LIGHT_PREFIX) else queue_id
+        for name, target, offset in listed_queues(
+            decode_properties(properties), queue_id, physical_offset
+        ):
             try:
-                self._put_light(name, target, int(text), (physical_offset, size, tags_code))
+                self._put_light(name, target, offset, (physical_offset, size, tags_code))
             except UnitRefusedError as error:
                 logger.warning("the record at %d gets no unit there: %s", physical_offset, error)
 
@@ -339,8 +358,8 @@ class Dispatcher(Worker):
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)
         if (raw, queue_id) not in self._known:
-            self._loop.add_queue(raw, queue_id, queue.max_offset)
-            self._known[raw, queue_id] = queue
+            self._loop.add_queue(raw, queue_id, queue.max_offset, queue.end)
+            self._known.add((raw, queue_id))
         self._loop.advance(raw, queue_id, queue_offset)
 
     # ---- index ----
@@ -366,13 +385,9 @@ class Dispatcher(Worker):
 
     def sync_queues(self) -> bool:
         """Forces every unit written so far; True when all of them are on disk."""
-        with self._dispatching:
-            dirty = []
-            for raw, queue_id in self._loop.dirty_queues():
-                rows = self._loop.take_dirty(raw, queue_id)
-                if rows is not None:
-                    dirty.append((os.fsdecode(raw), queue_id, *rows))
-        return self._queues.sync(dirty)
+        with self._alone():
+            dirty = self._loop.take_dirty()
+        return self._queues.sync([(os.fsdecode(raw), i, low, end) for raw, i, low, end in dirty])
 
     def close(self) -> None:
         """Ends the thread of the listener, which hears what is left first."""

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -80,6 +81,8 @@ class IndexStore:
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
         self._degraded: BaseException | None = None
+        #: Called once, by the thread that meets the failure.
+        self.on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = (
             set()
         )  # names of files whose sync failed: never synced again (D-13)
@@ -152,6 +155,7 @@ class IndexStore:
         """Stop indexing because of `cause`; the first one stays. Puts go on."""
         if self._degraded is None:
             self._degraded = cause
+            self.on_degraded()
             logger.error("the key index of %s is degraded: %s", self._layout.root, cause)
 
     @property

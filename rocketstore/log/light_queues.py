@@ -6,14 +6,23 @@ message's offset in it.
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from rocketstore.log.layout import is_safe_topic
 
 if TYPE_CHECKING:
     from rocketstore._native.message import Message
 
-__all__ = ["light_queues", "offset_in_queue"]
+__all__ = ["light_queues", "listed_queues", "offset_in_queue"]
+
+logger = logging.getLogger(__name__)
 
 LIGHT_PREFIX = "%LMQ%"
+NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 def light_queues(message: Message) -> list[tuple[str, int, int]]:
@@ -27,6 +36,22 @@ def light_queues(message: Message) -> list[tuple[str, int, int]]:
         (name, 0 if name.startswith(LIGHT_PREFIX) else message.queue_id, int(offset))
         for name, offset in zip(names, offsets, strict=True)
         if name and "/" not in name and offset.isascii() and offset.isdecimal()
+    ]
+
+
+def listed_queues(
+    properties: Mapping[str, str], queue_id: int, physical_offset: int
+) -> list[tuple[str, int, int]]:
+    """The same of a record that is dispatched, whose names become directories."""
+    names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    if len(names) != len(offsets):
+        logger.warning("record %d: as many queue names as offsets expected", physical_offset)
+        return []
+    return [
+        (name, 0 if name.startswith(LIGHT_PREFIX) else queue_id, int(text))
+        for name, text in zip(names, offsets, strict=True)
+        if NUMBER.fullmatch(text) and is_safe_topic(os.fsencode(name))
     ]
 
 

@@ -60,7 +60,7 @@ def test_pre_blanks_are_synced_with_the_unit_behind_them() -> None:
     loop = DispatchLoop((), multi_dispatch=False, report_arrivals=False)
     loop.add_queue(b"orders", 0, 3)
     loop.set_next(b"orders", 0, 9)
-    assert loop.take_dirty(b"orders", 0) == (3, 9)
+    assert loop.take_dirty() == [(b"orders", 0, 3, 9)]
 
 
 def test_units_that_are_missing_at_the_end_of_a_file_end_the_queue(tmp_path: Path) -> None:

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from rocketstore import CorruptRecordError, DurabilityTimeoutError, PutResult, Store
-from rocketstore._native import syscalls
-from rocketstore.log import flusher as flusher_module
+from tests.disk_calls import disk_calls
 from tests.made_store import write_at
-from tests.small_store import SEGMENT, Calls, dispatched, everything, open_small, open_still, parts
+from tests.small_store import (
+    SEGMENT,
+    dispatched,
+    everything,
+    no_dispatch,
+    open_small,
+    open_still,
+    parts,
+)  # fmt: skip
 
 
 def put(store: Store, count: int) -> list[PutResult]:
@@ -58,21 +65,15 @@ def test_first_and_last_message_are_found_by_their_physical_offsets(tmp_path: Pa
 # ---- dispatch ----
 
 
-def test_the_maximum_counts_what_is_dispatched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_maximum_counts_what_is_dispatched(tmp_path: Path) -> None:
     """A put takes its queue offset in the log; readers see the queue grow when its unit is there."""
     with open_small(tmp_path) as store:
         assert store.max_queue_offset("orders", 0) == 0
         put(store, 3)
         assert dispatched(store).max_queue_offset("orders", 0) == 3
-        dispatcher = store._engine._dispatcher
-        assert dispatcher is not None
-        with monkeypatch.context() as patch:
-            patch.setattr(dispatcher, "catch_up", lambda target: 0)
+        with no_dispatch(store):
             assert [r.queue_offset for r in put(store, 2)] == [3, 4]
             assert store.max_queue_offset("orders", 0) == 3
-        dispatcher.wake()
         assert dispatched(store).max_queue_offset("orders", 0) == 5
 
 
@@ -103,13 +104,10 @@ def test_without_a_flush_an_os_store_dispatches_and_a_disk_store_does_not(
 # ---- waiting for the disk ----
 
 
-def test_every_wait_that_is_too_long_says_so_and_no_message_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls, gate = Calls(syscalls), threading.Event()
-    calls.before["pwrite_durable"] = lambda: gate.wait(20)
-    monkeypatch.setattr(flusher_module, "syscalls", calls)
-    with open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
+def test_every_wait_that_is_too_long_says_so_and_no_message_is_lost(tmp_path: Path) -> None:
+    gate = threading.Event()
+    with disk_calls() as calls, open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
+        calls.before["pwritev2"] = lambda: gate.wait(20)
         writer = store.writer("orders")
         tickets = [writer.submit(b"%d" % n) for n in range(100)]
         for ticket in tickets:
@@ -180,15 +178,13 @@ def test_a_bad_record_in_front_of_good_ones_costs_that_message_alone(
         assert store.writer("orders").put(b"next").queue_offset == 30
 
 
-def test_a_stop_that_leaves_something_undispatched_is_not_clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_that_leaves_something_undispatched_is_not_clean(tmp_path: Path) -> None:
     """K-37: `abort` stays, and the next open does what is missing."""
-    with open_small(tmp_path) as store:
+    store = open_small(tmp_path)
+    put(store, 5)
+    with no_dispatch(store):
         put(store, 5)
-        dispatcher = dispatched(store)._engine._dispatcher
-        monkeypatch.setattr(dispatcher, "catch_up", lambda target: 0)
-        put(store, 5)
+        store.close()
     assert (tmp_path / "abort").exists()
     with open_small(tmp_path) as store:
         assert store.recovery.mode == "unclean"

@@ -1,0 +1,21 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from rocketstore._native.dispatcher cimport DispatchLoop, walk_call
+from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.positions cimport Positions
+from rocketstore._native.waiting cimport Mutex, Signal
+
+cdef class DispatchService:
+    cdef DispatchLoop loop
+    cdef Positions positions
+    cdef Positions shared
+    cdef Signal arrival
+    cdef MappedFile segment
+    cdef Mutex turn
+    cdef int paused_now
+    cdef int indexing
+    cdef uint32_t never
+
+    cdef bint round(self) noexcept nogil
+    cdef bint publish(self, int64_t offset) noexcept nogil
+    cdef void serve_c(self, Signal signal, int64_t limit_ns) noexcept nogil
