@@ -106,7 +106,8 @@ class StoreConfig:
     #: Longest that a put waits for room, a file or a lock, in ms. Default 5000, allowed 0 … one
     #: day. RocketMQ: `putMessageTimeout`.
     max_wait_ms: int = _number(5000, 0, DAY_MS)
-    #: Longest that a put waits for its sync, in ms. Default 5000, allowed 1 … one day.
+    #: Longest that a put waits for its sync, in ms. Default 5000, allowed 1 … one day. From 1000 on a put
+    #: that waits alone syncs in its own thread while the disk is quick, and is not interrupted there.
     #: RocketMQ: `syncFlushTimeout`.
     sync_flush_timeout_ms: int = _number(5000, 1, DAY_MS)
     #: Whether a store on a network file system may be opened for writing: such systems do not keep

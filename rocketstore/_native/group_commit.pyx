@@ -178,10 +178,18 @@ cdef class GroupCommit:
             return BUSY  # the flusher is on its way, and takes our bytes along
         if not self.turn.try_lock():
             return BUSY
-        found = self.flush_held()
-        self.turn.unlock()
+        found = self.flush_turn()
         if rs_load_int(&self.attention):
             self.signal.notify_c()
+        return found
+
+    cdef int flush_turn(self) noexcept nogil:
+        """Gives the turn away before anybody is told: who goes on may want to flush at once."""
+        cdef int found = self.flush_held()
+        self.turn.unlock()
+        if found == FLUSHED:
+            self.moved()
+            self.dispatch_signal.notify_c()
         return found
 
     # ---- with the turn ----
@@ -228,8 +236,6 @@ cdef class GroupCommit:
         # Before a put returns: who opens the store now sees the message.
         if self.shared is not None and not self.positions.publish_c(self.shared):
             rs_store_int(&self.attention, 1)
-        self.moved()
-        self.dispatch_signal.notify_c()
 
     cdef void note(self, int64_t taken_ns) noexcept nogil:
         self.flushes += 1
@@ -255,6 +261,9 @@ cdef class GroupCommit:
         cdef int found
         with nogil:
             found = self.flush_held()
+            if found == FLUSHED:
+                self.moved()
+                self.dispatch_signal.notify_c()
         return found
 
     def arm(self, MappedFile segment not None, links, Positions shared):
@@ -309,8 +318,7 @@ cdef class GroupCommit:
             flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
             if rs_load_int64(&self.wanted_offset) > flushed:
                 self.turn.lock()
-                found = self.flush_held()
-                self.turn.unlock()
+                found = self.flush_turn()
             elif left > 0:
                 moved = self.signal.wait_c(seen, left)
                 if moved != seen:
@@ -325,8 +333,7 @@ cdef class GroupCommit:
                 due = now_ns() + limit_ns
                 if not self.turn.try_lock():
                     continue  # somebody flushes this very moment
-                found = self.flush_held()
-                self.turn.unlock()
+                found = self.flush_turn()
             if found != FLUSHED:
                 return found
 

@@ -95,6 +95,7 @@ FAULTS = (
                     "        began = now_ns()\n        result = write",
                     "        began = now_ns()\n"
                     "        self.publish(target)\n"
+                    "        self.moved()\n"
                     "        result = write",
                 ),
             ),
