@@ -50,6 +50,7 @@ cdef class GroupCommit:
     # The calling thread, which would wait for `patience_ns`, flushes if nobody else does; without the GIL.
     cdef int lead(self, int64_t patience_ns) noexcept nogil
     cdef int flush_turn(self) noexcept nogil
+    cdef void tell(self) noexcept nogil
     cdef int flush_held(self) noexcept nogil
     # The positions have moved: whoever waits for them hears of it.
     cdef void moved(self) noexcept nogil

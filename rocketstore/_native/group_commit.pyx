@@ -185,12 +185,17 @@ cdef class GroupCommit:
 
     cdef int flush_turn(self) noexcept nogil:
         """Gives the turn away before anybody is told: who goes on may want to flush at once."""
+        cdef int64_t before = self.flushes
         cdef int found = self.flush_held()
+        cdef bint some = self.flushes != before
         self.turn.unlock()
-        if found == FLUSHED:
-            self.moved()
-            self.dispatch_signal.notify_c()
+        if some:
+            self.tell()
         return found
+
+    cdef void tell(self) noexcept nogil:
+        self.moved()
+        self.dispatch_signal.notify_c()
 
     # ---- with the turn ----
 
@@ -262,8 +267,7 @@ cdef class GroupCommit:
         with nogil:
             found = self.flush_held()
             if found == FLUSHED:
-                self.moved()
-                self.dispatch_signal.notify_c()
+                self.tell()
         return found
 
     def arm(self, MappedFile segment not None, links, Positions shared):
@@ -337,9 +341,21 @@ cdef class GroupCommit:
             if found != FLUSHED:
                 return found
 
-    def take_latencies(self):
-        """With the turn: nanoseconds of the flushes since the last call, the first 512 of them."""
-        cdef int at, count = self.latency_count
+    def take_latencies(self, bint wait):
+        """Nanoseconds of the flushes since the last call, the first 512 of them; nothing where one goes on
+        and the caller does not want to wait for it."""
+        cdef int64_t[LATENCIES_MAX] taken
+        cdef int at, count
+        cdef bint mine = self.turn.try_lock()
+        if not mine and wait:
+            with nogil:
+                self.turn.lock()
+        elif not mine:
+            return []
+        count = self.latency_count
+        for at in range(count):
+            taken[at] = self.latencies[at]
         self.latency_count = 0
         rs_store_int(&self.attention, 0)
-        return [self.latencies[at] for at in range(count)]
+        self.turn.unlock()
+        return [taken[at] for at in range(count)]
