@@ -67,14 +67,17 @@ FAULTS = (
     (
         Fault(
             "retry_after_a_failed_sync",
-            GROUP_COMMIT,
+            FLUSHER,
             (
                 (
-                    "            self.error = <int>-result\n            return FAILED\n",
-                    "            return BUSY\n",
+                    "            self.flush()\n            return self._left_s()",
+                    "            try:\n"
+                    "                self.flush()\n"
+                    "            except OSError:\n"
+                    "                return 0.001\n"
+                    "            return self._left_s()",
                 ),
             ),
-            "group_commit",
         ),
         ("failed sync",),
     ),
