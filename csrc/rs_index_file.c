@@ -2,8 +2,8 @@
 
 #include "rs_properties.h"
 
-/* The two fields that readers follow while the writer works. They are aligned: header, slots and
- * entries are multiples of 4 bytes. */
+/* What readers follow while the writer works. It is aligned: header, slots and entries are multiples of 4
+ * bytes, the bounds in the header of 8. */
 static uint32_t load_shared(const uint8_t *from)
 {
     uint32_t value = __atomic_load_n((const uint32_t *)(const void *)from, __ATOMIC_ACQUIRE);
@@ -15,6 +15,20 @@ static void store_shared(uint8_t *to, uint32_t value)
     uint32_t encoded;
     rs_store32((uint8_t *)&encoded, value);
     __atomic_store_n((uint32_t *)(void *)to, encoded, __ATOMIC_RELEASE);
+}
+
+/* Whole, in no order of their own: what they say is a bound, and stands before what it bounds is found. */
+static int64_t load_bound(const uint8_t *from)
+{
+    uint64_t value = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_RELAXED);
+    return rs_load64s((const uint8_t *)&value);
+}
+
+static void store_bound(uint8_t *to, int64_t value)
+{
+    uint64_t encoded;
+    rs_store64s((uint8_t *)&encoded, value);
+    __atomic_store_n((uint64_t *)(void *)to, encoded, __ATOMIC_RELAXED);
 }
 
 static uint64_t slot_at(uint32_t slot)
@@ -47,10 +61,10 @@ void rs_index_header_init(uint8_t *base, int64_t previous_end_timestamp_ms,
 {
     int64_t timestamp_ms = previous_end_timestamp_ms > 0 ? previous_end_timestamp_ms : 0;
     int64_t offset = previous_end_offset > 0 ? previous_end_offset : 0;
-    rs_store64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP, timestamp_ms);
-    rs_store64s(base + RS_INDEX_AT_END_TIMESTAMP, timestamp_ms);
-    rs_store64s(base + RS_INDEX_AT_BEGIN_OFFSET, offset);
-    rs_store64s(base + RS_INDEX_AT_END_OFFSET, offset);
+    store_bound(base + RS_INDEX_AT_BEGIN_TIMESTAMP, timestamp_ms);
+    store_bound(base + RS_INDEX_AT_END_TIMESTAMP, timestamp_ms);
+    store_bound(base + RS_INDEX_AT_BEGIN_OFFSET, offset);
+    store_bound(base + RS_INDEX_AT_END_OFFSET, offset);
     rs_store32(base + RS_INDEX_AT_SLOT_COUNT, 0);
     rs_store32(base + RS_INDEX_AT_INDEX_COUNT, 1);
 }
@@ -58,11 +72,11 @@ void rs_index_header_init(uint8_t *base, int64_t previous_end_timestamp_ms,
 rs_status rs_index_header_load(const uint8_t *base, uint32_t entries, rs_index_header *header)
 {
     int32_t count = (int32_t)load_shared(base + RS_INDEX_AT_INDEX_COUNT);
-    header->begin_timestamp_ms = rs_load64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
-    header->end_timestamp_ms = rs_load64s(base + RS_INDEX_AT_END_TIMESTAMP);
-    header->begin_offset = rs_load64s(base + RS_INDEX_AT_BEGIN_OFFSET);
-    header->end_offset = rs_load64s(base + RS_INDEX_AT_END_OFFSET);
-    header->slot_count = rs_load32s(base + RS_INDEX_AT_SLOT_COUNT);
+    header->begin_timestamp_ms = load_bound(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
+    header->end_timestamp_ms = load_bound(base + RS_INDEX_AT_END_TIMESTAMP);
+    header->begin_offset = load_bound(base + RS_INDEX_AT_BEGIN_OFFSET);
+    header->end_offset = load_bound(base + RS_INDEX_AT_END_OFFSET);
+    header->slot_count = (int32_t)load_shared(base + RS_INDEX_AT_SLOT_COUNT);
     header->index_count = next_number(base, entries);
     return count > 0 && (uint32_t)count > entries ? RS_BAD_UNIT : RS_OK;
 }
@@ -113,7 +127,7 @@ rs_status rs_index_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t
     uint32_t slot = key_hash % slots;
     uint8_t *head = base + slot_at(slot);
     uint32_t previous = previous_number(base, slots, slot, load_shared(head), number);
-    int64_t begin_ms = rs_load64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
+    int64_t begin_ms = load_bound(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
 
     uint8_t *entry = base + rs_index_entry_at(slots, number);
     rs_store32(entry + RS_ENTRY_AT_KEY_HASH, key_hash);
@@ -121,16 +135,17 @@ rs_status rs_index_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t
     rs_store32s(entry + RS_ENTRY_AT_TIME_DIFF, time_diff_s(begin_ms, store_timestamp_ms));
     rs_store32(entry + RS_ENTRY_AT_PREVIOUS, previous);
     if (number == 1) { /* before the entry can be found: a reader dates it from here */
-        rs_store64s(base + RS_INDEX_AT_BEGIN_OFFSET, physical_offset);
-        rs_store64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP, store_timestamp_ms);
+        store_bound(base + RS_INDEX_AT_BEGIN_OFFSET, physical_offset);
+        store_bound(base + RS_INDEX_AT_BEGIN_TIMESTAMP, store_timestamp_ms);
     }
     store_shared(head, number);
     if (previous == 0)
-        rs_store32(base + RS_INDEX_AT_SLOT_COUNT, rs_load32(base + RS_INDEX_AT_SLOT_COUNT) + 1);
+        store_shared(base + RS_INDEX_AT_SLOT_COUNT,
+                     load_shared(base + RS_INDEX_AT_SLOT_COUNT) + 1);
     store_shared(base + RS_INDEX_AT_INDEX_COUNT, number + 1);
     /* Last: RocketMQ skips what lies below the end offset as already indexed. */
-    rs_store64s(base + RS_INDEX_AT_END_TIMESTAMP, store_timestamp_ms);
-    rs_store64s(base + RS_INDEX_AT_END_OFFSET, physical_offset);
+    store_bound(base + RS_INDEX_AT_END_TIMESTAMP, store_timestamp_ms);
+    store_bound(base + RS_INDEX_AT_END_OFFSET, physical_offset);
     return RS_OK;
 }
 
@@ -149,7 +164,7 @@ void rs_index_walk_start(rs_index_walk *walk, const uint8_t *base, uint32_t slot
         .number = sane ? value : 0,
         .begin_ms = begin_ms,
         .end_ms = end_ms,
-        .file_begin_ms = rs_load64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP),
+        .file_begin_ms = load_bound(base + RS_INDEX_AT_BEGIN_TIMESTAMP),
         .last_offset = -1,
     };
 }
@@ -325,18 +340,18 @@ static void zero_entries(uint8_t *base, uint32_t slots, uint32_t from, uint32_t 
 static void cut_header(uint8_t *base, uint32_t next, const rs_index_entry *first,
                        const rs_index_entry *last)
 {
-    int64_t begin_ms = rs_load64s(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
+    int64_t begin_ms = load_bound(base + RS_INDEX_AT_BEGIN_TIMESTAMP);
     int64_t end_ms = begin_ms;
     /* What a damaged header says of its first entry would make the shape of the file implausible. */
-    rs_store64s(base + RS_INDEX_AT_BEGIN_OFFSET, first->physical_offset);
-    if (rs_load64s(base + RS_INDEX_AT_END_OFFSET) == last->physical_offset)
+    store_bound(base + RS_INDEX_AT_BEGIN_OFFSET, first->physical_offset);
+    if (load_bound(base + RS_INDEX_AT_END_OFFSET) == last->physical_offset)
         return;
     /* Rounded up: an end time that is late costs a look, one that is early hides a key. */
     int64_t since_begin_ms = (int64_t)last->time_diff_s * 1000 + 999;
     if (next > 2 && __builtin_add_overflow(begin_ms, since_begin_ms, &end_ms))
         end_ms = INT64_MAX;
-    rs_store64s(base + RS_INDEX_AT_END_TIMESTAMP, end_ms);
-    rs_store64s(base + RS_INDEX_AT_END_OFFSET, last->physical_offset);
+    store_bound(base + RS_INDEX_AT_END_TIMESTAMP, end_ms);
+    store_bound(base + RS_INDEX_AT_END_OFFSET, last->physical_offset);
 }
 
 uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries, int64_t from_offset)

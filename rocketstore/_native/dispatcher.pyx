@@ -41,9 +41,7 @@ BAD_RECORD = REASON_BAD_RECORD
 ARRIVALS = REASON_ARRIVALS
 FAULT = REASON_FAULT
 
-
-# Next offset of a queue that gets no units.
-cdef int64_t IGNORED = INT64_MIN
+cdef int64_t IGNORED = INT64_MIN  # next offset of a queue that gets no units
 
 
 cdef void walk_work(void *given) noexcept nogil:
@@ -281,12 +279,13 @@ cdef class DispatchLoop:
         return REASON_DONE
 
     cdef int put_unit(self) noexcept nogil:
-        cdef rs_queue_entry *entry
+        cdef rs_record *r = &self.record
+        cdef rs_queue_entry *entry = rs_queue_table_find(&self.table, r.topic, r.queue_id)
         cdef rs_unit unit, there
-        cdef uint8_t *at
-        cdef int64_t n = self.record.queue_offset
+        cdef int64_t n = r.queue_offset
         cdef rs_span names
-        entry = rs_queue_table_find(&self.table, self.record.topic, self.record.queue_id)
+        cdef bint same
+        cdef uint8_t *at
         if entry is NULL:
             return REASON_NEW_QUEUE
         if entry.next_offset == IGNORED:
@@ -301,12 +300,13 @@ cdef class DispatchLoop:
         unit.tags_code = self.tags_code
         at = entry.units + (n - entry.first_unit) * RS_UNIT_SIZE
         there = rs_unit_load(at)
-        if (there.physical_offset != unit.physical_offset or there.size != unit.size
-                or there.tags_code != unit.tags_code):
-            if rs_unit_written(there):
-                return REASON_CONFLICT
-        # Also one that stands there already: it may be of a run that died, and in the page cache only.
-        rs_unit_store(at, unit)
+        same = (there.physical_offset == unit.physical_offset and there.size == unit.size
+                and there.tags_code == unit.tags_code)
+        if not same and rs_unit_written(there):
+            return REASON_CONFLICT
+        # Also one that stands there, unless stored since the last sync: it may be in the page cache only.
+        if not same or n < entry.dirty_from or n >= entry.next_offset:
+            rs_unit_store(at, unit)
         if n < entry.dirty_from:
             entry.dirty_from = n
         if self.multi_dispatch and self.lights_done != self.record.physical_offset:

@@ -159,10 +159,12 @@ FAULTS = (
             "rocketstore/_native/dispatcher.pyx",
             (
                 (
-                    "        rs_unit_store(at, unit)\n        if n < entry.dirty_from:",
-                    "        if not rs_unit_written(there):\n"
+                    "        if not same or n < entry.dirty_from or n >= entry.next_offset:\n"
                     "            rs_unit_store(at, unit)\n"
-                    "        if not rs_unit_written(there) and n < entry.dirty_from:",
+                    "        if n < entry.dirty_from:",
+                    "        if not same:\n"
+                    "            rs_unit_store(at, unit)\n"
+                    "        if not same and n < entry.dirty_from:",
                 ),
             ),
             "dispatcher",
