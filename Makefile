@@ -20,7 +20,8 @@ SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
 THREADED_TESTS := tests/process/test_threads.py tests/unit/test_waiting.py tests/unit/test_positions.py \
-  tests/api/test_tickets.py tests/log/test_group_commit.py::test_every_waiter_is_called $(addprefix tests/log/test_,flusher.py committer.py populator.py preallocator.py)
+  tests/api/test_tickets.py tests/log/test_group_commit.py::test_every_waiter_is_called \
+  $(addprefix tests/log/test_,flusher.py committer.py populator.py preallocator.py)
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20

@@ -90,7 +90,7 @@ class Dispatcher(Worker):
         )
         self._service = DispatchService(self._loop, positions, arrival)
         if index is not None:
-            index.on_degraded = self._service.stop_indexing
+            index.when_degraded(self._service.stop_indexing)
 
     # ---- running ----
 

@@ -151,6 +151,8 @@ class Flusher(Worker):
         self._group.take_turn()
         try:
             self._flush()
+            self._live.settle(self._positions.flushed)
+            self._commit_log.queue.release_descriptors(self._positions.flushed)
             self._arm()
         except BaseException as error:
             self._group.fail(getattr(error, "errno", None) or errno.EIO)
@@ -177,8 +179,6 @@ class Flusher(Worker):
         else:
             self._flush_mapped(target)
         self._flushes += 1
-        self._live.settle(target)
-        self._commit_log.queue.release_descriptors(target)
         self._note(time.monotonic() - started)
 
     def _arm(self) -> None:

@@ -81,8 +81,7 @@ class IndexStore:
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
         self._degraded: BaseException | None = None
-        #: Called once, by the thread that meets the failure.
-        self.on_degraded: Callable[[], object] = lambda: None
+        self._on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = (
             set()
         )  # names of files whose sync failed: never synced again (D-13)
@@ -151,11 +150,17 @@ class IndexStore:
         """Why keys are not being indexed, or None. While it is set nothing here becomes durable."""
         return self._degraded
 
+    def when_degraded(self, call: Callable[[], object]) -> None:
+        """Calls it once, in the thread that meets the failure; at once where it was met before."""
+        self._on_degraded = call
+        if self._degraded is not None:
+            call()
+
     def degrade(self, cause: BaseException) -> None:
         """Stop indexing because of `cause`; the first one stays. Puts go on."""
         if self._degraded is None:
             self._degraded = cause
-            self.on_degraded()
+            self._on_degraded()
             logger.error("the key index of %s is degraded: %s", self._layout.root, cause)
 
     @property

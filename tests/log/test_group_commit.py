@@ -15,7 +15,15 @@ import pytest
 from rocketstore import DurabilityTimeoutError, Store, StoreClosedError
 from rocketstore.log import flusher
 from tests.disk_calls import DiskCalls, disk_calls
-from tests.small_store import DAY_MS, dispatched, everything, open_small, open_still, parts
+from tests.small_store import (
+    DAY_MS,
+    dispatched,
+    everything,
+    open_small,
+    open_still,
+    parts,
+    until,
+)
 
 LARGE = 1 << 20
 
@@ -96,6 +104,16 @@ def test_a_name_that_goes_between_two_puts_comes_back(tmp_path: Path) -> None:
         assert len(everything(store)) == 8
 
 
+def test_second_names_go_with_their_segments(tmp_path: Path) -> None:
+    """D-05: also of segments that flushes without Python filled; one that is whole has one name."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        for n in range(60):
+            writer.put(b"x" * (200 + 7 * n))
+            assert len(os.listdir(tmp_path / "rocketstore" / "live")) <= 2
+        assert len(os.listdir(tmp_path / "commitlog")) > 5
+
+
 def test_times_of_flushes_are_counted(tmp_path: Path) -> None:
     """S000-99: those of waiting threads, too; more than are kept natively are taken in time."""
     with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
@@ -154,7 +172,7 @@ def test_a_close_tells_who_waits(tmp_path: Path) -> None:
         threads = [threading.Thread(target=put) for _ in range(6)]
         for thread in threads:
             thread.start()
-        time.sleep(0.1)
+        until(store, lambda told=told: len(told) >= 12)
         store.close()
         for thread in threads:
             thread.join(20)
