@@ -135,8 +135,8 @@ def test_owner_and_sink_die_and_another_owner_comes(
             commit(str(root), "query", 0, [stage_bodies(root, "1", bodies)], on_step=leave)
         assert first.killed
         own = first.end()
+    again = [stage_bodies(root, "2", bodies)]  # now: an owner removes the run that it has finished
     with owner(root) as second:
-        again = [stage_bodies(root, "2", bodies)]
         commit(str(root), "query", 0, again, lock_timeout_s=PATIENCE_S)
         more = second.end()
     found = own_of(root)
@@ -154,9 +154,10 @@ def test_a_sink_that_dies_after_handing_in(tmp_path: Path, rng: random.Random) -
     root = tmp_path / "s"
     make(root)
     bodies = some_bodies(rng, "a", 40)
+    first, again = [stage_bodies(root, "1", bodies)], [stage_bodies(root, "2", bodies)]
     with owner(root) as running:
-        assert killed_at("handed in", root, "query", 0, [stage_bodies(root, "1", bodies)])
-        commit(str(root), "query", 0, [stage_bodies(root, "2", bodies)])
+        assert killed_at("handed in", root, "query", 0, first)
+        commit(str(root), "query", 0, again)
         running.end()
     remove_orphans(str(root), age_s=-60)
     check(root, bodies, 0)
