@@ -41,6 +41,8 @@ cdef class GroupCommit:
     cdef int error
     cdef int stirs
     cdef int attention
+    # Held for a look or a note, never over a flush: statistics do not wait for the disk.
+    cdef Mutex notes
     cdef int64_t[LATENCIES_MAX] latencies
     cdef int latency_count
     cdef int64_t last_ns  # what the last flush took

@@ -136,6 +136,7 @@ cdef class GroupCommit:
         self.committed_line = WaitLine()
         self.flushed_line = WaitLine()
         self.turn = Mutex()
+        self.notes = Mutex()
         self.token = process_token()
         self.ring = ring
         self.ring_base = <uint8_t *>ring_address
@@ -243,12 +244,16 @@ cdef class GroupCommit:
             rs_store_int(&self.attention, 1)
 
     cdef void note(self, int64_t taken_ns) noexcept nogil:
+        cdef bint many
         self.flushes += 1
         rs_store_int64(&self.last_ns, taken_ns)
+        self.notes.lock()
         if self.latency_count < LATENCIES_MAX:
             self.latencies[self.latency_count] = taken_ns
             self.latency_count += 1
-        if 2 * self.latency_count >= LATENCIES_MAX or taken_ns > SLOW_NS:
+        many = 2 * self.latency_count >= LATENCIES_MAX
+        self.notes.unlock()
+        if many or taken_ns > SLOW_NS:
             rs_store_int(&self.attention, 1)
 
     # ---- the flusher's own ----
@@ -317,6 +322,7 @@ cdef class GroupCommit:
         cdef int found
         while True:
             if rs_load_int(&self.attention):
+                rs_store_int(&self.attention, 0)  # before the flusher's look at what it is for
                 return FOR_PYTHON
             left = due - now_ns()
             flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
@@ -341,21 +347,17 @@ cdef class GroupCommit:
             if found != FLUSHED:
                 return found
 
-    def take_latencies(self, bint wait):
-        """Nanoseconds of the flushes since the last call, the first 512 of them; nothing where one goes on
-        and the caller does not want to wait for it."""
+    # ---- statistics ----
+
+    def take_latencies(self):
+        """Nanoseconds of the flushes since the last call, the first 512 of them."""
         cdef int64_t[LATENCIES_MAX] taken
         cdef int at, count
-        cdef bint mine = self.turn.try_lock()
-        if not mine and wait:
-            with nogil:
-                self.turn.lock()
-        elif not mine:
-            return []
+        with nogil:
+            self.notes.lock()
         count = self.latency_count
         for at in range(count):
             taken[at] = self.latencies[at]
         self.latency_count = 0
-        rs_store_int(&self.attention, 0)
-        self.turn.unlock()
+        self.notes.unlock()
         return [taken[at] for at in range(count)]

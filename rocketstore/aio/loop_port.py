@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,7 @@ class LoopPort:
         # Whoever cannot put at once stands in this line; who comes later does not overtake it.
         self.turn = asyncio.Lock()
         self.waiting = 0
+        self._thread_puts = False
         self._room: list[asyncio.Future[None]] = []
         self._flush_asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -69,10 +71,12 @@ class LoopPort:
 
     @property
     def full(self) -> bool:
-        """Whether a put has to wait for others to be settled. One message fits always."""
+        """Whether a put has to wait for others to be settled, or made. One message fits always."""
         port = self.native
         return (
-            port.pending >= self._max_in_flight or port.pending_bytes >= self._max_in_flight_bytes
+            self._thread_puts
+            or port.pending >= self._max_in_flight
+            or port.pending_bytes >= self._max_in_flight_bytes
         )
 
     @property
@@ -87,7 +91,7 @@ class LoopPort:
 
     async def idle(self) -> None:
         """Returns once nothing is in flight."""
-        while self.native.pending:
+        while self._thread_puts or self.native.pending:
             await self._settled()
 
     async def _settled(self) -> None:
@@ -168,6 +172,23 @@ class LoopPort:
                 timer.cancel()
 
     # ---- threads ----
+
+    async def put(self, function: Callable[[], T]) -> T:
+        """With the turn: runs a put that may block on a thread. Where the task is cancelled and the thread
+        has begun, it goes on with the put, and nobody overtakes it."""
+        self.check()
+        work = self._threads.submit(function)
+        self._thread_puts = True
+        work.add_done_callback(self._thread_has_put)
+        return await asyncio.wrap_future(work, loop=self.loop)
+
+    def _thread_has_put(self, _: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop ended without a close: nobody waits
+            self.loop.call_soon_threadsafe(self._next_may_put)
+
+    def _next_may_put(self) -> None:
+        self._thread_puts = False
+        self._give_room()
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs what blocks on a thread. When the task is cancelled, what has begun goes on."""

@@ -27,7 +27,8 @@ class Writer:
 
     **Cancelled puts.** A put that is cancelled while it waits for the disk *is* in the log: it becomes
     durable with the next flush, and consumers see it. One that is cancelled while it waits for room was
-    not put, except where a thread had begun with it. It is there whole or not at all.
+    not put, except where a thread had begun with it: then it comes before whatever is put later. It is
+    there whole or not at all.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class Writer:
             )
             if result is None:
                 # The log itself is full, or its next segment is not there yet: that blocks.
-                result = await port.call(
+                put = functools.partial(
                     writer.put,
                     body,
                     tags=tags,
@@ -192,6 +193,7 @@ class Writer:
                     shard_key=shard_key,
                     durability="memory",
                 )
+                result = await port.put(put)
         return result, level
 
     async def _append_many(
@@ -202,7 +204,7 @@ class Writer:
             writer = await self._opened()
             level = writer.durability if durability is None else durability
             await port.room()
-            result = await port.call(append, writer)
+            result = await port.put(functools.partial(append, writer))
         return await port.promise(result, level)
 
     async def _opened(self) -> rocketstore.Writer:

@@ -93,7 +93,7 @@ class Flusher(Worker):
         if self._ring is not None:
             left_ms = SYNC_MODE_MS if self._sync_mode else math.ceil(self._left_s() * 1000)
             found = self._group.serve(self._seen, left_ms, self._sync_mode)
-            self.collect(wait=True)
+            self.collect()
             if found == Outcome.FAILED:
                 raise self._group.failure()
             if found == Outcome.FOR_PYTHON:
@@ -192,9 +192,9 @@ class Flusher(Worker):
             shared = None if self._page.lost else self._page.positions
             self._group.arm(segment, self._live.descriptors(), shared)
 
-    def collect(self, *, wait: bool = False) -> None:
-        """Takes over what native flushes have noted; later where one goes on and `wait` is not set."""
-        for nanoseconds in self._group.take_latencies(wait):
+    def collect(self) -> None:
+        """Takes over what native flushes have noted."""
+        for nanoseconds in self._group.take_latencies():
             self._note(nanoseconds / 1e9)
 
     def _note(self, seconds: float) -> None:

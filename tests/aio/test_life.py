@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,56 @@ def test_a_cancelled_put_is_in_the_log(tmp_path: Path, disk: Disk) -> None:
             assert [m.body async for m in store.consumer("t")] == [b"cancelled", b"0", b"1", b"2"]
 
     run(main)
+
+
+class Slow(list[bytes]):
+    """Bodies that are not there yet: whoever puts them stands still."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        super().__init__(bodies)
+        self.reached = threading.Event()
+        self.there = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.reached.set()
+        assert self.there.wait(20)
+        return super().__iter__()
+
+
+def test_a_cancelled_put_that_a_thread_goes_on_with_is_not_overtaken(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            writer = store.writer("t")
+            for number in range(3):
+                bodies = Slow(b"slow %d" % number)
+                batch = asyncio.ensure_future(writer.put_batch(bodies))
+                await happens(bodies.reached.is_set)
+                batch.cancel()
+                await asyncio.wait([batch])
+                later = [
+                    asyncio.ensure_future(writer.put(b"put %d" % number)),
+                    asyncio.ensure_future(writer.put_batch([b"batch %d" % number])),
+                    asyncio.ensure_future(store.put_message("t", b"message %d" % number)),
+                ]
+                await asyncio.wait(later, timeout=0.02)
+                assert not any(put.done() for put in later)
+                bodies.there.set()
+                await asyncio.gather(*later)
+            last = Slow(b"last")
+            batch = asyncio.ensure_future(writer.put_batch(last))
+            await happens(last.reached.is_set)
+            batch.cancel()
+            closing = asyncio.ensure_future(store.close())
+            await turns(20)
+            assert not closing.done()
+            last.there.set()
+            await closing
+
+    run(main)
+    with rocketstore.open(tmp_path) as store:
+        kinds = [b"slow", b"put", b"batch", b"message"]
+        expected = [b"%s %d" % (kind, number) for number in range(3) for kind in kinds]
+        assert [m.body for m in everything(store, "t")] == [*expected, b"last"]
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
