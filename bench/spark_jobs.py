@@ -102,20 +102,22 @@ def main() -> None:
                 shutil.rmtree(root / leftover, ignore_errors=True)
             os.sync()  # what the last one wrote
 
-        times = in_turns(lambda session: make_cases(session, root, size), given.rounds, clean)
+        times = in_turns(
+            lambda session: make_cases(session, root, size, count), given.rounds, clean
+        )
     show(times, count, size)
 
 
-def make_cases(session: Any, root: Path, size: int) -> dict[str, Callable[[], Any]]:
-    from bench.null_sink import NullSink
+def make_cases(session: Any, root: Path, size: int, count: int) -> dict[str, Callable[[], Any]]:
+    from bench.null_ends import NullEnds
     from rocketstore.spark import jobs
 
-    session.dataSource.register(NullSink)
+    session.dataSource.register(NullEnds)
     store = str(root / "store")
     kept = str(root / "parquet")
 
-    def read(**options: str) -> Any:
-        return session.read.format("rocketstore").options(path=store, **options).load()
+    def read(kind: str = "rocketstore", **options: str) -> Any:
+        return session.read.format(kind).options(path=store, **options).load()
 
     def write(kind: str, **options: str) -> None:
         rows = session.read.parquet(kept).select("body", "topic", "queue_id", "tags", "keys")
@@ -126,6 +128,7 @@ def make_cases(session: Any, root: Path, size: int) -> dict[str, Callable[[], An
     return {
         "scan, all columns": lambda: noop(read()),
         "scan, two columns": lambda: noop(read(columns="topic,queue_id")),
+        "a source in Python that does nothing": lambda: noop(read("null", messages=str(count))),
         "the same rows from Parquet": lambda: noop(session.read.parquet(kept)),
         "job: stats": lambda: jobs.stats(session, store).collect(),
         "job: audit": lambda: jobs.audit(session, store).collect(),
@@ -154,7 +157,9 @@ def show(times: dict[str, list[float]], count: int, size: int) -> None:
     print(f"\nexport is {export:.2f} × as fast as df.write.parquet")
     for name in ("sink, from Parquet", "sink, shards=auto", "a sink in Python that does nothing"):
         print(f"{name}: {plain / medians[name]:.2f} × the plain rate of the disk")
-    print(f"a scan of all columns is {parquet:.2f} × as fast as Parquet of the same rows")
+    nothing = medians["a source in Python that does nothing"] / medians["scan, all columns"]
+    print(f"a scan of all columns is {parquet:.2f} × as fast as Parquet of the same rows,")
+    print(f"{nothing:.2f} × as fast as a source in Python that does nothing")
 
 
 if __name__ == "__main__":

@@ -51,17 +51,23 @@ def stats_part(scan: Any) -> Iterator[Row]:
     """The rows of `stats` for one part of the log."""
     found: dict[tuple[Any, ...], Row] = {}
     for columns in scan:
-        topics, queues = columns["topic"], columns["queue_id"].astype(np.int64)
-        hours = columns["store_timestamp_ms"] // HOUR_MS
-        groups = np.stack([topics.codes.astype(np.int64), queues, hours])
-        keys, owner = np.unique(groups, axis=1, return_inverse=True)
-        order = np.argsort(owner.ravel(), kind="stable")
-        counts = np.bincount(owner.ravel())
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        if not len(columns["size"]):
+            continue
+        topics = columns["topic"]
+        queues, queue_of = np.unique(columns["queue_id"], return_inverse=True)
+        hours, hour_of = np.unique(columns["store_timestamp_ms"] // HOUR_MS, return_inverse=True)
+        # One number for topic, queue and hour: sorting by it takes a tenth of sorting by three rows.
+        owner = (topics.codes.astype(np.int64) * len(queues) + queue_of) * len(hours) + hour_of
+        order = np.argsort(owner)
+        owner = owner[order]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
         sizes = columns["size"].astype(np.int64)[order]
         offsets = columns["queue_offset"][order]
+        rest, hour = np.divmod(owner[starts], len(hours))
+        code, queue = np.divmod(rest, len(queues))
+        keys = zip(code.tolist(), queues[queue].tolist(), hours[hour].tolist(), strict=True)
         values = zip(
-            counts.tolist(),
+            np.diff(starts, append=len(owner)).tolist(),
             np.add.reduceat(sizes, starts).tolist(),
             np.minimum.reduceat(sizes, starts).tolist(),
             np.maximum.reduceat(sizes, starts).tolist(),
@@ -69,8 +75,8 @@ def stats_part(scan: Any) -> Iterator[Row]:
             np.maximum.reduceat(offsets, starts).tolist(),
             strict=True,
         )
-        for (code, queue, hour), value in zip(keys.T.tolist(), values, strict=True):
-            _add(found, (topics.values[code], queue, hour), value)
+        for (topic, *key), value in zip(keys, values, strict=True):
+            _add(found, (topics.values[topic], *key), value)
     return iter([(*key, *value) for key, value in found.items()])
 
 
