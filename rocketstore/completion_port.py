@@ -61,9 +61,8 @@ class CompletionPort(native.CompletionPort):
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 8)
 
-    def promise_flushed(self, end_offset: int, waiter: object) -> bool:
-        """`waiter.set_result(None)` once everything below `end_offset` is on disk. True: a
-        `request_flush` is needed."""
+    def promise_flushed(self, end_offset: int, waiter: object) -> int:
+        """`waiter.set_result(None)` once everything below `end_offset` is on disk."""
         if not self._writable:
             raise StoreReadOnlyError(
                 "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'"

@@ -4,7 +4,7 @@ were met. Everything here but the ringing of the bell happens in the loop's own 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from rocketstore._native.appender cimport Log
@@ -22,8 +22,16 @@ from rocketstore._native.writer cimport Writer
 from bisect import insort
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError
 
+cpdef enum Placed:
+    """What became of a waiter: nothing, since nothing was put; it is in line; it is in line and somebody has
+    to call request_flush before long, and expire after a while; its promise is met."""
+    NOT_PUT, IN_LINE, ATTEND, MET
+
 cdef enum:
     SAMPLE_EVERY = 1024  # puts whose time is taken
+    # So many puts for the disk do not wait for the loop's turn to end: the sync of these goes on while the
+    # rest is put. Measured with 64 and 256 tasks: 8 and 32 are slower, one for the turn by a third.
+    ASK_EVERY = 16
     TIDY_AT = 4096  # settled entries at the front of a line before it is moved
 
 
@@ -83,9 +91,12 @@ cdef class CompletionPort:
     cdef list arrival_waiters
     cdef readonly int64_t pending
     cdef readonly int64_t pending_bytes
+    cdef public int64_t max_pending  # bounds of `full`
+    cdef public int64_t max_pending_bytes
     cdef int64_t timeout_ns
     cdef int64_t wanted
     cdef int unsampled
+    cdef int unasked  # puts since the last request_flush
 
     def __init__(self, Log log, Signal arrival not None, int descriptor, int64_t timeout_ms):
         self.log = log
@@ -95,6 +106,7 @@ cdef class CompletionPort:
         self.arrival_waiters = []
         self.timeout_ns = timeout_ms * 1_000_000
         self.wanted = -1
+        self.max_pending = self.max_pending_bytes = INT64_MAX
         arrival.hang(self.bell)
         if log is not None:
             log.progress.hang(self.bell)
@@ -102,8 +114,23 @@ cdef class CompletionPort:
 
     # ---- puts ----
 
-    def put_now(self, Writer writer not None, body, tags, keys, properties, flag, born_time,
-                shard_key):
+    @property
+    def full(self):
+        """Whether as much waits as may wait at once. One message fits always."""
+        return self.pending >= self.max_pending or self.pending_bytes >= self.max_pending_bytes
+
+    def put(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
+            durability, waiter):
+        """put_now and promise, unless the port is full; `durability` None: the writer's. A Placed."""
+        cdef int level = writer.level if durability is None else durability_level(durability)
+        cdef PutResult result
+        if self.pending >= self.max_pending or self.pending_bytes >= self.max_pending_bytes:
+            return NOT_PUT
+        result = self.put_now(writer, body, tags, keys, properties, flag, born_time, shard_key)
+        return NOT_PUT if result is None else self.promised(result, level, waiter)
+
+    cpdef PutResult put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
+                            shard_key):
         """The PutResult of a record that is in the log, or None where a put would have to wait first."""
         cdef rs_message message
         cdef rs_appended appended
@@ -143,32 +170,39 @@ cdef class CompletionPort:
         return result
 
     def promise(self, PutResult result not None, durability, waiter):
-        """`waiter.set_result(result)` once the promise is met: at once where it is, else from settle.
-        True when somebody has to call request_flush before long."""
-        cdef int level = durability_level(durability)
+        """`waiter.set_result(result)` once the promise is met: at once where it is, else from settle. A
+        Placed."""
+        return self.promised(result, durability_level(durability), waiter)
+
+    def promise_flushed(self, int64_t end_offset, waiter):
+        """`waiter.set_result(None)` once everything below `end_offset` is on disk. A Placed."""
+        return self.wait_for(end_offset, 0, DISK, None, waiter)
+
+    def check_durability(self, durability):
+        """Raises ValueError for what is none: before anything is put."""
+        durability_level(durability)
+
+    cdef int promised(self, PutResult result, int level, waiter) except -1:
         if level <= result.level:
             waiter.set_result(result)
-            return False
+            return MET
         return self.wait_for(result.end_offset, result.end_offset - result.physical_offset, level,
                              result, waiter)
 
-    def promise_flushed(self, int64_t end_offset, waiter):
-        """`waiter.set_result(None)` once everything below `end_offset` is on disk."""
-        return self.wait_for(end_offset, 0, DISK, None, waiter)
-
-    cdef bint wait_for(self, int64_t end_offset, int64_t size, int level, PutResult result,
-                       object waiter) except -1:
+    cdef int wait_for(self, int64_t end_offset, int64_t size, int level, PutResult result,
+                      object waiter) except -1:
         cdef list line = self.lines[level - 1]
         cdef Wait wait = Wait.__new__(Wait)
+        cdef bint first = self.pending == 0
         wait.end_offset, wait.size, wait.level = end_offset, size, level
         wait.due_ns = self.log.monotonic_ns() + self.timeout_ns
         wait.result, wait.waiter = result, waiter
         # The bell first: a flush that comes now has been noticed here, or it rings.
-        if self.pending == 0:
+        if first:
             self.bell.arm_c()
         if self.reached(wait):
             self.finish(wait)
-            return False
+            return MET
         if line and (<Wait>line[len(line) - 1]).end_offset > end_offset:
             insort(line, wait, lo=self.heads[level - 1])
         else:
@@ -177,14 +211,17 @@ cdef class CompletionPort:
         self.pending_bytes += size
         if self.log.state != 1:
             self.bell.ring_c()  # closed or failed meanwhile: settle says which
-        if end_offset <= self.wanted:
-            return False
-        self.wanted = end_offset
-        return True
+        if end_offset > self.wanted:
+            self.wanted = end_offset
+            self.unasked += 1
+            if self.unasked >= ASK_EVERY:
+                self.request_flush()
+        return ATTEND if first or self.unasked == 1 else IN_LINE
 
     def request_flush(self):
         """Asks for everything that was promised so far: once for all puts of a turn of the loop, so that
         they share a sync."""
+        self.unasked = 0
         if self.wanted >= 0:
             self.log.group.want(self.wanted)
 

@@ -11,8 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
 from rocketstore import StoreClosedError
+from rocketstore._native.completion_port import Placed
 
-__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "LoopPort", "Place"]
+__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort", "Place"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +24,8 @@ IN_FLIGHT_MESSAGES = 16_384
 IN_FLIGHT_BYTES = 4 << 20
 #: Of puts that are done at once, every so many lets the other tasks run.
 TURN_EVERY = 64
+#: As plain numbers: a put looks at them.
+NOT_PUT, IN_LINE, ATTEND = int(Placed.NOT_PUT), int(Placed.IN_LINE), int(Placed.ATTEND)
 #: Threads for what blocks: opening, reading, batches, a put that meets a full log.
 THREADS = 4
 
@@ -40,13 +43,11 @@ class LoopPort:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.native = rocketstore.CompletionPort(store)
+        self.native.max_pending = max_in_flight
+        self.native.max_pending_bytes = max_in_flight_bytes
         self.closed = False
         self._threads = threads
-        self._max_in_flight = max_in_flight
-        self._max_in_flight_bytes = max_in_flight_bytes
-        # Whoever cannot put at once stands in this line; who comes later does not overtake it.
-        self.turn = asyncio.Lock()
-        self.waiting = 0
+        self.turn = Turn()
         self._thread_puts = False
         self._room: list[asyncio.Future[None]] = []
         self._flush_asked = False
@@ -71,18 +72,8 @@ class LoopPort:
 
     @property
     def full(self) -> bool:
-        """Whether a put has to wait for others to be settled, or made. One message fits always."""
-        port = self.native
-        return (
-            self._thread_puts
-            or port.pending >= self._max_in_flight
-            or port.pending_bytes >= self._max_in_flight_bytes
-        )
-
-    @property
-    def free(self) -> bool:
-        """Whether a put may be made at once, without overtaking anybody."""
-        return not self.waiting and not self.full and not self.turn.locked()
+        """Whether a put has to wait for others to be settled, or made."""
+        return self._thread_puts or self.native.full
 
     async def room(self) -> None:
         """Returns once the bounds leave room."""
@@ -103,26 +94,26 @@ class LoopPort:
         self, result: rocketstore.PutResult, durability: str
     ) -> asyncio.Future[rocketstore.PutResult]:
         """What is done once `result` is as durable as was asked for."""
-        future: asyncio.Future[rocketstore.PutResult] = self.loop.create_future()
-        if self.native.promise(result, durability, future):
-            self._ask_for_flush()
-        if future.done():
-            self._unyielded += 1
-            if self._unyielded >= TURN_EVERY:
-                self._unyielded = 0
-                future = self.loop.create_future()
-                self.loop.call_soon(_set_result, future, result)
-        elif self._timer is None:
-            self._expire()
-        return future
+        future: asyncio.Future[rocketstore.PutResult] = asyncio.Future(loop=self.loop)
+        return self.placed(self.native.promise(result, durability, future), future)
 
     def promise_flushed(self, end_offset: int) -> asyncio.Future[None]:
         """What is done once everything below `end_offset` is on disk."""
-        future: asyncio.Future[None] = self.loop.create_future()
-        if self.native.promise_flushed(end_offset, future):
+        future: asyncio.Future[None] = asyncio.Future(loop=self.loop)
+        return self.placed(self.native.promise_flushed(end_offset, future), future)
+
+    def placed(self, placed: int, future: asyncio.Future[T]) -> asyncio.Future[T]:
+        """Does what the loop has to do for a future that is in line, or is done."""
+        if placed == ATTEND:
             self._ask_for_flush()
-        if self._timer is None:
-            self._expire()
+            if self._timer is None:
+                self._expire()
+        elif placed != IN_LINE:
+            self._unyielded += 1
+            if self._unyielded >= TURN_EVERY:
+                self._unyielded = 0
+                done, future = future, asyncio.Future(loop=self.loop)
+                self.loop.call_soon(_set_result, future, done.result())
         return future
 
     def _ask_for_flush(self) -> None:
@@ -179,6 +170,7 @@ class LoopPort:
         self.check()
         work = self._threads.submit(function)
         self._thread_puts = True
+        self.turn.standing += 1
         work.add_done_callback(self._thread_has_put)
         return await asyncio.wrap_future(work, loop=self.loop)
 
@@ -188,6 +180,7 @@ class LoopPort:
 
     def _next_may_put(self) -> None:
         self._thread_puts = False
+        self.turn.standing -= 1
         self._give_room()
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -217,20 +210,41 @@ class LoopPort:
         self.native.close()
 
 
+class Turn:
+    """Whoever cannot put at once stands in this line; who comes later does not overtake it."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        #: While there is anybody, nothing is put at once.
+        self.standing = 0
+
+    async def __aenter__(self) -> None:
+        self.standing += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self.standing -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.standing -= 1
+        self._lock.release()
+
+
 class Place:
     """A put that could not be made at once: until it is made or given up, none is made at once."""
 
-    __slots__ = ("_port",)
+    __slots__ = ("_turn",)
 
-    def __init__(self, port: LoopPort) -> None:
-        self._port: LoopPort | None = port
-        port.waiting += 1
+    def __init__(self, turn: Turn) -> None:
+        self._turn: Turn | None = turn
+        turn.standing += 1
 
     def leave(self, _: object = None) -> None:
         """Idempotent."""
-        if self._port is not None:
-            self._port.waiting -= 1
-            self._port = None
+        if self._turn is not None:
+            self._turn.standing -= 1
+            self._turn = None
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

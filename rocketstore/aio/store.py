@@ -94,6 +94,7 @@ class Store:
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
         level = str(self._store.config.durability) if durability is None else durability
+        self._port.native.check_durability(level)
         put = functools.partial(self._store.put_message, topic, body, durability="memory", **fields)
         async with self._port.turn:
             await self._port.room()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import PutResult
-from rocketstore.aio.loop_port import Place
+from rocketstore.aio.loop_port import IN_LINE, NOT_PUT, Place
 
 if TYPE_CHECKING:
     import datetime
@@ -68,13 +68,16 @@ class Writer:
         """
         port, writer = self._port, self._writer
         port.check()
-        if writer is not None and port.free:
-            result = port.native.put_now(
-                writer, body, tags, keys, properties, flag, born_time, shard_key
+        if writer is not None and not port.turn.standing:
+            future: asyncio.Future[PutResult] = asyncio.Future(loop=port.loop)
+            placed = port.native.put(
+                writer, body, tags, keys, properties, flag, born_time, shard_key, durability, future
             )
-            if result is not None:
-                return port.promise(result, writer.durability if durability is None else durability)
-        place = Place(port)
+            if placed == IN_LINE:
+                return future
+            if placed != NOT_PUT:
+                return port.placed(placed, future)
+        place = Place(port.turn)
         task = port.loop.create_task(
             self._put(place, body, tags, keys, properties, flag, born_time, shard_key, durability)
         )
@@ -175,6 +178,7 @@ class Writer:
         async with port.turn:
             writer = await self._opened()
             level = writer.durability if durability is None else durability
+            port.native.check_durability(level)
             await port.room()
             port.check()
             result = port.native.put_now(
@@ -203,6 +207,7 @@ class Writer:
         async with port.turn:
             writer = await self._opened()
             level = writer.durability if durability is None else durability
+            port.native.check_durability(level)
             await port.room()
             result = await port.put(functools.partial(append, writer))
         return await port.promise(result, level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
@@ -95,6 +96,44 @@ def test_no_thread_waits_for_the_disk(tmp_path: Path, disk: Disk) -> None:
             disk.work.set()
             results = await asyncio.gather(first, *puts)
             assert [r.queue_offset for r in results] == list(range(501))
+
+    run(main)
+
+
+def test_a_sync_goes_on_while_the_rest_is_put(tmp_path: Path, disk: Disk) -> None:
+    """The first puts of a turn of the loop do not wait for its end; the last do not wait for more."""
+
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            writer = store.writer("t")
+            disk.work.set()
+            await writer.put(b"first")
+            disk.work.clear()
+            disk.reached.clear()
+            puts = [writer.put(b"%d" % n) for n in range(20)]
+            assert disk.reached.wait(20), "this very turn goes on"
+            disk.work.set()
+            await asyncio.gather(*puts)
+
+    run(main)
+
+
+def test_an_unknown_durability_stores_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, durability="os", **BIG) as store:
+            writer = store.writer("t")
+            for _ in range(2):  # the first put of a handle goes another way
+                for put in (
+                    writer.put,
+                    writer.submit,
+                    lambda body, **given: writer.put_batch([body], **given),
+                ):
+                    with pytest.raises(ValueError, match="durability = 'certain'"):
+                        await put(b"x", durability="certain")
+                with pytest.raises(ValueError, match="durability = 'certain'"):
+                    await store.put_message("t", b"x", durability="certain")
+                assert store.blocking.max_queue_offset("t", 0) == 0
+                await store.writer("other").put(b"y")
 
     run(main)
 
@@ -302,7 +341,7 @@ def test_bounds_are_checked(tmp_path: Path, value: int) -> None:
 # ---- a disk that fails or is late ----
 
 
-def test_a_failed_sync_reaches_every_task(tmp_path: Path, probe: object, disk: Disk) -> None:
+def test_a_failed_sync_reaches_every_task(tmp_path: Path, disk: Disk) -> None:
     async def main() -> None:
         async with rocketstore.aio.open(tmp_path, **BIG) as store:
             writer = store.writer("t")
@@ -311,12 +350,12 @@ def test_a_failed_sync_reaches_every_task(tmp_path: Path, probe: object, disk: D
             disk.work.clear()  # nothing fails before all have put
             flushed = store.blocking.flushed_offset
             for name in ("pwritev2", "fdatasync"):
-                probe.fail(name, 5, times=-1)  # type: ignore[attr-defined]
+                disk.calls.errors[name] = OSError(errno.EIO, "as the test wants")
             puts = [asyncio.ensure_future(writer.put(b"%d" % n)) for n in range(100)]
             flush = asyncio.ensure_future(store.flush())
             disk.work.set()
             found = await asyncio.gather(*puts, flush, return_exceptions=True)
-            probe.restore()  # type: ignore[attr-defined]
+            disk.calls.errors.clear()
             assert {type(error) for error in found} == {StoreFailedError}
             assert len({id(error) for error in found}) == 101, "each task has an error of its own"
             assert all(isinstance(error.__cause__, OSError) for error in found)
