@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from rocketstore.log.read_source import Arrivals
     from rocketstore.store import Store
 
-__all__ = ["CompletionPort"]
+__all__ = ["CompletionPort", "Placed"]
+
+Placed = native.Placed
 
 #: A reader beside another process looks again after this long whether the port is still there.
 LOOK_AGAIN_MS = 200
