@@ -143,6 +143,7 @@ class Flusher(Worker):
         self._group.take_turn()
         self._group.disarm()
         self._group.give_turn()
+        self.collect()
 
     # ---- what ----
 
