@@ -15,8 +15,6 @@ from tests.small_store import SMALL
 T = TypeVar("T")
 
 LIMIT_S = 60.0
-#: What a flush calls to reach the disk.
-DISK_CALLS = ("pwritev2", "pwrite", "fdatasync")
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -52,8 +50,7 @@ class Disk:
         self.calls = calls
         self.work = threading.Event()
         self.reached = threading.Event()
-        for name in DISK_CALLS:
-            calls.before[name] = self._hold
+        calls.hold(self._hold)
 
     def _hold(self) -> None:
         self.reached.set()

@@ -18,7 +18,7 @@ def gate() -> Iterator[threading.Event]:
     """The disk works only once this is set."""
     gate = threading.Event()
     with disk_calls() as calls:
-        calls.before["pwritev2"] = lambda: gate.wait(20)
+        calls.hold(lambda: gate.wait(20))
         yield gate
 
 

@@ -107,7 +107,7 @@ def test_without_a_flush_an_os_store_dispatches_and_a_disk_store_does_not(
 def test_every_wait_that_is_too_long_says_so_and_no_message_is_lost(tmp_path: Path) -> None:
     gate = threading.Event()
     with disk_calls() as calls, open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
-        calls.before["pwritev2"] = lambda: gate.wait(20)
+        calls.hold(lambda: gate.wait(20))
         writer = store.writer("orders")
         tickets = [writer.submit(b"%d" % n) for n in range(100)]
         for ticket in tickets:
