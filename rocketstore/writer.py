@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore._native import writer as native
+from rocketstore._native.put_result import durability_level, durability_name
 from rocketstore.errors import MessageRejectedError
 from rocketstore.tickets import Completions, Ticket
 
@@ -159,7 +160,9 @@ class Writer(native.Writer):
     ) -> Ticket:
         """Appends now, promises later: a ticket with done(), result(timeout), add_done_callback(),
         future(). The message has its place in the log when this returns."""
-        level = self.durability if durability is None else durability
+        level = (
+            self.durability if durability is None else durability_name(durability_level(durability))
+        )
         result = self.put(
             body,
             tags=tags,

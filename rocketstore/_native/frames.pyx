@@ -341,10 +341,12 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
     cdef PutResult result = None
     cdef Writer first
     cdef size_t done = 0, part
+    cdef int asked
     cdef _Decoded decoded = decode_frames(log, frames, writers, writer_of, record_crc)
     if decoded.count == 0:
         raise MessageRejectedError("no frames: pass at least one")
     first = next(iter(writers.values()))
+    asked = first.asked(durability)
     memset(&appended, 0, sizeof(appended))
     try:
         while done < decoded.count:
@@ -368,5 +370,5 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
         error.add_note(f"{done} of {decoded.count} frames were stored before this")
         raise
     result.offsets = decoded.places
-    first.finish(result, durability, timeout_s)
+    first.finish(result, asked, timeout_s)
     return result

@@ -17,6 +17,7 @@ cdef class Writer:
     cdef bytes constant_text
     cdef rs_message template
     cdef readonly int level
+    cdef readonly str durability  # the promise that put waits for unless a call asks for another
     cdef readonly int64_t timeout_ms
     cdef Py_ssize_t turn
     cdef int unsampled
@@ -36,4 +37,5 @@ cdef class Writer:
     @cython.final
     cdef int check_record(self, const rs_message *message) except -1
     @cython.final
-    cdef int finish(self, PutResult result, object durability, object timeout_s) except -1
+    cdef int asked(self, object durability) except -1
+    cdef int finish(self, PutResult result, int asked, object timeout_s) except -1

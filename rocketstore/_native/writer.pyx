@@ -118,6 +118,7 @@ cdef class Writer:
         self.topic_bytes = topic_bytes
         self.queues = queues
         self.level = durability_level(durability)
+        self.durability = durability_name(self.level)
         self.timeout_ms = timeout_ms
         self.template.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic_bytes)
         self.template.topic.size = <size_t>len(topic_bytes)
@@ -204,9 +205,13 @@ cdef class Writer:
         raise MessageRejectedError(f"message refused (status {<int>status})")
 
     @cython.final
-    cdef int finish(self, PutResult result, object durability, object timeout_s) except -1:
+    cdef int asked(self, object durability) except -1:
+        """The promise to wait for: before anything is appended, since it may be none."""
+        return self.level if durability is None else durability_level(durability)
+
+    @cython.final
+    cdef int finish(self, PutResult result, int asked, object timeout_s) except -1:
         """Waits for the promise that was asked for and notes which one was met."""
-        cdef int asked = self.level if durability is None else durability_level(durability)
         cdef int64_t timeout_ms = self.timeout_ms
         if asked <= result.level:
             return 0
@@ -228,6 +233,7 @@ cdef class Writer:
         cdef bint held = False
         cdef Text text
         cdef PutResult result
+        cdef int asked = self.asked(durability)
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = 0
         self.unsampled += 1
@@ -250,8 +256,7 @@ cdef class Writer:
             if held:
                 PyBuffer_Release(&view)
         result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
-        if durability is not None or self.level > result.level:
-            self.finish(result, durability, timeout_s)
+        self.finish(result, asked, timeout_s)
         if started:
             self.log.owner.put_took(self.log.monotonic_ns() - started, "put")
         return result
@@ -263,6 +268,7 @@ cdef class Writer:
         cdef Bodies opened
         cdef Text text
         cdef PutResult result
+        cdef int asked = self.asked(durability)
         cdef QueueState queue = self.pick(shard_key)
         cdef list items = list(bodies)
         cdef size_t count = <size_t>len(items)
@@ -284,7 +290,7 @@ cdef class Writer:
         result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
                             &self.template.store_host)
         result.offsets = offsets
-        self.finish(result, durability, timeout_s)
+        self.finish(result, asked, timeout_s)
         return result
 
     def put_column(self, const uint8_t[::1] data not None, const int64_t[::1] offsets not None, *,
@@ -296,11 +302,11 @@ cdef class Writer:
         cdef rs_appended appended
         cdef Text text
         cdef PutResult result = None
+        cdef int asked = self.asked(durability)
         cdef QueueState queue = self.pick(shard_key)
         cdef size_t count = <size_t>(offsets.shape[0] - 1)
-        cdef size_t done = 0
         cdef size_t most = <size_t>self.log.max_message_size_bytes
-        cdef size_t part, i
+        cdef size_t done = 0, part, i
         cdef rs_span *spans = NULL
         cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
         cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
@@ -337,13 +343,8 @@ cdef class Writer:
         finally:
             PyMem_RawFree(spans)
             text_free(&text)
-        self.finish(result, durability, timeout_s)
+        self.finish(result, asked, timeout_s)
         return result
-
-    @property
-    def durability(self):
-        """The promise that put waits for unless a call asks for another."""
-        return durability_name(self.level)
 
     def note_level(self, PutResult result not None, durability not None):
         """A ticket's result says the promise that the ticket stands for."""
@@ -362,8 +363,8 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     cdef bint held = False
     cdef Text text
     cdef PutResult result
-    cdef QueueState queue = writer.queues[0]
-    cdef QueueState light
+    cdef int asked = writer.asked(durability)
+    cdef QueueState light, queue = writer.queues[0]
     cdef Lights further
     text_start(&text)
     try:
@@ -384,9 +385,7 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         set_host(&message.born_host, born_host)
         set_host(&message.store_host, store_host)
         writer.check_body(&message)
-        further.text = text.bytes
-        further.room = text.room
-        further.count = 0
+        further.text, further.room, further.count = text.bytes, text.room, 0
         for light in lights[:MAX_LIGHTS]:
             further.states[further.count] = &light.state
             further.count += 1
@@ -396,5 +395,5 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         if held:
             PyBuffer_Release(&view)
     result = put_result(&appended, queue.queue_id, 1, writer.log.met, &message.store_host)
-    writer.finish(result, durability, timeout_s)
+    writer.finish(result, asked, timeout_s)
     return result

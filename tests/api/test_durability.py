@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from rocketstore import DurabilityTimeoutError, StoreFailedError
+from rocketstore import DurabilityTimeoutError, StoreFailedError, encode_frames
 from rocketstore.log import flusher as flusher_module
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.small_store import everything, log_bytes, open_small, open_still, parts, until
@@ -236,3 +238,21 @@ def test_disk_readers_see_only_what_is_durable(tmp_path: Path, calls: DiskCalls)
         gate.set()
         store.wait_flushed(store.end_offset)
         assert store.visible_offset == store.end_offset
+
+
+def test_an_unknown_durability_stores_nothing(tmp_path: Path) -> None:
+    frames, _ = encode_frames((np.array([0, 1], np.int32), b"x"), topics=["t"])
+    with open_small(tmp_path) as store:
+        writer = store.writer("t")
+        wrong: dict[str, Any] = {"durability": "certain"}
+        for put in (
+            lambda: writer.put(b"x", **wrong),
+            lambda: writer.submit(b"x", **wrong),
+            lambda: writer.put_batch([b"x"], **wrong),
+            lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
+            lambda: store.put_message("t", b"x", **wrong),
+            lambda: store.put_frames(frames, **wrong),
+        ):
+            with pytest.raises(ValueError, match="durability = 'certain'"):
+                put()
+        assert store.end_offset == 0
