@@ -31,6 +31,9 @@ class CompletionPort(native.CompletionPort):
     Watch `fileno()`; when it is readable, call `drain` and `settle`, which completes waiters: objects with
     `done()`, `set_result(value)` and `set_exception(error)`, like futures. One thread uses a port; a store
     may have many ports. A flush makes the descriptor readable once, however many waiters it serves.
+
+    `put`, `promise` and `promise_flushed` return a `Placed`. After ATTEND call `request_flush` before long,
+    and `expire` now and again after the seconds that it returns.
     """
 
     def __init__(self, store: Store) -> None:

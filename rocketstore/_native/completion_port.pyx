@@ -114,17 +114,20 @@ cdef class CompletionPort:
 
     # ---- puts ----
 
+    cdef inline bint is_full(self) noexcept:
+        return self.pending >= self.max_pending or self.pending_bytes >= self.max_pending_bytes
+
     @property
     def full(self):
         """Whether as much waits as may wait at once. One message fits always."""
-        return self.pending >= self.max_pending or self.pending_bytes >= self.max_pending_bytes
+        return self.is_full()
 
     def put(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
             durability, waiter):
         """put_now and promise, unless the port is full; `durability` None: the writer's. A Placed."""
         cdef int level = writer.level if durability is None else durability_level(durability)
         cdef PutResult result
-        if self.pending >= self.max_pending or self.pending_bytes >= self.max_pending_bytes:
+        if self.is_full():
             return NOT_PUT
         result = self.put_now(writer, body, tags, keys, properties, flag, born_time, shard_key)
         return NOT_PUT if result is None else self.promised(result, level, waiter)

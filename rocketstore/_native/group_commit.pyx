@@ -353,11 +353,11 @@ cdef class GroupCommit:
         """Nanoseconds of the flushes since the last call, the first 512 of them."""
         cdef int64_t[LATENCIES_MAX] taken
         cdef int at, count
-        with nogil:
+        with nogil:  # to the end: a flush waits for the notes, and must not wait for the GIL (D-33)
             self.notes.lock()
-        count = self.latency_count
-        for at in range(count):
-            taken[at] = self.latencies[at]
-        self.latency_count = 0
-        self.notes.unlock()
+            count = self.latency_count
+            for at in range(count):
+                taken[at] = self.latencies[at]
+            self.latency_count = 0
+            self.notes.unlock()
         return [taken[at] for at in range(count)]

@@ -164,11 +164,11 @@ class LoopPort:
 
     # ---- threads ----
 
-    async def put(self, function: Callable[[], T]) -> T:
+    async def put(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """With the turn: runs a put that may block on a thread. Where the task is cancelled and the thread
         has begun, it goes on with the put, and nobody overtakes it."""
         self.check()
-        work = self._threads.submit(function)
+        work = self._threads.submit(function, *args, **kwargs)
         self._thread_puts = True
         self.turn.standing += 1
         work.add_done_callback(self._thread_has_put)

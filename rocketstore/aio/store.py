@@ -95,10 +95,11 @@ class Store:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
         level = str(self._store.config.durability) if durability is None else durability
         self._port.native.check_durability(level)
-        put = functools.partial(self._store.put_message, topic, body, durability="memory", **fields)
         async with self._port.turn:
             await self._port.room()
-            result = await self._port.put(put)
+            result = await self._port.put(
+                self._store.put_message, topic, body, durability="memory", **fields
+            )
         return await self._port.promise(result, level)
 
     async def wait_flushed(self, end_offset: int) -> None:

@@ -186,7 +186,7 @@ class Writer:
             )
             if result is None:
                 # The log itself is full, or its next segment is not there yet: that blocks.
-                put = functools.partial(
+                result = await port.put(
                     writer.put,
                     body,
                     tags=tags,
@@ -197,7 +197,6 @@ class Writer:
                     shard_key=shard_key,
                     durability="memory",
                 )
-                result = await port.put(put)
         return result, level
 
     async def _append_many(
@@ -209,7 +208,7 @@ class Writer:
             level = writer.durability if durability is None else durability
             port.native.check_durability(level)
             await port.room()
-            result = await port.put(functools.partial(append, writer))
+            result = await port.put(append, writer)
         return await port.promise(result, level)
 
     async def _opened(self) -> rocketstore.Writer:

@@ -114,7 +114,8 @@ class Ledger:
             sent = numbered(number)
             queue = queues.setdefault((sent.topic, sent.queue_id), [])
             fields = {**expected(sent), **self.answers.get(number, {}), "queue_offset": len(queue)}
-            if self.is_torn(number, fields["properties"], message["properties"], tally):
+            torn = number == found[-1] and self.broken_off(number, fields, message, tally)
+            if torn or number in self.torn:
                 fields = {name: fields[name] for name in fields if name not in TORN}
             tally.same_message(fields, message, f"message {number} at {physical_offset}")
             queue.append(physical_offset)
@@ -125,14 +126,16 @@ class Ledger:
             assert [message["physical_offset"] for message in units.values()] == queue
         return found
 
-    def is_torn(self, number: int, sent: Fields, found: Fields, tally: Tally) -> bool:
-        """Whether a message that RocketMQ did not answer has properties that end in zeros: nothing but the
-        body has a checksum there, so RocketMQ keeps it as well."""
-        if self.foreign and number in self.pending and sent != found:
-            assert all(sent.get(k, "").startswith(v.rstrip("\0")) for k, v in found.items())
-            tally.know("properties that RocketMQ's death cut off, kept by both")
-            self.torn.add(number)
-        return number in self.torn
+    def broken_off(self, number: int, sent: Fields, found: Fields, tally: Tally) -> bool:
+        """Whether the last message, which RocketMQ did not answer, has properties that end in zeros: nothing
+        but the body has a checksum there, so RocketMQ keeps it as well."""
+        there, whole = found["properties"], sent["properties"]
+        if not self.foreign or number not in self.pending or there == whole:
+            return False
+        assert all(whole.get(k, "").startswith(v.rstrip("\0")) for k, v in there.items())
+        tally.know("properties that RocketMQ's death cut off, kept by both")
+        self.torn.add(number)
+        return True
 
     def go_on(self, found: list[int]) -> None:
         """The next writer has what a recovery found."""
