@@ -83,6 +83,32 @@ cdef MappedFile describe(Mapping mapping, int fd, str path, int64_t start_offset
     return file
 
 
+cdef struct data_range:
+    int64_t begin
+    int64_t end
+
+
+cdef data_range next_data(int fd, int64_t position, int64_t end) noexcept nogil:
+    """The first part of [position, end) that is no hole, begin == end without one; all of it where that is
+    not known."""
+    cdef data_range found
+    found.begin, found.end = position, end
+    if fd < 0 or position >= end:
+        return found
+    found.begin = sys.lseek(fd, position, SEEK_DATA)
+    if found.begin < 0:
+        # ENXIO: a hole up to the end of the file; else a file system that does not know its holes.
+        found.begin = end if errno == ENXIO else position
+        return found
+    if found.begin >= end:
+        found.begin = end
+        return found
+    found.end = sys.lseek(fd, found.begin, SEEK_HOLE)
+    if not found.begin < found.end < end:
+        found.end = end
+    return found
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class MappedFile:
@@ -232,27 +258,17 @@ cdef class MappedFile:
 
     cdef int64_t find(self, int fd, int64_t position, int64_t end) noexcept nogil:
         """`fd` may be -1: then holes are read like everything else. -1: a page cannot be read."""
-        cdef int64_t at = position
-        cdef int64_t stop, found
-        while at < end:
-            stop = end
-            if fd >= 0:
-                found = sys.lseek(fd, at, SEEK_DATA)
-                if found < 0:
-                    if errno == ENXIO:
-                        return end  # a hole up to the end of the file
-                    fd = -1  # a file system that does not know its holes
-                    continue
-                if found >= end:
-                    return end
-                at = found
-                found = sys.lseek(fd, at, SEEK_HOLE)
-                if found > at:
-                    stop = min(end, found)
-            found = find_nonzero(self.base + at, stop - at)
-            if found < stop - at:
-                return found if found < 0 else at + found
-            at = stop
+        cdef data_range range_, following
+        cdef int64_t found
+        range_ = next_data(fd, position, end)
+        while range_.begin < end:
+            # Asked before the range is read: what the kernel reads ahead then counts as data, although
+            # nobody ever wrote it, and that would go on up to the end of the file.
+            following = next_data(fd, range_.end, end)
+            found = find_nonzero(self.base + range_.begin, range_.end - range_.begin)
+            if found < range_.end - range_.begin:
+                return found if found < 0 else range_.begin + found
+            range_ = following
         return end
 
     # ---- memory and disk ----
