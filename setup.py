@@ -44,6 +44,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "ring": [],
     "message": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
     "scanner": ["rs_crc32", "rs_properties", "rs_record", "rs_scan"],
+    "unit_reader": ["rs_crc32", "rs_properties", "rs_record", "rs_scan", "rs_unit_reader"],
     "column_texts": [
         "rs_crc32", "rs_properties", "rs_record", "rs_message_id", "rs_scan", "rs_columns",
     ],

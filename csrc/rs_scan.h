@@ -1,5 +1,5 @@
-/* Walking the records of one commit log file, finding the next one behind damage, and following
- * consume queue units to their records (format.md 14.1, 15). Bytes are hostile throughout. */
+/* Walking the records of one commit log file, and finding the next one behind damage (format.md 15).
+ * Bytes are hostile throughout. */
 #ifndef RS_SCAN_H
 #define RS_SCAN_H
 
@@ -54,28 +54,5 @@ size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to);
  * when there is none. The plain loop is the reference for the other one. */
 size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from);
 size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from);
-
-/* Which units of a queue are wanted, and what their records have to say. `tags_codes` are sorted;
- * `filtered` false takes all. */
-typedef struct rs_unit_reader {
-    rs_scan segment; /* where the records of this call lie */
-    rs_span topic;
-    const int64_t *tags_codes;
-    size_t tags_code_count;
-    bool filtered;
-    int32_t queue_id;
-    int64_t first_queue_offset; /* of units[0] */
-    int64_t log_minimum; /* units of records below are passed over */
-    int64_t log_limit; /* no record may end behind this */
-} rs_unit_reader;
-
-/* Follows units[*next] … units[count - 1] to their records in `segment`, and puts up to `room` of
- * them to `records`. Pre-blanks, units below the minimum and units of other tags are passed over.
- *
- * RS_OK: all units are done, or `room` records were found. RS_END_OF_FILE: the record of
- * units[*next] does not lie in `segment`. RS_BAD_*: units[*next], or its record, does not hold
- * (equation 9). */
-rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
-                        size_t *next, rs_record *records, size_t room, size_t *found);
 
 #endif

@@ -284,6 +284,14 @@ cdef extern from "rs_scan.h" nogil:
         int64_t last_store_timestamp_ms
         int64_t first_time_fall
         uint64_t record_crc_mismatches
+    rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
+    rs_status rs_scan_walk(const rs_scan *scan, size_t from_, size_t to, rs_walked *walked)
+    size_t rs_scan_resynchronise(const rs_scan *scan, size_t from_, size_t to)
+    size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from_)
+    size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from_)
+
+
+cdef extern from "rs_unit_reader.h" nogil:
     ctypedef struct rs_unit_reader:
         rs_scan segment
         rs_span topic
@@ -294,13 +302,16 @@ cdef extern from "rs_scan.h" nogil:
         int64_t first_queue_offset
         int64_t log_minimum
         int64_t log_limit
-    rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
-    rs_status rs_scan_walk(const rs_scan *scan, size_t from_, size_t to, rs_walked *walked)
-    size_t rs_scan_resynchronise(const rs_scan *scan, size_t from_, size_t to)
-    size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from_)
-    size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from_)
+    ctypedef struct rs_units_checked:
+        uint64_t matching
+        uint64_t own
+        uint64_t pre_blanks
+        int64_t first_physical_offset
+        int64_t last_physical_offset
     rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
                             size_t *next, rs_record *records, size_t room, size_t *found)
+    rs_status rs_units_check(const rs_unit_reader *reader, const uint8_t *units, size_t count,
+                             bint tags, size_t *next, rs_units_checked *checked)
 
 
 cdef extern from "rs_queue_file.h" nogil:

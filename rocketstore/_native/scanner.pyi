@@ -35,21 +35,6 @@ class ScanResult:
     def record_crc_mismatches(self) -> int: ...
 
 def read_message(file: MappedFile, position: int, limit: int, *, verify: int) -> Message: ...
-def read_units(
-    queue_file: MappedFile,
-    position: int,
-    count: int,
-    segments: tuple[MappedFile, ...],
-    segment_size: int,
-    *,
-    topic: bytes,
-    queue_id: int,
-    first_queue_offset: int,
-    log_minimum: int,
-    limit_offset: int,
-    verify: int,
-    tags_codes: frozenset[int] | None,
-) -> list[Message]: ...
 def scan_segment(
     file: MappedFile,
     from_position: int,

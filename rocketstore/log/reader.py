@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketstore._native.scanner import read_message, read_units
+from rocketstore._native.scanner import read_message
+from rocketstore._native.unit_reader import read_units
 from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,

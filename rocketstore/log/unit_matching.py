@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import read_units
+from rocketstore._native.unit_reader import read_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.batch_reader import record_of
 

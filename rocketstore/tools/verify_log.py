@@ -7,9 +7,6 @@ be.
 
 from __future__ import annotations
 
-import errno
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +20,10 @@ from rocketstore._native.scanner import (
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
+from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
@@ -40,7 +38,8 @@ BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 TRANSACTION_TYPE = 0xC
 COMMIT = 0x8
 INNER_BATCH = 0x80
-MOST_THREADS = 8
+#: Of a file that one thread looks at in one go.
+PART_BYTES = 32 << 20
 #: Of records that stand for damage (`repair`).
 REPAIR_TOPIC = "%"
 
@@ -121,42 +120,56 @@ def scan_log(
     """Counts the records of a log in which nothing is wrong; None when something may be."""
     used = _used(segments, scope)
     facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    parts = [part for segment in used for part in _parts(segment, scope)]
     total = sum(segment.size for segment in used)
     done = blanks = record_bytes = 0
 
-    def scan(segment: MappedFile) -> ScanResult:
-        first, end = _part(segment, scope)
-        return scan_segment(segment, first, end, verify=BOTH_CHECKSUMS)
+    def scan(part: _Part) -> ScanResult:
+        return scan_segment(part.segment, part.begin, part.end, verify=BOTH_CHECKSUMS)
 
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
-        for segment, result in zip(used, _map(threads, scan, used), strict=True):
-            first, _ = _part(segment, scope)
-            blank = result.status == "blank"
-            if not _ends_well(segment, result, last=segment is used[-1]):
-                return None
-            blanks += blank
-            facts.records += result.records
-            record_bytes += result.end_position - first
-            here = segment.size if blank else result.end_position
-            facts.end = max(facts.end, segment.start_offset + here)
-            done += segment.size
-            if progress is not None:
-                progress("log", done, total)
+    for part, result in zip(parts, map_on_all_cores(scan, parts), strict=True):
+        if not _ends_well(part, result, last=part is parts[-1]):
+            return None
+        segment, blank = part.segment, result.status == "blank"
+        blanks += blank
+        facts.records += result.records
+        record_bytes += result.end_position - part.begin
+        here = segment.size if blank else result.end_position
+        facts.end = max(facts.end, segment.start_offset + here)
+        done += (segment.size if part.closing else part.end) - part.begin
+        if progress is not None:
+            progress("log", done, total)
     counts = findings.counts
     counts.segments, counts.records, counts.blanks = len(used), facts.records, blanks
     counts.record_bytes, counts.lost_bytes = record_bytes, 0
     return facts
 
 
-def _map(
-    threads: ThreadPoolExecutor,
-    scan: Callable[[MappedFile], ScanResult],
-    used: Sequence[MappedFile],
-) -> Iterator[ScanResult]:
-    try:
-        return threads.map(scan, used)
-    except RuntimeError as error:  # the system has no thread left
-        raise OSError(errno.EAGAIN, f"no thread for a scan: {error}") from error
+class _Part(NamedTuple):
+    """Records of [begin, end) in a segment; `closing`: the last of it. Others end where the next one begins."""
+
+    segment: MappedFile
+    begin: int
+    end: int
+    closing: bool
+
+
+def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
+    """Parts of a file that can be scanned at the same time: they begin where a record can be believed. Where
+    it is wrong to believe it, the part in front does not end there, which `_ends_well` sees."""
+    first, end = _part(segment, scope)
+    begins = [first]
+    while end - begins[-1] >= 2 * PART_BYTES:
+        target = begins[-1] + PART_BYTES
+        stop = target + PART_BYTES
+        if segment.find_data(target, stop) == stop:
+            break  # Nothing is written there: the log ends in front of it.
+        found = resynchronise(segment, target, stop)
+        if found is None:
+            break
+        begins.append(found)
+    ends = [*begins[1:], end]
+    return [_Part(segment, *bounds, bounds[1] == end) for bounds in zip(begins, ends, strict=True)]
 
 
 def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
@@ -176,13 +189,15 @@ def _part(segment: MappedFile, scope: Scope) -> tuple[int, int]:
     return min(end, max(0, scope.begin - segment.start_offset)), end
 
 
-def _ends_well(segment: MappedFile, result: ScanResult, *, last: bool) -> bool:
-    """Whether the records of a file end as they should: at the limit, in a blank, or in zeros."""
-    position, rest = result.end_position, segment.size - result.end_position
+def _ends_well(part: _Part, result: ScanResult, *, last: bool) -> bool:
+    """Whether the records of a part end as they should: where the next part begins, or, in the last one of a
+    file, at the limit, in a blank, or in zeros."""
+    segment, position = part.segment, result.end_position
     if result.status == "end":
-        return True
+        return part.closing or position == part.end
     if result.status == "blank":
-        return int.from_bytes(segment.read(position, 4), "big") == rest
+        rest = segment.size - position
+        return part.closing and int.from_bytes(segment.read(position, 4), "big") == rest
     return last and segment.find_data(position, segment.size) == segment.size
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
+from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_units
+from rocketstore._native.unit_reader import check_units
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.extension_units import LAST_ADDRESS, ExtensionUnits, is_address
+from rocketstore.log.extension_units import ExtensionUnits, is_address
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -56,14 +61,16 @@ def walk_queues(
     growing: bool,
 ) -> list[QueueSeen]:
     """Every unit of every queue. `growing`: units of records beyond the end may stand there."""
-    directories = _queue_directories(layout)
+    walks = [_QueueWalk(*found, facts, findings, growing) for found in _queue_directories(layout)]
+    files = [(walk, *file) for walk in walks for file in walk.files]
+    looks = map_on_all_cores(lambda file: file[0].look(*file[1:]), files)
     seen = []
-    for done, (topic, queue_id, directory) in enumerate(directories):
+    for done, walk in enumerate(walks):
         if progress is not None:
-            progress("queues", done, len(directories))
-        seen.append(_QueueWalk(topic, queue_id, directory, facts, findings, growing).run())
+            progress("queues", done, len(walks))
+        seen.append(walk.run(islice(looks, len(walk.files))))
     if progress is not None:
-        progress("queues", len(directories), len(directories))
+        progress("queues", len(walks), len(walks))
     return seen
 
 
@@ -130,6 +137,14 @@ def _queue_directories(layout: StoreLayout) -> list[tuple[str, int, Path]]:
     return found
 
 
+class _Look(NamedTuple):
+    """What one file of a queue holds: units written from its first one on, and what `check_units` says of
+    them; None where they do not all agree with their records."""
+
+    units: int
+    checked: tuple[int, int, int, int, int] | None
+
+
 class _QueueWalk:
     """One queue: its units in order."""
 
@@ -150,116 +165,122 @@ class _QueueWalk:
         self._findings = findings
         self._growing = growing
         self._segments = tuple(facts.files[start] for start in sorted(facts.files))
+        self.files = list_files(directory)
+        self._size = next((length for _, length in self.files if length), 0)
         self._last_physical_offset = -1
         self._next = 0
         self._matching = 0
         self._own = 0
         self._bad = 0
 
-    def run(self) -> QueueSeen:
-        findings, directory = self._findings, self._directory
+    def look(self, start: int, length: int) -> _Look | None:
+        """Looks at one file, from any thread; None when it is no file of this queue."""
+        if length != self._size or length % UNIT_SIZE or length == 0:
+            return None
+        with self._open(start) as file:
+            units = queue_file.written_units(file)
+            if self._growing:
+                units = queue_file.first_kept(file, 0, units, self._facts.end)
+            try:
+                return _Look(units, self._check(file, 0, units))
+            except CorruptRecordError:
+                return _Look(units, None)
+
+    def run(self, looks: Iterator[_Look | None]) -> QueueSeen:
+        """Judges the queue; `looks` gives what `look` said of its files, in order."""
+        findings = self._findings
         findings.counts.queues += 1
-        files = list_files(directory)
-        size = next((length for _, length in files if length), 0)
         ended = False
-        expected_start = files[0][0] if files else 0
-        for start, length in files:
-            path = str(directory / f"{start:020d}")
-            if length != size or size % UNIT_SIZE or size == 0:
-                findings.add(path, 0, f"{length} bytes, the first file of the queue has {size}")
+        expected_start = self.files[0][0] if self.files else 0
+        for (start, length), look in zip(self.files, looks, strict=True):
+            path = str(self._directory / f"{start:020d}")
+            if look is None:
+                findings.add(
+                    path, 0, f"{length} bytes, the first file of the queue has {self._size}"
+                )
                 continue
             if start != expected_start:
                 findings.add(path, 0, f"the file of {expected_start} is missing in front of it")
-            expected_start = start + size
-            file = MappedFile.open(path, start, size, "read")
-            try:
-                ended = self._file(file, ended)
-            finally:
-                file.close()
+            expected_start = start + length
+            if ended:
+                self._behind(start)
+                continue
+            self._judge(start, look)
+            ended = look.units < length // UNIT_SIZE
         self._extension.close()
         return QueueSeen(
             self._topic,
             self._queue_id,
-            str(directory),
+            str(self._directory),
             self._next,
             self._matching,
             self._own,
             self._bad,
         )
 
-    def _file(self, file: MappedFile, ended: bool) -> bool:
-        """Units of one file. True when the queue ended in it, or before."""
-        units_in_file = file.size // UNIT_SIZE
-        for begin in range(0, units_in_file, STEP_UNITS):
-            count = min(STEP_UNITS, units_in_file - begin)
-            units = numpy.frombuffer(file.read(begin * UNIT_SIZE, count * UNIT_SIZE), UNIT)
-            good = self._written(units)
-            if ended:
-                if good and not self._growing:
-                    position = begin * UNIT_SIZE
-                    self._findings.add(file.path, position, "units behind the end of the queue")
-                    return True
-                continue
-            if not self._whole(file, begin, units[:good]):
-                self._one_by_one(file, begin, units[:good])
-            self._findings.counts.units += good
-            if good:
-                self._next = file.start_offset // UNIT_SIZE + begin + good
-            if good < count:
-                return True
-        return ended
+    def _open(self, start: int) -> closing[MappedFile]:
+        path = str(self._directory / f"{start:020d}")
+        return closing(MappedFile.open(path, start, self._size, "read"))
 
-    def _written(self, units: NDArray[numpy.void]) -> int:
-        """How many units, from the first one on, are written and of records that are looked at."""
-        good = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    def _behind(self, start: int) -> None:
+        """A file behind the end of the queue: nobody has written there, or somebody still does."""
         if self._growing:
-            good &= (units["physical_offset"] < self._facts.end) | _pre_blanks(units)
-        return len(units) if good.all() else int(numpy.argmin(good))
+            return
+        with self._open(start) as file:
+            unit = file.find_data(0, file.size) // UNIT_SIZE
+            if unit < file.size // UNIT_SIZE and queue_file.read_unit(file, unit) is not None:
+                self._findings.add(file.path, unit * UNIT_SIZE, "units behind the end of the queue")
 
-    def _whole(self, file: MappedFile, begin: int, units: NDArray[numpy.void]) -> bool:
-        """All units at once; False, and nothing counted, when there may be a fault among them."""
-        if not len(units):
-            return True
-        blank = _pre_blanks(units)
-        physical = units["physical_offset"][~blank].astype("i8")
-        kept = ~blank & (units["physical_offset"] >= self._facts.begin)
-        steps = numpy.diff(physical, prepend=self._last_physical_offset)
-        if (steps <= 0).any():
-            return False
-        try:
-            messages = read_units(
-                file,
-                begin * UNIT_SIZE,
-                len(units),
-                self._segments,
-                self._facts.file_size,
-                topic=self._topic.encode(),
-                queue_id=self._queue_id,
-                first_queue_offset=file.start_offset // UNIT_SIZE + begin,
-                log_minimum=self._facts.begin,
-                limit_offset=self._facts.end,
-                verify=0,
-                tags_codes=None,
-            )
-        except CorruptRecordError:
-            return False
-        codes = units["tags_code"][kept]
-        if self._topic != SCHEDULE_TOPIC:
-            told = numpy.fromiter((m.tags_code for m in messages), "i8", len(messages))
-            if len(messages) != len(codes) or ((told != codes) & (codes > LAST_ADDRESS)).any():
+    def _judge(self, start: int, look: _Look) -> None:
+        """The units of a file: all together where all is well, else step by step, where it is not, one by
+        one."""
+        if look.units == 0:
+            return
+        self._findings.counts.units += look.units
+        self._next = start // UNIT_SIZE + look.units
+        if look.checked is not None and self._took(look.checked):
+            return
+        with self._open(start) as file:
+            for begin in range(0, look.units, STEP_UNITS):
+                count = min(STEP_UNITS, look.units - begin)
+                try:
+                    took = self._took(self._check(file, begin, count))
+                except CorruptRecordError:
+                    took = False
+                if not took:
+                    self._one_by_one(file, begin, count)
+
+    def _check(self, file: MappedFile, begin: int, count: int) -> tuple[int, int, int, int, int]:
+        return check_units(
+            file,
+            begin * UNIT_SIZE,
+            count,
+            self._segments,
+            self._facts.file_size,
+            topic=self._topic.encode(),
+            queue_id=self._queue_id,
+            first_queue_offset=file.start_offset // UNIT_SIZE + begin,
+            log_minimum=self._facts.begin,
+            limit_offset=self._facts.end,
+            tags=self._topic != SCHEDULE_TOPIC,
+        )
+
+    def _took(self, checked: tuple[int, int, int, int, int]) -> bool:
+        """Counts units that agree with their records; False, and nothing counted, when they do not rise
+        behind those before."""
+        matching, own, pre_blanks, first, last = checked
+        if first >= 0:
+            if first <= self._last_physical_offset:
                 return False
-        for at in numpy.flatnonzero(codes <= LAST_ADDRESS).tolist():
-            if self._extension_fault(int(codes[at]), messages[at]):
-                return False
-        self._matching += len(messages)
-        self._own += sum(message.topic == self._topic for message in messages)
-        self._findings.counts.pre_blanks += int(blank.sum())
-        if len(physical):
-            self._last_physical_offset = int(physical[-1])
+            self._last_physical_offset = last
+        self._matching += matching
+        self._own += own
+        self._findings.counts.pre_blanks += pre_blanks
         return True
 
-    def _one_by_one(self, file: MappedFile, begin: int, units: NDArray[numpy.void]) -> None:
+    def _one_by_one(self, file: MappedFile, begin: int, count: int) -> None:
         first = file.start_offset // UNIT_SIZE + begin
+        units = queue_file.units_array(file, begin, count)
         fields = (units[name].tolist() for name in ("physical_offset", "size", "tags_code"))
         for number, unit in enumerate(zip(*fields, strict=True)):
             reason = self._unit(first + number, *unit)

@@ -13,12 +13,8 @@ from typing import Any
 import rocketstore
 from rocketstore import CorruptRecordError, RocketStoreError
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import (
-    read_message,
-    read_units,
-    resynchronise,
-    scan_segment,
-)
+from rocketstore._native.scanner import read_message, resynchronise, scan_segment
+from rocketstore._native.unit_reader import read_units
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.tools import verify
 from rocketstore.tools.findings import Findings

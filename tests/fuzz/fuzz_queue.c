@@ -2,7 +2,7 @@
  * one of a plain loop, a cut leaves what was in front of it, records lie in the log. */
 #include "fuzz.h"
 #include "rs_queue_file.h"
-#include "rs_scan.h"
+#include "rs_unit_reader.h"
 
 enum { UNITS_MAX = 64, LOG_START = 4096 };
 
@@ -78,6 +78,22 @@ static void check_reading(const uint8_t *units, size_t count, rs_unit_reader *re
     }
 }
 
+/* Units that a check calls sound are those that a reader finds, one for one. */
+static void check_checking(const uint8_t *units, size_t count, rs_unit_reader *reader, bool tags)
+{
+    rs_record records[UNITS_MAX];
+    rs_units_checked checked = {.first_physical_offset = -1, .last_physical_offset = -1};
+    size_t next = 0, read = 0, found = 0;
+    rs_status status = rs_units_check(reader, units, count, tags, &next, &checked);
+    CHECK(next <= count && (status == RS_OK) == (next == count));
+    CHECK(checked.own <= checked.matching && checked.matching + checked.pre_blanks <= next);
+    CHECK(checked.first_physical_offset <= checked.last_physical_offset);
+    CHECK(rs_units_read(reader, units, next, &read, records, UNITS_MAX, &found) == RS_OK);
+    CHECK(read == next && found == checked.matching);
+    for (size_t i = 1; i < found; i++)
+        CHECK(records[i].start > records[i - 1].start);
+}
+
 static void check_log(const uint8_t *data, size_t count, const uint8_t *log, size_t size,
                       unsigned kind)
 {
@@ -100,6 +116,7 @@ static void check_log(const uint8_t *data, size_t count, const uint8_t *log, siz
     };
     lead(units, count, copy, size, &reader);
     check_reading(units, count, &reader);
+    check_checking(units, count, &reader, kind & 16);
     free(copy);
     free(units);
 }

@@ -94,6 +94,7 @@ def test_a_cursor_that_does_not_compare_is_caught(build: Path, tmp_path: Path) -
 PLANTED = [
     ("scan", "rs_scan.c", "position, scan->size - position,", "position, scan->size,"),
     ("queue", "rs_queue_file.c", "left = n; left < count;", "left = n; left <= count;"),
+    ("queue", "rs_unit_reader.c", "<= checked->last_physical_offset", "< 0"),
     ("index", "rs_index_file.c", "value >= 1 && value <= next && value < entries", "next > 0"),
     ("checkpoint", "rs_checkpoint.c", "if (size < RS_OWN_SLOT_SIZE)", "if (size < 8)"),
     ("message_id", "rs_message_id.c", "&& size != 2 * RS_ID_V6_SIZE)", "&& size > 56)"),

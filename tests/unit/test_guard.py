@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ReadFailedError
-from rocketstore._native import codec, index_file, queue_file, scanner
+from rocketstore._native import codec, index_file, queue_file, scanner, unit_reader
 from rocketstore._native.dispatcher import FAULT, DispatchLoop
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
@@ -64,9 +64,13 @@ def test_reads_of_a_cut_file(cut_file: Callable[[int], MappedFile]) -> None:
         lambda: scanner.read_message(file, 0, PAGE, verify=0),
         lambda: scanner.scan_segment(file, 0, PAGE, verify=0),
         lambda: scanner.resynchronise(file, 1, PAGE),
-        lambda: scanner.read_units(
+        lambda: unit_reader.read_units(
             file, 0, 3, (), PAGE, topic=b"t", queue_id=0, first_queue_offset=0, log_minimum=0,
             limit_offset=PAGE, verify=0, tags_codes=None,
+        ),
+        lambda: unit_reader.check_units(
+            file, 0, 3, (), PAGE, topic=b"t", queue_id=0, first_queue_offset=0, log_minimum=0,
+            limit_offset=PAGE, tags=True,
         ),
         lambda: queue_file.read_unit(file, 1),
         lambda: queue_file.written_units(file),

@@ -9,73 +9,10 @@ import pytest
 
 from rocketstore._native import codec
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import Message, read_units
+from rocketstore._native.scanner import Message
+from rocketstore._native.unit_reader import read_units
 from rocketstore.errors import CorruptRecordError
-
-SEGMENT = 4096
-UNIT = 20
-PRE_BLANK = (0, 0x7FFFFFFF, 0)
-
-
-class Queue:
-    """A log of a few segments and one queue file over it."""
-
-    def __init__(self, count: int = 60, base: int = 2 * SEGMENT) -> None:
-        self.segments: list[MappedFile] = []
-        self.file = MappedFile.anonymous(0, 3000)
-        self.units: list[tuple[int, int, int]] = []
-        self.end = base
-        for _ in range(count):
-            self.add()
-
-    def add(self, topic: str = "orders", queue_id: int = 3, **fields: Any) -> None:
-        number = len(self.units)
-        tags = "ab"[number % 2]
-        values: dict[str, Any] = {
-            "topic": topic,
-            "body": b"%d" % number * (1 + number % 50),
-            "properties": codec.encode_properties({"TAGS": tags}),
-            "queue_id": queue_id,
-            "queue_offset": number,
-            "physical_offset": self.end,
-            "record_crc": True,
-            **fields,
-        }
-        record = codec.encode_record(**values)
-        start = self.end - self.end % SEGMENT
-        if not self.segments or self.end + len(record) + 8 > start + SEGMENT:
-            if self.segments:
-                self.end = start + SEGMENT
-            self.segments.append(MappedFile.anonymous(self.end, SEGMENT))
-            values["physical_offset"] = self.end
-            record = codec.encode_record(**values)
-        segment = self.segments[-1]
-        segment.write(self.end - segment.start_offset, record)
-        self.put_unit(number, (self.end, len(record), codec.tags_code(tags)))
-        self.end += len(record)
-
-    def put_unit(self, number: int, unit: tuple[int, int, int]) -> None:
-        data = b"".join(
-            value.to_bytes(size, "big", signed=True)
-            for value, size in zip(unit, (8, 4, 8), strict=True)
-        )
-        self.file.write(number * UNIT, data)
-        self.units[number:] = [*self.units[number:][:0], unit, *self.units[number + 1 :]]
-
-    def read(self, first: int = 0, count: int | None = None, **fields: Any) -> list[Message]:
-        values: dict[str, Any] = {
-            "topic": b"orders",
-            "queue_id": 3,
-            "first_queue_offset": first,
-            "log_minimum": 0,
-            "limit_offset": self.end,
-            "verify": 3,
-            "tags_codes": None,
-            **fields,
-        }
-        wanted = len(self.units) - first if count is None else count
-        segments = tuple(self.segments)
-        return read_units(self.file, first * UNIT, wanted, segments, SEGMENT, **values)
+from tests.unit.unit_queue import PRE_BLANK, UNIT, Queue
 
 
 def numbers(messages: list[Message]) -> list[int]:

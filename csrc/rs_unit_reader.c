@@ -1,0 +1,155 @@
+#include "rs_unit_reader.h"
+#include "rs_properties.h"
+#include "rs_queue_file.h"
+
+#define LIGHT_QUEUE_PREFIX "%LMQ%"
+#define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
+#define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
+
+static bool same(rs_span a, rs_span b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
+}
+
+/* Takes the text up to the next comma off `list`; false behind the last. */
+static bool next_item(rs_span *list, bool *ended, rs_span *item)
+{
+    if (*ended)
+        return false;
+    size_t size = 0;
+    while (size < list->size && list->bytes[size] != ',')
+        size++;
+    *item = (rs_span){list->bytes, size};
+    *ended = size == list->size;
+    if (!*ended)
+        *list = (rs_span){list->bytes + size + 1, list->size - size - 1};
+    return true;
+}
+
+/* Whether a record is listed in a further queue (format.md 6.7): the name in one list, the queue
+ * offset at the same place of the other. */
+static bool listed(const rs_record *record, const rs_unit_reader *reader, int64_t queue_offset)
+{
+    const size_t prefix = sizeof LIGHT_QUEUE_PREFIX - 1;
+    bool light = reader->topic.size >= prefix &&
+                 memcmp(reader->topic.bytes, LIGHT_QUEUE_PREFIX, prefix) == 0;
+    rs_span names, offsets, name, offset;
+    bool names_ended = false, offsets_ended = false;
+    int64_t number;
+    if (reader->queue_id != (light ? 0 : record->queue_id))
+        return false;
+    if (!rs_property_find(record->properties, MULTI_DISPATCH, sizeof MULTI_DISPATCH - 1, &names) ||
+        !rs_property_find(record->properties, MULTI_QUEUE_OFFSET, sizeof MULTI_QUEUE_OFFSET - 1,
+                          &offsets))
+        return false;
+    while (next_item(&names, &names_ended, &name) && next_item(&offsets, &offsets_ended, &offset))
+        if (same(name, reader->topic) && rs_parse_decimal(offset, &number) &&
+            number == queue_offset)
+            return true;
+    return false;
+}
+
+static bool wanted(const rs_unit_reader *reader, int64_t tags_code)
+{
+    size_t low = 0, high = reader->tags_code_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (reader->tags_codes[middle] < tags_code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < reader->tags_code_count && reader->tags_codes[low] == tags_code;
+}
+
+/* Equation 9: the record of a unit has its size, its queue offset and its queue. */
+static rs_status agree(const rs_unit_reader *reader, const rs_record *record, uint32_t size,
+                       int64_t queue_offset)
+{
+    if (record->size != size)
+        return RS_BAD_UNIT;
+    if (record->queue_id == reader->queue_id && record->queue_offset == queue_offset &&
+        same(record->topic, reader->topic))
+        return RS_OK;
+    return listed(record, reader, queue_offset) ? RS_OK : RS_BAD_UNIT;
+}
+
+/* The record of one unit: RS_OK, RS_NOT_FOUND (passed over), or why not. */
+static rs_status follow(const rs_unit_reader *reader, rs_unit unit, int64_t queue_offset,
+                        rs_record *record)
+{
+    const rs_scan *segment = &reader->segment;
+    const int64_t offset = unit.physical_offset;
+    if (rs_unit_pre_blank(unit))
+        return RS_NOT_FOUND;
+    if (!rs_unit_written(unit))
+        return RS_BAD_UNIT;
+    if (offset < reader->log_minimum || (reader->filtered && !wanted(reader, unit.tags_code)))
+        return RS_NOT_FOUND;
+    if (offset >= reader->log_limit || unit.size > reader->log_limit - offset)
+        return RS_BAD_UNIT;
+    if (offset < segment->start_offset ||
+        (uint64_t)(offset - segment->start_offset) >= (uint64_t)segment->size)
+        return RS_END_OF_FILE;
+    rs_status status = rs_scan_record(segment, (size_t)(offset - segment->start_offset), record);
+    if (status == RS_BLANK || status == RS_NOTHING)
+        return RS_BAD_UNIT;
+    return status == RS_OK ? agree(reader, record, (uint32_t)unit.size, queue_offset) : status;
+}
+
+rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
+                        size_t *next, rs_record *records, size_t room, size_t *found)
+{
+    while (*next < count && *found < room) {
+        const rs_unit unit = rs_unit_load(units + *next * RS_UNIT_SIZE);
+        int64_t queue_offset = reader->first_queue_offset + (int64_t)*next;
+        rs_status status = follow(reader, unit, queue_offset, &records[*found]);
+        if (status == RS_OK)
+            ++*found;
+        else if (status != RS_NOT_FOUND)
+            return status;
+        ++*next;
+    }
+    return RS_OK;
+}
+
+/* Up to here a tags code is the address of an extension unit; hashes and times are larger. */
+static bool is_address(int64_t tags_code)
+{
+    return tags_code < INT32_MIN;
+}
+
+static int64_t tags_code_of(const rs_record *record)
+{
+    rs_span tags;
+    return rs_property_find(record->properties, "TAGS", 4, &tags) ? rs_tags_code(tags) : 0;
+}
+
+rs_status rs_units_check(const rs_unit_reader *reader, const uint8_t *units, size_t count,
+                         bool tags, size_t *next, rs_units_checked *checked)
+{
+    rs_record record;
+    for (; *next < count; ++*next) {
+        const rs_unit unit = rs_unit_load(units + *next * RS_UNIT_SIZE);
+        if (rs_unit_pre_blank(unit)) {
+            checked->pre_blanks++;
+            continue;
+        }
+        if (unit.physical_offset <= checked->last_physical_offset || is_address(unit.tags_code))
+            return RS_BAD_UNIT;
+        int64_t queue_offset = reader->first_queue_offset + (int64_t)*next;
+        rs_status status = follow(reader, unit, queue_offset, &record);
+        if (status == RS_OK) {
+            if (tags && unit.tags_code != tags_code_of(&record))
+                return RS_BAD_UNIT;
+            checked->matching++;
+            checked->own += same(record.topic, reader->topic);
+        } else if (status != RS_NOT_FOUND) {
+            return status;
+        }
+        checked->last_physical_offset = unit.physical_offset;
+        if (checked->first_physical_offset < 0)
+            checked->first_physical_offset = unit.physical_offset;
+    }
+    return RS_OK;
+}
