@@ -53,7 +53,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "index_file": ["rs_index_file", "rs_properties"],
     "dispatcher": [
         "rs_crc32", "rs_properties", "rs_record",
-        "rs_queue_file", "rs_queue_table", "rs_index_file", "rs_unit_tags",
+        "rs_queue_file", "rs_queue_table", "rs_index_file", "rs_dispatch",
     ],
     "dispatch_service": [],
 }  # fmt: skip

@@ -274,7 +274,9 @@ def recoveries(output: Path, root: Path, rounds: int, log_bytes: int) -> Iterato
             for _ in range(rounds):
                 for side, (made, count) in killed.items():
                     path = root / "copy"
-                    subprocess.run(["cp", "-r", "--sparse=always", made, path], check=True)
+                    # A copy that forgot which names are one file would be a larger store than was killed.
+                    copy = ["cp", "-r", "--preserve=links", "--sparse=always", made, path]
+                    subprocess.run(copy, check=True)
                     for folder in gone:
                         shutil.rmtree(path / folder)
                     os.sync()

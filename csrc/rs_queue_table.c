@@ -1,13 +1,20 @@
 #include "rs_queue_table.h"
 
-/* FNV-1a over the topic, then the queue id: short names, no attacker (names are checked before). */
+/* Eight bytes of the topic a step, then the queue id: no attacker (names are checked before). */
 static uint64_t rs_queue_hash(rs_span topic, int32_t queue_id)
 {
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < topic.size; i++)
-        hash = (hash ^ topic.bytes[i]) * 0x100000001B3u;
-    hash = (hash ^ (uint32_t)queue_id) * 0x100000001B3u;
-    return hash ^ (hash >> 29);
+    const uint64_t factor = 0x9E3779B97F4A7C15u;
+    uint64_t hash = (uint64_t)topic.size << 32 ^ (uint32_t)queue_id;
+    size_t at = 0;
+    for (; topic.size - at >= 8; at += 8) {
+        hash = (hash ^ rs_load64(topic.bytes + at)) * factor;
+        hash ^= hash >> 32;
+    }
+    uint64_t rest = 0;
+    for (; at < topic.size; at++)
+        rest = rest << 8 | topic.bytes[at];
+    hash = (hash ^ rest) * factor;
+    return hash ^ hash >> 29;
 }
 
 static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span topic,

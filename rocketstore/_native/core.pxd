@@ -351,3 +351,14 @@ cdef extern from "rs_queue_table.h" nogil:
     rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic,
                                         int32_t queue_id)
     rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t queue_id)
+
+
+cdef extern from "rs_dispatch.h" nogil:
+    ctypedef struct rs_dispatch_properties:
+        rs_span tags
+        rs_span keys
+        rs_span uniq_key
+        rs_span multi_dispatch
+    void rs_dispatch_find(rs_span properties, rs_dispatch_properties *found)
+    int64_t rs_dispatch_tags(const rs_record *record, const rs_dispatch_properties *found,
+                             const int64_t *delays, size_t count)

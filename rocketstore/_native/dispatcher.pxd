@@ -1,6 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from rocketstore._native.core cimport rs_queue_entry, rs_queue_table, rs_record, rs_span
+from rocketstore._native.core cimport (
+    rs_dispatch_properties, rs_queue_entry, rs_queue_table, rs_record, rs_span,
+)
 from rocketstore._native.mapped_file cimport MappedFile
 
 cdef enum:
@@ -58,6 +60,7 @@ cdef class DispatchLoop:
     cdef list files
     cdef dict handles
     cdef rs_record record
+    cdef rs_dispatch_properties found
     cdef int bad_status   # an rs_status, or BAD_*: why the record cannot be believed
     cdef readonly str faulted
     cdef int64_t tags_code

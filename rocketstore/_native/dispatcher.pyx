@@ -13,10 +13,9 @@ from libc.string cimport memset
 
 from rocketstore._native.core cimport (
     RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE,
-    rs_index_key_hash, rs_index_put, rs_property_find, rs_queue_entry,
+    rs_dispatch_find, rs_dispatch_tags, rs_index_key_hash, rs_index_put, rs_queue_entry,
     rs_queue_table, rs_queue_table_add, rs_queue_table_find, rs_record, rs_record_decode, rs_span,
-    rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store,
-    rs_unit_written,
+    rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store, rs_unit_written,
 )
 from rocketstore._native.guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.mapped_file cimport MappedFile
@@ -25,9 +24,6 @@ from rocketstore._native.status cimport status_text
 
 cdef extern from "rs_atomic.h" nogil:
     void rs_store_max(int64_t *where, int64_t value)
-
-cdef extern from "rs_unit_tags.h" nogil:
-    int64_t rs_unit_tags(const rs_record *record, const int64_t *delays, size_t count)
 
 DONE = REASON_DONE
 END = REASON_END
@@ -270,6 +266,7 @@ cdef class DispatchLoop:
         """Unit and keys of the current record."""
         cdef uint32_t kind = rs_transaction_type(self.record.sys_flag)
         cdef int reason
+        rs_dispatch_find(self.record.properties, &self.found)
         if kind == 0 or kind == RS_FLAG_COMMIT:
             reason = self.put_unit()
             if reason != REASON_DONE:
@@ -283,14 +280,13 @@ cdef class DispatchLoop:
         cdef rs_queue_entry *entry = rs_queue_table_find(&self.table, r.topic, r.queue_id)
         cdef rs_unit unit, there
         cdef int64_t n = r.queue_offset
-        cdef rs_span names
         cdef bint same
         cdef uint8_t *at
         if entry is NULL:
             return REASON_NEW_QUEUE
         if entry.next_offset == IGNORED:
             return REASON_DONE
-        self.tags_code = rs_unit_tags(&self.record, self.delays, self.delay_count)
+        self.tags_code = rs_dispatch_tags(r, &self.found, self.delays, self.delay_count)
         if n > entry.next_offset:
             return REASON_GAP
         if entry.units is NULL or n < entry.first_unit or n - entry.first_unit >= entry.unit_limit:
@@ -309,8 +305,8 @@ cdef class DispatchLoop:
             rs_unit_store(at, unit)
         if n < entry.dirty_from:
             entry.dirty_from = n
-        if self.multi_dispatch and self.lights_done != self.record.physical_offset:
-            if rs_property_find(self.record.properties, b"INNER_MULTI_DISPATCH", 20, &names):
+        if self.multi_dispatch and self.found.multi_dispatch.size > 0:
+            if self.lights_done != r.physical_offset:
                 return REASON_LIGHT
         if n == entry.next_offset:
             entry.next_offset = n + 1
@@ -333,27 +329,27 @@ cdef class DispatchLoop:
 
     cdef int put_keys(self) noexcept nogil:
         """UNIQ_KEY, then each word of KEYS; continues behind the key that found the file full."""
-        cdef rs_span value, word
+        cdef rs_span keys = self.found.keys
+        cdef rs_span word
         cdef int64_t number = 0
         cdef size_t at = 0
         cdef size_t start
-        if rs_property_find(self.record.properties, b"UNIQ_KEY", 8, &value):
-            if not self.put_key(value, number):
+        if self.found.uniq_key.size > 0:
+            if not self.put_key(self.found.uniq_key, number):
                 return REASON_INDEX_FILE
             number += 1
-        if rs_property_find(self.record.properties, b"KEYS", 4, &value):
-            while at < value.size:
-                start = at
-                while at < value.size and value.bytes[at] != b' ':
-                    at += 1
-                word.bytes = value.bytes + start
-                word.size = at - start
+        while at < keys.size:
+            start = at
+            while at < keys.size and keys.bytes[at] != b' ':
                 at += 1
-                if word.size == 0:
-                    continue
-                if not self.put_key(word, number):
-                    return REASON_INDEX_FILE
-                number += 1
+            word.bytes = keys.bytes + start
+            word.size = at - start
+            at += 1
+            if word.size == 0:
+                continue
+            if not self.put_key(word, number):
+                return REASON_INDEX_FILE
+            number += 1
         self.keys_done = 0
         return REASON_DONE
 

@@ -8,7 +8,7 @@
 #include "rs_queue_file.h"
 #include "rs_queue_table.h"
 #include "rs_scan.h"
-#include "rs_unit_tags.h"
+#include "rs_dispatch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +158,9 @@ static void records(rs_crc32_kernel kernel)
         add_number(rs_record_verify(&record, message.physical_offset,
                                     RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC, kernel));
         add_record(&record);
-        add_number(rs_unit_tags(&record, delays, 3));
+        rs_dispatch_properties found;
+        rs_dispatch_find(record.properties, &found);
+        add_number(rs_dispatch_tags(&record, &found, delays, 3));
         char id[56];
         add(id, rs_message_id_encode(record.store_host, record.physical_offset, id));
         bytes[any() % size] ^= (uint8_t)(1u << any() % 8);
