@@ -73,6 +73,8 @@ rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *w
         if (record.store_timestamp_ms < walked->last_store_timestamp_ms &&
             walked->first_time_fall < 0)
             walked->first_time_fall = offset;
+        if (walked->records == 0)
+            walked->first_store_timestamp_ms = record.store_timestamp_ms;
         walked->last_store_timestamp_ms = record.store_timestamp_ms;
         walked->last_record_start = offset;
         walked->records++;

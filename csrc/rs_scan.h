@@ -28,6 +28,7 @@ typedef struct rs_walked {
     size_t end; /* position behind the last good record: where the walk stopped */
     uint64_t records;
     int64_t last_record_start; /* physical offset; -1 none */
+    int64_t first_store_timestamp_ms; /* of the first record of all; nothing without one */
     int64_t last_store_timestamp_ms;
     int64_t first_time_fall; /* physical offset of the first record older than the one before; -1
                                 none */

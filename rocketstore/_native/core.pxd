@@ -281,6 +281,7 @@ cdef extern from "rs_scan.h" nogil:
         size_t end
         uint64_t records
         int64_t last_record_start
+        int64_t first_store_timestamp_ms
         int64_t last_store_timestamp_ms
         int64_t first_time_fall
         uint64_t record_crc_mismatches

@@ -26,6 +26,10 @@ class ScanResult:
         """Physical offset of the last good record; -1 without one."""
 
     @property
+    def first_store_timestamp_ms(self) -> int:
+        """Of the first record; 0 without one."""
+
+    @property
     def last_store_timestamp_ms(self) -> int: ...
     @property
     def first_time_fall(self) -> int:
@@ -41,7 +45,6 @@ def scan_segment(
     to_position: int,
     *,
     verify: int,
-    previous_store_timestamp_ms: int = 0,
 ) -> ScanResult: ...
 def resynchronise(
     file: MappedFile, from_position: int, to_position: int, *, verify: int = 3

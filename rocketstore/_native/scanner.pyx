@@ -2,7 +2,7 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
@@ -139,6 +139,10 @@ cdef class ScanResult:
         return self.walked.last_record_start
 
     @property
+    def first_store_timestamp_ms(self):
+        return self.walked.first_store_timestamp_ms
+
+    @property
     def last_store_timestamp_ms(self):
         return self.walked.last_store_timestamp_ms
 
@@ -163,7 +167,7 @@ cdef int check_part(MappedFile file, int64_t from_position, int64_t to_position)
 
 
 def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_position, *,
-                 unsigned verify, int64_t previous_store_timestamp_ms=0):
+                 unsigned verify):
     """Walks from record to record, from a record's start until `to_position` is reached (the last
     record may end behind it) or something stands there that is no record. Without the GIL."""
     cdef scan_call call
@@ -175,7 +179,8 @@ def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_pos
     call.walked.records = 0
     call.walked.last_record_start = -1
     call.walked.first_time_fall = -1
-    call.walked.last_store_timestamp_ms = previous_store_timestamp_ms
+    call.walked.first_store_timestamp_ms = 0
+    call.walked.last_store_timestamp_ms = INT64_MIN
     call.walked.record_crc_mismatches = 0
     scan_run(file, WALK, &call, True)
     result.walked = call.walked

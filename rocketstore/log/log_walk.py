@@ -6,6 +6,7 @@ Changes nothing; what has to be done about it is the caller's (`recovery`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from rocketstore._native.scanner import (
 )
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.log.recovery_report import Damage, Island
+from rocketstore.log.scan_ahead import ScanAhead
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -78,19 +80,21 @@ class LogWalk:
     damage: list[Damage] = field(default_factory=list)
     islands: list[Island] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ahead: ScanAhead = field(default_factory=lambda: ScanAhead(CHUNK_BYTES), repr=False)
 
     def run(self, start: int, known_from: int | None = None) -> None:
         """Walks from `start`, the start of a record, a blank or a file. `end` is P afterwards.
         `known_from`: where an earlier walk began that was good up to `start`, but for `damage`."""
         self.start = start if known_from is None else known_from
         offset: int | None = start
-        while offset is not None:
-            self.end = offset
-            if self.rules.limit is not None and offset >= self.rules.limit:
-                self.end = self.rules.limit
-                break
-            file = self._file_at(offset)
-            offset = self._over_gap(offset) if file is None else self._step(file, offset)
+        with closing(self.ahead):
+            while offset is not None:
+                self.end = offset
+                if self.rules.limit is not None and offset >= self.rules.limit:
+                    self.end = self.rules.limit
+                    break
+                file = self._file_at(offset)
+                offset = self._over_gap(offset) if file is None else self._step(file, offset)
 
     # ---- walking ----
 
@@ -112,16 +116,10 @@ class LogWalk:
         """Walks one chunk; where to go on."""
         position = offset - file.start_offset
         verify, until = self._verify_at(offset)
-        to = min(file.size, position + CHUNK_BYTES, until - file.start_offset)
-        result = scan_segment(
-            file,
-            position,
-            to,
-            verify=verify,
-            previous_store_timestamp_ms=self.last_store_timestamp_ms,
-        )
+        to = min(file.size, until - file.start_offset)
+        result = self.ahead.scan(file, position, to, verify=verify)
         at = file.start_offset + result.end_position
-        self._count(result, at - offset)
+        self._count(file, offset, result)
         self.end = at
         if at > offset:
             self.on_valid(self, at)
@@ -150,15 +148,18 @@ class LogWalk:
                 until = min(until, start)
         return verify, until
 
-    def _count(self, result: ScanResult, size: int) -> None:
-        self.bytes += size
+    def _count(self, file: MappedFile, offset: int, result: ScanResult) -> None:
+        """Adds what was found from `offset` on."""
+        self.bytes += file.start_offset + result.end_position - offset
+        if not result.records:
+            return
         self.records += result.records
         self.record_crc_mismatches += result.record_crc_mismatches
-        if result.records:
-            self.last_record_start = result.last_record_start
-            self.last_store_timestamp_ms = result.last_store_timestamp_ms
         if self.first_time_fall < 0:
-            self.first_time_fall = result.first_time_fall
+            fell = result.first_store_timestamp_ms < self.last_store_timestamp_ms
+            self.first_time_fall = offset if fell else result.first_time_fall
+        self.last_record_start = result.last_record_start
+        self.last_store_timestamp_ms = result.last_store_timestamp_ms
 
     # ---- judging ----
 

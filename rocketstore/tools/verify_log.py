@@ -20,6 +20,7 @@ from rocketstore._native.scanner import (
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
+from rocketstore.log.scan_ahead import part_begin
 from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
@@ -161,10 +162,7 @@ def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
     begins = [first]
     while end - begins[-1] >= 2 * PART_BYTES:
         target = begins[-1] + PART_BYTES
-        stop = target + PART_BYTES
-        if segment.find_data(target, stop) == stop:
-            break  # Nothing is written there: the log ends in front of it.
-        found = resynchronise(segment, target, stop)
+        found = part_begin(segment, target, target + PART_BYTES)
         if found is None:
             break
         begins.append(found)

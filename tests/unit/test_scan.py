@@ -167,8 +167,9 @@ def test_walk_notes_where_times_fall() -> None:
         positions[-1] + len(record), encode(positions[-1] + len(record), store_timestamp_ms=4)
     )
     assert scan(file).first_time_fall == START + positions[-1]
-    later = scan_segment(file, 0, positions[2], verify=3, previous_store_timestamp_ms=1 << 50)
-    assert later.first_time_fall == START
+    later = scan_segment(file, 0, positions[2], verify=3)
+    assert later.first_time_fall == -1
+    assert later.first_store_timestamp_ms == 1_700_000_000_000 + positions[0]
 
 
 @pytest.mark.parametrize("cut", range(1, 20))

@@ -1,0 +1,89 @@
+"""Scans of a log's records on all cores: parts of a file are looked at before a walk comes to them."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstore._native.scanner import resynchronise, scan_segment
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.scanner import ScanResult
+
+__all__ = ["ScanAhead", "part_begin"]
+
+MOST_THREADS = 8
+
+
+def part_begin(file: MappedFile, target: int, stop: int, verify: int = 3) -> int | None:
+    """The first position in [target, stop) where a record or blank can be believed; None without one. Whoever
+    begins there has to see that what lies in front ends there too."""
+    if file.find_data(target, stop) == stop:
+        return None  # Nothing is written there, and what is not there is not read.
+    return resynchronise(file, target, stop, verify=verify)
+
+
+class _Part(NamedTuple):
+    file: MappedFile
+    begin: int
+    end: int
+    verify: int
+    result: Future[ScanResult]
+
+
+class ScanAhead:
+    """What `scan_segment` says of a file from its front to its end, one step of about `part_bytes` after the
+    other. What it found in advance counts only where a walk really comes to it, so the answers are those of one
+    thread."""
+
+    def __init__(self, part_bytes: int, threads: int | None = None) -> None:
+        self._part_bytes = part_bytes
+        self._most = min(MOST_THREADS, os.cpu_count() or 1) if threads is None else threads
+        self._threads: ThreadPoolExecutor | None = None
+        self._parts: deque[_Part] = deque()
+
+    def scan(self, file: MappedFile, position: int, end: int, *, verify: int) -> ScanResult:
+        """The records from `position` on, up to `end` or a good place in front of it. Times are compared
+        within the step alone."""
+        if self._most > 1:
+            self._look_ahead(file, position, end, verify)
+        if self._parts:
+            return self._parts.popleft().result.result()
+        return scan_segment(file, position, min(end, position + self._part_bytes), verify=verify)
+
+    def close(self) -> None:
+        """Nothing is scanned any more when this returns."""
+        self._drop()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _drop(self) -> None:
+        for part in self._parts:
+            part.result.cancel()
+        self._parts.clear()
+
+    def _look_ahead(self, file: MappedFile, position: int, end: int, verify: int) -> None:
+        """Has parts scanned: the first begins at `position`, each behind it where the one before has to
+        end."""
+        if self._parts and (
+            self._parts[0][:2] != (file, position) or self._parts[0].verify != verify
+        ):
+            self._drop()
+        begin = self._parts[-1].end if self._parts else position
+        while len(self._parts) <= self._most and end - begin >= 2 * self._part_bytes:
+            target = begin + self._part_bytes
+            found = part_begin(file, target, target + self._part_bytes, verify)
+            if found is None:
+                return
+            try:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(self._most, "rocketstore-scan")
+                result = self._threads.submit(scan_segment, file, begin, found, verify=verify)
+            except RuntimeError:  # The system has no thread left: this one will do.
+                self._most = 1
+                return
+            self._parts.append(_Part(file, begin, found, verify, result))
+            begin = found
