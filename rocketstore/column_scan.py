@@ -9,17 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
-from rocketstore._native.columns import ColumnScanner
-from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore.archive.objects import ArchivePart, ObjectFiles
 from rocketstore.archive.place import Place, is_uri, shown
-from rocketstore.columns import Columns, column_names, columns_of
+from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
-from rocketstore.log.column_walk import ColumnWalk, LogFiles, ScanReport, SegmentFiles
+from rocketstore.log.column_walk import LogFiles, ScanReport, SegmentFiles
 from rocketstore.log.layout import StoreLayout
-from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
 from rocketstore.scan_filter import RecordFilter, Wanted
+from rocketstore.scan_reading import CHECKS, ScanReading, is_foreign
 from rocketstore.store import Store
 
 if TYPE_CHECKING:
@@ -35,19 +33,14 @@ __all__ = ["Scan", "ScanReport", "scan"]
 Verify = bool | Literal["body", "record"]
 OnDamage = Literal["raise", "skip"]
 
-#: Rows of a chunk at most.
-CHUNK_ROWS: Final = 8192
 CHUNK_BYTES: Final = 2 << 20
 CHUNK_BYTES_MAX: Final = 1 << 30
 SPLIT_BYTES: Final = 256 << 20
+#: That read ahead unless another number is asked for; what one processor makes of chunks needs no more.
+THREADS: Final = 4
+THREADS_MAX: Final = 64
 #: How far the clock of another program may have been put back between two of its messages.
 DAY_MS: Final = 86_400_000
-CHECKS: Final = {
-    True: VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
-    False: 0,
-    "body": VERIFY_BODY_CRC,
-    "record": VERIFY_RECORD_CRC,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +66,8 @@ class Scan:
     aligned: bool = True
     whole: bool = False
     log_directories: tuple[str, ...] = ()
+    #: That read a store ahead, behind its first 16 MiB; 1: none does.
+    threads: int = 1
     #: Of an archive, where `path` is the URI of one (`rocketstore.ship`).
     archive: ArchivePart | None = field(default=None, repr=False)
     #: Of the latest iteration in this process.
@@ -83,6 +78,8 @@ class Scan:
             raise ValueError(f"chunk_bytes = {self.chunk_bytes}: 1 … {CHUNK_BYTES_MAX}")
         if self.on_damage not in ("raise", "skip"):
             raise ValueError(f"on_damage = {self.on_damage!r}: 'raise' or 'skip'")
+        if not 1 <= self.threads <= THREADS_MAX:
+            raise ValueError(f"threads = {self.threads}: 1 … {THREADS_MAX}")
         if self.verify not in CHECKS:
             raise ValueError(f"verify = {self.verify!r}: True, False, 'body' or 'record'")
 
@@ -105,22 +102,7 @@ class Scan:
         """The chunks, out of `files`, which stay open."""
         report = ScanReport()
         object.__setattr__(self, "report", report)
-        scanner = self._scanner()
-        for low, high in self._ranges():
-            walk = ColumnWalk(
-                files,
-                scanner,
-                low if self.aligned or low > self.begin_offset else files.record_start(low, high),
-                high,
-                self.limit_offset,
-                self.whole,
-                self.chunk_bytes,
-                self.on_damage,
-                report,
-            )
-            for chunk in walk.chunks():
-                arrays = columns_of(chunk.arrays, self.columns)
-                yield Columns(arrays, chunk.rows, chunk.begin, chunk.end)
+        return ScanReading(self).chunks(files, report)
 
     def split(self, split_bytes: int = SPLIT_BYTES) -> list[Scan]:
         """The same scan in parts of about `split_bytes` of the log, in order; none when there is nothing.
@@ -148,6 +130,7 @@ class Scan:
                 end_offset=end,
                 aligned=self.aligned or begin > self.begin_offset,
                 whole=self.whole or end < self.end_offset,
+                threads=1,
                 report=ScanReport(),
                 archive=self.archive and self.archive.within(begin, end),
             )
@@ -232,22 +215,6 @@ class Scan:
     def _layout(self) -> StoreLayout:
         return StoreLayout(Path(self.path), tuple(map(Path, self.log_directories)))
 
-    def _scanner(self) -> ColumnScanner:
-        verify, wanted = CHECKS[self.verify], self.filter
-        if verify & VERIFY_RECORD_CRC:
-            archive = self.archive
-            if archive.foreign if archive is not None else is_foreign(self._layout()):
-                verify |= VERIFY_LENIENT
-        return ColumnScanner(
-            self.columns,
-            room=CHUNK_ROWS,
-            verify=verify,
-            accept=wanted.acceptance(),
-            tags=None if wanted.tags is None else [tag.encode() for tag in wanted.tags],
-            from_ms=wanted.start_ms,
-            to_ms=wanted.end_ms,
-        )
-
 
 def scan(
     source: str | os.PathLike[str] | Store,
@@ -260,6 +227,7 @@ def scan(
     chunk_bytes: int = CHUNK_BYTES,
     on_damage: OnDamage = "raise",
     commit_log_dir: str = "",
+    threads: int | None = None,
     **wanted: Unpack[Wanted],
 ) -> Scan:
     """The messages of a store, a path or an open one, or of an archive, in physical order, as columns.
@@ -280,6 +248,10 @@ def scan(
         on_damage: "raise" `CorruptRecordError`, or "skip" to the next record that can be believed and count
             what is lost in `report`.
         commit_log_dir: All directories of the log, with "," between them, where it has several.
+        threads: That read a store ahead, 1 … 64; chunks come in order all the same, each thread has a part
+            of 16 MiB in memory, and one more is held. The first 16 MiB are read as they are asked for.
+            1: all is; None: one for each processor, 4 at most, or 1 where bodies are copied, which needs
+            fresh memory more than a processor. An archive has one, and so have parts that `split` makes.
         wanted: Only records of `topics`, a name or several, or whose topic a `topic_pattern` matches as a
             whole; of `queues`, ids or a mapping of topics to ids; with one of `tags`, several or "a || b";
             stored at or after `start_timestamp` and before `end_timestamp`, milliseconds or aware
@@ -297,10 +269,7 @@ def scan(
     path, directories, begin, end, archive = _place_of(source, commit_log_dir, taken)
     first = begin if start_offset is None else start_offset
     last = end if end_offset is None else end_offset
-    if not (begin if on_damage == "raise" else 0) <= first <= end:
-        raise OffsetOutOfRangeError(first, begin, end)
-    if not first <= last <= end:
-        raise OffsetOutOfRangeError(last, first, end)
+    _check_range(first, last, begin if on_damage == "raise" else 0, end)
     found = Scan(
         path=path,
         begin_offset=first,
@@ -314,9 +283,21 @@ def scan(
         aligned=aligned or first <= begin,
         whole=last == end,
         log_directories=directories,
+        threads=_threads(names) if threads is None else threads,
         archive=archive,
     )
     return found._narrowed() if archive is None else found
+
+
+def _check_range(first: int, last: int, begin: int, end: int) -> None:
+    if not begin <= first <= end:
+        raise OffsetOutOfRangeError(first, begin, end)
+    if not first <= last <= end:
+        raise OffsetOutOfRangeError(last, first, end)
+
+
+def _threads(columns: tuple[str, ...]) -> int:
+    return 1 if "body" in columns else min(THREADS, os.cpu_count() or 1)
 
 
 def _place_of(
@@ -352,9 +333,3 @@ def _arrow() -> ModuleType:
         error.add_note("pip install 'rocketstore[arrow]'")
         raise
     return rocketstore.arrow
-
-
-def is_foreign(layout: StoreLayout) -> bool:
-    """Whether another program may have written here: what it put again can have a stale record CRC."""
-    state = load_store_state(layout)
-    return state is None or bool(state.foreign)

@@ -13,11 +13,12 @@ import numpy as np
 
 from rocketstore.archive.manifest import NAME, TOPICS_MAX, Manifest, Piece, Segment
 from rocketstore.archive.place import Place
-from rocketstore.column_scan import CHUNK_BYTES, Scan, is_foreign
+from rocketstore.column_scan import CHUNK_BYTES, Scan
 from rocketstore.errors import ConfigError
 from rocketstore.log.column_walk import LogFiles
 from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
+from rocketstore.scan_reading import is_foreign
 from rocketstore.store import Store
 
 if TYPE_CHECKING:

@@ -49,6 +49,30 @@ class ScanReport:
     record_crc_mismatches: int = 0
     damage: list[Damage] = field(default_factory=list)
 
+    def lose(self, start: int, end: int, reason: str) -> None:
+        """Counts a damaged range; one that goes on where the last one ended is the same."""
+        self.lost_bytes += end - start
+        if self.damage and self.damage[-1].end == start:
+            before = self.damage.pop()
+            start, reason = before.start, before.reason
+            self.damage_count -= 1
+        self.damage_count += 1
+        if len(self.damage) < NAMED_DAMAGE:
+            self.damage.append(Damage(start, end, reason))
+
+    def add(self, following: ScanReport) -> None:
+        """Counts what was seen behind this."""
+        self.records += following.records
+        self.rows += following.rows
+        self.row_bytes += following.row_bytes
+        self.record_crc_mismatches += following.record_crc_mismatches
+        unnamed = following.damage_count - len(following.damage)
+        lost_bytes = self.lost_bytes + following.lost_bytes
+        for damage in following.damage:
+            self.lose(damage.start, damage.end, damage.reason)
+        self.damage_count += unnamed
+        self.lost_bytes = lost_bytes
+
 
 class Chunk(NamedTuple):
     """Columns as the native scanner gives them, and the part of the log they come from."""
@@ -176,25 +200,28 @@ class ColumnWalk:
     chunk_bytes: int
     on_damage: Literal["raise", "skip"]
     report: ScanReport
+    #: Where the walk stands: in the end, behind the last record that begins in front of `end`.
+    reached: int = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Raises `CorruptRecordError` at the first damage, behind the rows before it, or counts it."""
-        offset = self.begin
+        offset = self.reached = self.begin
         while offset < self.end:
             file = self.files.at(offset)
             if file is None:
                 following = self.files.next_start(offset)
                 stop = self.end if following is None else min(following, self.end)
                 self._lose(offset, stop, "missing segment")
-                offset = stop
+                offset = self.reached = stop
                 continue
             if file.end_offset - offset < BLANK_SIZE_MIN:
-                offset = file.end_offset  # Too short for a blank: nothing can stand here.
+                # Too short for a blank: nothing can stand here.
+                offset = self.reached = file.end_offset
                 continue
             chunk, status = self._read(file, offset)
             if chunk.rows:
                 yield chunk
-            offset = self._next(file, chunk.end, status)
+            offset = self.reached = self._next(file, chunk.end, status)
 
     def _read(self, file: MappedFile, offset: int) -> tuple[Chunk, str]:
         scanner, report = self.scanner, self.report
@@ -236,12 +263,4 @@ class ColumnWalk:
     def _lose(self, start: int, end: int, reason: str) -> None:
         if self.on_damage == "raise":
             raise CorruptRecordError(start, reason)
-        report = self.report
-        report.lost_bytes += end - start
-        if report.damage and report.damage[-1].end == start:
-            before = report.damage.pop()
-            start, reason = before.start, before.reason
-            report.damage_count -= 1
-        report.damage_count += 1
-        if len(report.damage) < NAMED_DAMAGE:
-            report.damage.append(Damage(start, end, reason))
+        self.report.lose(start, end, reason)

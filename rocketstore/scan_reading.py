@@ -1,0 +1,180 @@
+"""How a scan is read: out of its files, one after the other, or in parts that several threads read ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore._native.columns import ColumnScanner
+from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore.columns import Columns, columns_of
+from rocketstore.errors import RocketStoreError
+from rocketstore.log.column_walk import ColumnWalk, ScanReport, SegmentFiles
+from rocketstore.log.store_state import load_store_state
+
+if TYPE_CHECKING:
+    from rocketstore.column_scan import Scan
+    from rocketstore.log.layout import StoreLayout
+
+__all__ = ["CHECKS", "ScanReading", "is_foreign"]
+
+#: Rows of a chunk at most.
+CHUNK_ROWS: Final = 8192
+#: Of the log, that a thread reads in one go.
+PART_BYTES: Final = 16 << 20
+CHECKS: Final = {
+    True: VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
+    False: 0,
+    "body": VERIFY_BODY_CRC,
+    "record": VERIFY_RECORD_CRC,
+}
+
+
+@dataclass(slots=True)
+class _PartRead:
+    """What was read of a part: its chunks, where the walk came to, and what ended it early."""
+
+    chunks: list[Columns] = field(default_factory=list)
+    report: ScanReport = field(default_factory=ScanReport)
+    reached: int = 0
+    error: Exception | None = None
+
+
+class _Part(NamedTuple):
+    end: int
+    read: Future[_PartRead]
+
+
+class ScanReading:
+    """One iteration over a scan."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+        size = scan.end_offset - scan.begin_offset
+        large = size >= 2 * PART_BYTES >= 4 * scan.chunk_bytes
+        self._in_parts = scan.threads > 1 and scan.archive is None and large
+
+    def chunks(self, files: SegmentFiles, report: ScanReport) -> Iterator[Columns]:
+        """In the order of the log, out of `files`, which stay open; counts into `report`."""
+        scan, scanner = self._scan, self._scanner()
+        for low, high in scan._ranges():
+            begin = low
+            if not scan.aligned and low == scan.begin_offset:
+                begin = files.record_start(low, high)
+            if self._in_parts:
+                yield from self._with_threads(files, scanner, begin, high, report)
+            else:
+                yield from self._columns(self._walk(files, scanner, begin, high, report))
+
+    def _with_threads(
+        self,
+        files: SegmentFiles,
+        scanner: ColumnScanner,
+        begin: int,
+        end: int,
+        report: ScanReport,
+    ) -> Iterator[Columns]:
+        """The first part is read here, chunk by chunk: for whom that is enough, nothing is read in vain."""
+        first = _bound(files, begin, end)
+        walk = self._walk(files, scanner, begin, first, report)
+        yield from self._columns(walk)
+        yield from self._ahead(files, walk.reached, end, report)
+
+    def _ahead(
+        self, files: SegmentFiles, begin: int, end: int, report: ScanReport
+    ) -> Iterator[Columns]:
+        """A part begins where a record can be believed. Where the part in front does not end there it was wrong
+        to, and what was read behind it is read again."""
+        threads = self._scan.threads
+        parts: deque[_Part] = deque()
+        with ThreadPoolExecutor(threads, "rocketstore-scan") as pool:
+            try:
+                while parts or begin < end:
+                    while len(parts) <= threads and begin < end:
+                        bound = _bound(files, begin, end)
+                        parts.append(_Part(bound, pool.submit(self._part, begin, bound)))
+                        begin = bound
+                    part = parts.popleft()
+                    found = part.read.result()
+                    while found.chunks:
+                        yield found.chunks.pop(0)  # not kept while it is used
+                    report.add(found.report)
+                    if found.error is not None:
+                        raise found.error
+                    if found.reached > part.end:
+                        _cancel(parts)
+                        begin = found.reached
+            finally:
+                _cancel(parts)
+
+    def _part(self, begin: int, end: int) -> _PartRead:
+        """From any thread."""
+        found = _PartRead()
+        with closing(self._scan._files()) as files:
+            walk = self._walk(files, self._scanner(), begin, end, found.report)
+            try:
+                for chunk in self._columns(walk):
+                    found.chunks.append(chunk)
+            except (RocketStoreError, OSError) as error:
+                found.error = error
+            found.reached = walk.reached
+        return found
+
+    def _walk(
+        self, files: SegmentFiles, scanner: ColumnScanner, begin: int, end: int, report: ScanReport
+    ) -> ColumnWalk:
+        scan = self._scan
+        return ColumnWalk(
+            files,
+            scanner,
+            begin,
+            end,
+            scan.limit_offset,
+            scan.whole and (not self._in_parts or end == scan.end_offset),
+            scan.chunk_bytes,
+            scan.on_damage,
+            report,
+        )
+
+    def _columns(self, walk: ColumnWalk) -> Iterator[Columns]:
+        for chunk in walk.chunks():
+            arrays = columns_of(chunk.arrays, self._scan.columns)
+            yield Columns(arrays, chunk.rows, chunk.begin, chunk.end)
+
+    def _scanner(self) -> ColumnScanner:
+        scan = self._scan
+        verify, wanted = CHECKS[scan.verify], scan.filter
+        if verify & VERIFY_RECORD_CRC:
+            archive = scan.archive
+            if archive.foreign if archive is not None else is_foreign(scan._layout()):
+                verify |= VERIFY_LENIENT
+        return ColumnScanner(
+            scan.columns,
+            room=CHUNK_ROWS,
+            verify=verify,
+            accept=wanted.acceptance(),
+            tags=None if wanted.tags is None else [tag.encode() for tag in wanted.tags],
+            from_ms=wanted.start_ms,
+            to_ms=wanted.end_ms,
+        )
+
+
+def is_foreign(layout: StoreLayout) -> bool:
+    """Whether another program may have written here: what it put again can have a stale record CRC."""
+    state = load_store_state(layout)
+    return state is None or bool(state.foreign)
+
+
+def _bound(files: SegmentFiles, begin: int, end: int) -> int:
+    target = begin + PART_BYTES
+    return end if end - target <= PART_BYTES // 2 else files.cut(target, end)
+
+
+def _cancel(parts: deque[_Part]) -> None:
+    for part in parts:
+        part.read.cancel()
+    parts.clear()

@@ -1,0 +1,192 @@
+"""A scan on several threads gives what one thread gives, in the same order."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore import CorruptRecordError, Scan, scan_reading
+from rocketstore._native import codec
+from tests.column_tools import fill_at_random, rows_of
+from tests.made_store import MadeStore
+
+#: Where the body begins in a record with IPv4 hosts (format 2).
+BODY_AT = 88
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    yield
+    assert not [t for t in threading.enumerate() if t.name.startswith("rocketstore-scan")]
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Threads that read a part, in the order of the parts that began."""
+    names: list[str] = []
+    part = scan_reading.ScanReading._part
+
+    def named(*given: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return part(*given)
+
+    monkeypatch.setattr(scan_reading.ScanReading, "_part", named)
+    return names
+
+
+def scans(path: Path, **given: Any) -> tuple[Scan, Scan]:
+    """The same scan, read by one thread and by three."""
+    one, three = (rocketstore.scan(path, threads=threads, **given) for threads in (1, 3))
+    return one, three
+
+
+def outcome(scan: Scan) -> tuple[list[dict[str, Any]], str, Any]:
+    """Rows, the error behind them, and the report."""
+    rows: list[dict[str, Any]] = []
+    error = ""
+    try:
+        for chunk in scan:
+            rows += rows_of([chunk])
+    except CorruptRecordError as caught:
+        error = str(caught)
+    return rows, error, scan.report
+
+
+def test_parts_of_any_size(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 600)
+    for part_bytes in (2_000, 10_000, 70_000):
+        monkeypatch.setattr(scan_reading, "PART_BYTES", part_bytes)
+        for given in (
+            {},
+            {"topics": "orders"},
+            {"tags": "paid || late"},
+            {"columns": ["body_view"]},
+        ):
+            one, three = scans(path, chunk_bytes=900, **given)
+            assert outcome(three) == outcome(one)
+    assert len(readers) > 100
+    assert all(name.startswith("rocketstore-scan") for name in readers)
+
+
+def test_any_range(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 300)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 2_000)
+    end = rocketstore.scan(path).end_offset
+    for _ in range(60):
+        low, high = sorted(rng.randrange(end + 1) for _ in range(2))
+        one, three = scans(path, start_offset=low, end_offset=high, chunk_bytes=500)
+        assert outcome(three) == outcome(one), (low, high)
+    assert readers
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+def test_damage(
+    on_damage: str,
+    tmp_path: Path,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    readers: list[str],
+) -> None:
+    """Raised behind the rows in front of it, or the same ranges in the report; a missing segment, too."""
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 500)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
+    segments = sorted((path / "commitlog").iterdir())
+    one, three = scans(path, chunk_bytes=1_000, on_damage=on_damage)
+    if on_damage == "skip":
+        segments.pop(len(segments) // 2).unlink()
+    found = 0
+    for _ in range(12):
+        with rng.choice(segments[:-1]).open("r+b") as file:
+            file.seek(rng.randrange(60_000))
+            file.write(rng.randbytes(rng.choice([1, 40, 4000])))
+        expected = outcome(one)
+        assert outcome(three) == expected
+        found += bool(expected[1] or expected[2].damage)
+    assert found > 8
+    assert readers
+
+
+def test_a_body_that_looks_like_a_record_of_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that began inside of a message is read again from where the message ends."""
+    made = MadeStore(tmp_path / "store", segment_size=1 << 16, record_crc=False)
+    for _ in range(30):
+        made.fill(1)
+        # Its topic and properties are those of the message around it, so that it ends where that ends.
+        inside = made.end + BODY_AT
+        nested = codec.encode_record(topic="orders", body=b"x" * 200, physical_offset=inside)
+        made.put(body=nested[: BODY_AT + 200])
+        made.dispatch()
+    (made.root / "abort").touch()
+    believed = set()
+    for part_bytes in range(400, 1200, 20):
+        monkeypatch.setattr(scan_reading, "PART_BYTES", part_bytes)
+        one, three = scans(made.root, chunk_bytes=200)
+        expected = outcome(one)
+        assert len(expected[0]) == 60
+        assert outcome(three) == expected
+        believed |= {part.begin_offset for part in one.split(part_bytes)}
+    assert believed - {record.physical_offset for record in made.records}, "no part began in a body"
+
+
+def test_who_has_enough_reads_nothing_ahead(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 600)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 20_000)
+    _, three = scans(path, chunk_bytes=1_000)
+    chunks = iter(three)
+    next(chunks)
+    assert not readers
+    for _ in chunks:
+        if readers:
+            break
+    count = len(readers)
+    assert 0 < count <= 4
+    chunks.close()  # type: ignore[attr-defined]
+    assert len(readers) <= 4
+
+
+def test_small_scans_and_large_chunks_need_no_threads(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 600)
+    one, three = scans(path)
+    assert outcome(three) == outcome(one)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 20_000)
+    one, three = scans(path, chunk_bytes=20_000)
+    assert outcome(three) == outcome(one)
+    assert not readers
+
+
+def test_how_many(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 10)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert rocketstore.scan(path, columns=["topic", "body_view"]).threads == 3
+    assert rocketstore.scan(path).threads == rocketstore.scan(path, columns=["body"]).threads == 1
+    monkeypatch.setattr("os.cpu_count", lambda: 32)
+    assert rocketstore.scan(path, columns=["topic"]).threads == 4
+    scan = rocketstore.scan(path, threads=2)
+    assert pickle.loads(pickle.dumps(scan)) == scan
+    assert [part.threads for part in scan.split(500)] == [1] * len(scan.split(500))
+    for threads in (0, -1, 65):
+        with pytest.raises(ValueError, match=rf"threads = {threads}: 1 … 64"):
+            rocketstore.scan(path, threads=threads)
