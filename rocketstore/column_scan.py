@@ -248,9 +248,8 @@ def scan(
         on_damage: "raise" `CorruptRecordError`, or "skip" to the next record that can be believed and count
             what is lost in `report`.
         commit_log_dir: All directories of the log, with "," between them, where it has several.
-        threads: That read a store ahead, 1 … 64; chunks come in order all the same, each thread has a part
-            of 16 MiB in memory, and one more is held. The first 16 MiB are read as they are asked for.
-            1: all is; None: one for each processor, 4 at most, or 1 where bodies are copied, which needs
+        threads: That read a store ahead, 1 … 64, behind its first 16 MiB, each that much; chunks come in order
+            all the same. None: one for each processor, 4 at most; 1 where bodies are copied, which needs
             fresh memory more than a processor. An archive has one, and so have parts that `split` makes.
         wanted: Only records of `topics`, a name or several, or whose topic a `topic_pattern` matches as a
             whole; of `queues`, ids or a mapping of topics to ids; with one of `tags`, several or "a || b";
