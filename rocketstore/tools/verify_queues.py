@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,7 +61,11 @@ def walk_queues(
     growing: bool,
 ) -> list[QueueSeen]:
     """Every unit of every queue. `growing`: units of records beyond the end may stand there."""
-    walks = [_QueueWalk(*found, facts, findings, growing) for found in _queue_directories(layout)]
+    segments = tuple(facts.files[start] for start in sorted(facts.files))
+    walks = [
+        _QueueWalk(*found, segments, facts, findings, growing)
+        for found in _queue_directories(layout)
+    ]
     files = [(walk, *file) for walk in walks for file in walk.files]
     looks = map_on_all_cores(lambda file: file[0].look(*file[1:]), files)
     seen = []
@@ -145,6 +149,10 @@ class _Look(NamedTuple):
     checked: tuple[int, int, int, int, int] | None
 
 
+#: The owner of the store has removed the file since it was listed: its records have expired.
+_GONE = _Look(-1, None)
+
+
 class _QueueWalk:
     """One queue: its units in order."""
 
@@ -153,6 +161,7 @@ class _QueueWalk:
         topic: str,
         queue_id: int,
         directory: Path,
+        segments: tuple[MappedFile, ...],
         facts: LogFacts,
         findings: Findings,
         growing: bool,
@@ -164,7 +173,7 @@ class _QueueWalk:
         self._facts = facts
         self._findings = findings
         self._growing = growing
-        self._segments = tuple(facts.files[start] for start in sorted(facts.files))
+        self._segments = segments
         self.files = list_files(directory)
         self._size = next((length for _, length in self.files if length), 0)
         self._last_physical_offset = -1
@@ -177,14 +186,17 @@ class _QueueWalk:
         """Looks at one file, from any thread; None when it is no file of this queue."""
         if length != self._size or length % UNIT_SIZE or length == 0:
             return None
-        with self._open(start) as file:
-            units = queue_file.written_units(file)
-            if self._growing:
-                units = queue_file.first_kept(file, 0, units, self._facts.end)
-            try:
-                return _Look(units, self._check(file, 0, units))
-            except CorruptRecordError:
-                return _Look(units, None)
+        try:
+            with self._open(start) as file:
+                units = queue_file.written_units(file)
+                if self._growing:
+                    units = queue_file.first_kept(file, 0, units, self._facts.end)
+                try:
+                    return _Look(units, self._check(file, 0, units))
+                except CorruptRecordError:
+                    return _Look(units, None)
+        except FileNotFoundError:
+            return _GONE
 
     def run(self, looks: Iterator[_Look | None]) -> QueueSeen:
         """Judges the queue; `looks` gives what `look` said of its files, in order."""
@@ -198,6 +210,9 @@ class _QueueWalk:
                 findings.add(
                     path, 0, f"{length} bytes, the first file of the queue has {self._size}"
                 )
+                continue
+            if look is _GONE:
+                expected_start = start + length
                 continue
             if start != expected_start:
                 findings.add(path, 0, f"the file of {expected_start} is missing in front of it")
@@ -218,9 +233,9 @@ class _QueueWalk:
             self._bad,
         )
 
-    def _open(self, start: int) -> closing[MappedFile]:
+    def _open(self, start: int) -> contextlib.closing[MappedFile]:
         path = str(self._directory / f"{start:020d}")
-        return closing(MappedFile.open(path, start, self._size, "read"))
+        return contextlib.closing(MappedFile.open(path, start, self._size, "read"))
 
     def _behind(self, start: int) -> None:
         """A file behind the end of the queue: nobody has written there, or somebody still does."""
@@ -240,7 +255,7 @@ class _QueueWalk:
         self._next = start // UNIT_SIZE + look.units
         if look.checked is not None and self._took(look.checked):
             return
-        with self._open(start) as file:
+        with contextlib.suppress(FileNotFoundError), self._open(start) as file:
             for begin in range(0, look.units, STEP_UNITS):
                 count = min(STEP_UNITS, look.units - begin)
                 try:

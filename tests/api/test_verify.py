@@ -298,6 +298,27 @@ def test_beside_a_live_writer_only_what_it_has_published_is_looked_at(tmp_path: 
     live.close()
 
 
+def test_a_queue_file_that_its_owner_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("rocketstore.tools.verify_queues")
+    live = LiveWriter(tmp_path / "store")
+    live.fill(30)
+    list_files = module.list_files
+
+    def listed(directory: Path) -> list[tuple[int, int]]:
+        files: list[tuple[int, int]] = list_files(directory)
+        assert len(files) == 3
+        (directory / f"{files[0][0]:020d}").unlink()
+        return files
+
+    monkeypatch.setattr(module, "list_files", listed)
+    report = verify(live.layout.root)
+    assert report.counts.units == 20
+    assert all("in front" not in fault.reason for fault in report.faults)
+    live.close()
+
+
 def test_beside_rocketmq_the_record_that_is_being_written_is_no_fault(tmp_path: Path) -> None:
     live = LiveWriter(tmp_path / "store")
     live.made.fill(30)
