@@ -14,7 +14,8 @@ import pytest
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
 from rocketstore.errors import StoreClosedError
-from rocketstore.log.populator import STEP_BYTES, Populator
+from rocketstore.log import populator as module
+from rocketstore.log.populator import EASY_PAUSE_S, EASY_STEP_BYTES, STEP_BYTES, Populator
 
 STEP = STEP_BYTES
 WINDOW = 4 * STEP
@@ -31,8 +32,12 @@ class File:
         self.end_offset = start_offset + size
         self.path = f"{start_offset:020d}"
         self.steps: list[float] = []
+        self.advice: list[str] = []
         self.error: Exception | None = None
         self.done = threading.Event()
+
+    def advise(self, kind: str) -> None:
+        self.advice.append(kind)
 
     def populate(self, begin: int, end: int) -> None:
         if self.error is not None:
@@ -58,16 +63,35 @@ class Log:
         holding = [f for f in self.files if f.start_offset <= offset < f.end_offset]
         return holding[0] if holding else None
 
-    def populator(self, window_bytes: int = WINDOW) -> Populator:
+    def populator(self, window_bytes: int = WINDOW, *, hurried: bool = True) -> Populator:
         spare: Any = lambda: self.spare  # noqa: E731
-        return Populator(
+        populator = Populator(
             self.positions, self.find, spare, self.failures.append, window_bytes=window_bytes
         )
+        populator._hurried = hurried
+        return populator
+
+
+class Clock:
+    """The time as the populator sees it: stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 @pytest.fixture
 def log() -> Log:
     return Log()
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
 
 
 def run(populator: Populator) -> None:
@@ -180,8 +204,65 @@ def test_bytes_that_are_there_stay(tmp_path: Path) -> None:
     populator = Populator(
         positions, lambda offset: file, lambda: None, lambda error: None, window_bytes=WINDOW
     )
+    populator._hurried = True
     positions.wrote = STEP + 100
     run(populator)
     assert populator.populated > STEP + 100
     assert file.read(0, 3 * STEP) == before
     file.close()
+
+
+def test_beside_a_slow_writer_pages_come_one_by_one(log: Log, clock: Clock) -> None:
+    """Small steps with pauses between them, and no read-ahead: whoever is woken has the processor soon."""
+    populator = log.populator(hurried=False)
+    log.positions.wrote = FIRST + STEP
+    pauses = []
+    while (pause := populator.step()) is not None:
+        pauses.append(pause)
+        clock.now += max(pause, 0.0001)
+        log.positions.wrote += 1000
+    assert pauses[0] == 0, "how fast the writer is shows at once"
+    assert pauses[1:] == [EASY_PAUSE_S] * (len(pauses) - 1)
+    assert len(pauses) > STEP // EASY_STEP_BYTES
+    assert populator.populated >= log.positions.wrote + STEP
+    assert log.files[0].advice == ["random", "normal"] * len(pauses)
+
+
+def test_a_writer_that_becomes_fast_is_noticed_at_once(log: Log, clock: Clock) -> None:
+    populator = log.populator(hurried=False)
+    log.positions.wrote = FIRST + 4 * STEP
+    populator.step()
+    populator.step()
+    clock.now += EASY_PAUSE_S
+    log.positions.wrote += 100_000  # 200 MB/s
+    before = populator.populated
+    assert populator.step() == 0
+    assert populator.populated == before + STEP
+    assert log.files[0].advice == ["random", "normal"] * 2
+
+
+def test_a_fast_writer_may_wait_now_and_then(log: Log, clock: Clock) -> None:
+    """Only a while of rest ends the hurry; being woken does not."""
+    populator = log.populator()
+    log.positions.wrote = FIRST + STEP
+    run(populator)
+    assert log.files[0].steps == [1]
+    log.positions.wrote = FIRST + 3 * STEP
+    assert populator.step() == 0
+    clock.now += 0.01
+    assert populator.step() == 0
+    assert log.files[0].steps == [1, 3, 4]
+    clock.now += 0.011
+    assert populator.step() == EASY_PAUSE_S
+    assert log.files[0].advice == ["random", "normal"]
+    assert populator.populated == FIRST + 5 * STEP + EASY_STEP_BYTES
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "no pages"), StoreClosedError("closed")])
+def test_read_ahead_comes_back_behind_a_refusal(log: Log, error: Exception) -> None:
+    """Who reads the file reads it from front to end."""
+    populator = log.populator(hurried=False)
+    log.files[0].error = error
+    log.positions.wrote = FIRST + 4 * STEP
+    populator.step()
+    assert log.files[0].advice == ["random", "normal"]
