@@ -7,7 +7,10 @@ import uuid
 from pathlib import Path
 
 from rocketstore.tools import VerifyReport, verify
-from tests.made_store import MadeStore
+from tests.made_store import VECTORS, MadeStore
+
+#: Names of stores that RocketMQ wrote.
+STORES = sorted(path.name.removesuffix(".tar.xz") for path in (VECTORS / "stores").glob("*.xz"))
 
 
 def check(root: Path) -> VerifyReport:

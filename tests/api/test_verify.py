@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native import codec
 from rocketstore.tools import verify
 from tests.live_writer import LiveWriter, java_writer
-from tests.made_store import PRE_BLANK, UNIT_SIZE, VECTORS, MadeStore, rocketmq_store, write_at
-from tests.verifying import check, faults, made_by_us
+from tests.made_store import PRE_BLANK, UNIT_SIZE, MadeStore, rocketmq_store, write_at
+from tests.verifying import STORES, check, faults, made_by_us
 
-# The function of the same name stands in front of it in the package.
-MODULE = importlib.import_module("rocketstore.tools.verify")
-LOG_MODULE = importlib.import_module("rocketstore.tools.verify_log")
-#: Where the body begins in a record with IPv4 hosts (format 2).
-BODY_AT = 88
-STORES = sorted(path.name.removesuffix(".tar.xz") for path in (VECTORS / "stores").glob("*.xz"))
 # What is really wrong in the stores that RocketMQ left broken: file, position, reason.
 BROKEN = {
     "damaged-533": [("commitlog/00000000000000000000", 11350, "body crc")],
@@ -330,45 +323,6 @@ def test_beside_rocketmq_the_record_that_is_being_written_is_no_fault(tmp_path: 
     live.close()
 
 
-@pytest.mark.parametrize("part_bytes", [200, 1000, 3000])
-@pytest.mark.parametrize("name", STORES)
-def test_a_log_in_parts_is_the_log(
-    name: str, part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Parts begin where a record can be believed, so that all cores can look at one file."""
-    root, _ = rocketmq_store(name, tmp_path)
-    whole = check(root)
-    monkeypatch.setattr(LOG_MODULE, "PART_BYTES", part_bytes)
-    assert check(root) == whole
-
-
-def test_a_body_that_looks_like_a_record_of_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A part that begins inside of a message is no part: the log is looked at record by record then."""
-    made = MadeStore(tmp_path / "store", segment_size=1 << 16, record_crc=False)
-    for _ in range(4):
-        made.fill(4)
-        # Its topic and properties are those of the message around it, so that it ends where that ends.
-        inside = made.end + BODY_AT
-        nested = codec.encode_record(topic="orders", body=b"x" * 200, physical_offset=inside)
-        made.put(body=nested[: BODY_AT + 200])
-        made.dispatch()
-    scanned: list[object] = []
-    scan_log = LOG_MODULE.scan_log
-    monkeypatch.setattr(
-        MODULE, "scan_log", lambda *given: scanned.append(scan_log(*given)) or scanned[-1]
-    )
-    assert verify(made.root).counts.records == 20
-    assert scanned.pop() is not None
-    for part_bytes in range(200, 900, 20):
-        monkeypatch.setattr(LOG_MODULE, "PART_BYTES", part_bytes)
-        report = verify(made.root)
-        assert report.ok
-        assert report.counts.records == 20
-    assert None in scanned
-
-
 def test_units_in_files_behind_the_end_of_a_queue_are_found(tmp_path: Path) -> None:
     made = MadeStore(tmp_path / "store")
     record = made.fill(5)[-1]
@@ -382,20 +336,3 @@ def test_units_in_files_behind_the_end_of_a_queue_are_found(tmp_path: Path) -> N
         path.write_bytes(bytes(number * UNIT_SIZE) + unit + bytes(size - (number + 1) * UNIT_SIZE))
         found = [(fault.position, fault.reason) for fault in verify(made.root).faults]
         assert found == [(number * UNIT_SIZE, "units behind the end of the queue")]
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_the_quick_way_finds_what_the_thorough_one_finds(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, _ = rocketmq_store(name, tmp_path)
-    quick = check(root)
-    monkeypatch.setattr(MODULE, "scan_log", lambda *_: None)
-    assert check(root) == quick
-
-
-def test_a_sound_store_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = MadeStore(tmp_path / "store")
-    made.fill(60)
-    monkeypatch.delattr(MODULE, "walk_log")
-    assert verify(made.root).ok

@@ -25,8 +25,8 @@ def populator(
 
 
 def run(service: Populator) -> None:
-    """All steps that are due now."""
-    while service.step() == 0:
+    """As many steps as there is work for, beside a writer that is slow or fast."""
+    while service.step() is not None:
         pass
 
 
@@ -39,7 +39,7 @@ def test_slices_ahead_of_the_writer(tmp_path: Path) -> None:
     assert service.populated == 0  # a store that is not written dirties no page
     positions.wrote = 6 * STEP_BYTES
     assert service.step() == 0
-    assert service.populated == 7 * STEP_BYTES  # one slice a step
+    assert 6 * STEP_BYTES < service.populated <= 7 * STEP_BYTES  # one slice a step
     run(service)
     assert service.populated == 10 * STEP_BYTES
     run(service)
