@@ -28,5 +28,5 @@ def map_on_all_cores(function: Callable[[Item], Result], items: Iterable[Item]) 
         try:
             results = threads.map(function, items)
         except RuntimeError as error:
-            raise OSError(errno.EAGAIN, f"no thread left: {error}") from error
+            raise OSError(errno.EAGAIN, f"no thread for a scan: {error}") from error
         yield from results
