@@ -25,7 +25,7 @@ FAULTS = (
                 f"rs_store64s(at + RS_UNIT_AT_PHYSICAL_OFFSET, {SWAPPED}unit.physical_offset))",
             ),
         ),
-        "dispatcher,queue_file,scanner",
+        "dispatcher,queue_file,unit_reader",
     ),
     Fault(
         "crc_not_masked",
@@ -62,7 +62,7 @@ FAULTS = (
                 "    return (int32_t)hash;",
             ),
         ),
-        "codec,dispatcher,scanner",
+        "codec,dispatcher,unit_reader",
     ),
 )
 
