@@ -19,6 +19,8 @@ VECTORS = Path(__file__).parent / "vectors"
 BLANK_MAGIC = 0xCBD43194
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 UNIT_SIZE = 20
+#: Where the body begins in a record with IPv4 hosts (format 2).
+BODY_AT = 88
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,14 @@ class MadeStore:
             records.append(self.put(topic, queue_id, body, tags=tags, store_ms=when))
         self.dispatch()
         return records
+
+    def put_lookalike(self) -> Record:
+        """A message whose body, where it stands, can be believed to be a record. Topic and properties are those
+        of the message around it, so that it ends where that ends; so there may be no record checksum."""
+        assert not self.record_crc
+        inside = self.end + BODY_AT
+        nested = encode_record(topic="orders", body=b"x" * 200, physical_offset=inside)
+        return self.put(body=nested[: BODY_AT + 200])
 
     def dispatch(self) -> None:
         """Writes the units of records that have none yet."""

@@ -96,11 +96,13 @@ class Populator(Worker):
 
     def _note_rate(self, wrote: int) -> None:
         now = time.monotonic()
-        before, begin = self._rated or (now, wrote)
+        if self._rated is None:
+            self._rated = (now, wrote)  # just woken: as it was before
+            return
+        before, begin = self._rated
         hurried = now - before >= RATE_S and wrote - begin > EASY_RATE * (now - before)
-        if hurried or now - before >= CALM_S or self._rated is None:
-            self._hurried = hurried or (self._hurried and self._rated is None)
-            self._rated = (now, wrote)
+        if hurried or now - before >= CALM_S:
+            self._hurried, self._rated = hurried, (now, wrote)
 
     def _populate(self, file: MappedFile, low: int, high: int) -> bool:
         """False when the pages cannot be had. Only speed is lost, so the store goes on: the writer

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.scanner import ScanResult
 
-__all__ = ["ScanAhead", "part_begin"]
+__all__ = ["ScanAhead", "part_begin", "scan_threads"]
 
 MOST_THREADS = 8
 
 
-def part_begin(file: MappedFile, target: int, stop: int, verify: int = 3) -> int | None:
+def scan_threads() -> int:
+    """How many scan at a time: one for each processor, 8 at most."""
+    return min(MOST_THREADS, os.cpu_count() or 1)
+
+
+def part_begin(file: MappedFile, target: int, stop: int, verify: int) -> int | None:
     """The first position in [target, stop) where a record or blank can be believed; None without one. Whoever
     begins there has to see that what lies in front ends there too."""
     if file.find_data(target, stop) == stop:
@@ -41,7 +46,7 @@ class ScanAhead:
 
     def __init__(self, part_bytes: int, threads: int | None = None) -> None:
         self._part_bytes = part_bytes
-        self._most = min(MOST_THREADS, os.cpu_count() or 1) if threads is None else threads
+        self._most = scan_threads() if threads is None else threads
         self._threads: ThreadPoolExecutor | None = None
         self._parts: deque[_Part] = deque()
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
+
+from rocketstore.log.scan_ahead import scan_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["map_on_all_cores"]
-
-MOST_THREADS = 8
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,7 +23,7 @@ def map_on_all_cores(function: Callable[[Item], Result], items: Iterable[Item]) 
     What `function` raises comes where its result would; what has not begun by then, or when the iterator
     is closed, is not done. OSError (EAGAIN): the system has no thread left.
     """
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(scan_threads()) as threads:
         try:
             results = threads.map(function, items)
         except RuntimeError as error:

@@ -162,7 +162,7 @@ def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
     begins = [first]
     while end - begins[-1] >= 2 * PART_BYTES:
         target = begins[-1] + PART_BYTES
-        found = part_begin(segment, target, target + PART_BYTES)
+        found = part_begin(segment, target, target + PART_BYTES, BOTH_CHECKSUMS)
         if found is None:
             break
         begins.append(found)

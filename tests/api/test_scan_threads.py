@@ -13,12 +13,8 @@ import pytest
 
 import rocketstore
 from rocketstore import CorruptRecordError, Scan, scan_reading
-from rocketstore._native import codec
 from tests.column_tools import fill_at_random, rows_of
 from tests.made_store import MadeStore
-
-#: Where the body begins in a record with IPv4 hosts (format 2).
-BODY_AT = 88
 
 
 @pytest.fixture(autouse=True)
@@ -127,10 +123,7 @@ def test_a_body_that_looks_like_a_record_of_its_place(
     made = MadeStore(tmp_path / "store", segment_size=1 << 16, record_crc=False)
     for _ in range(30):
         made.fill(1)
-        # Its topic and properties are those of the message around it, so that it ends where that ends.
-        inside = made.end + BODY_AT
-        nested = codec.encode_record(topic="orders", body=b"x" * 200, physical_offset=inside)
-        made.put(body=nested[: BODY_AT + 200])
+        made.put_lookalike()
         made.dispatch()
     (made.root / "abort").touch()
     believed = set()

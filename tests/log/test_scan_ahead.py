@@ -17,9 +17,8 @@ from rocketstore.log import scan_ahead
 from rocketstore.log.log_walk import LogWalk, Rules
 from rocketstore.log.scan_ahead import ScanAhead
 from tests.log.log_store import SEGMENT, LogBuilder
+from tests.made_store import BODY_AT
 
-#: Where the body begins in a record with IPv4 hosts (format 2).
-BODY_AT = 88
 PARTS = (100, 300, 900, 2000)
 
 
@@ -134,7 +133,7 @@ def test_a_body_that_looks_like_a_record_of_its_place() -> None:
     begins = set()
     for part_bytes in range(100, 900, 20):
         assert walked(files, rules, ScanAhead(part_bytes, threads=2)) == expected
-        begins.add(scan_ahead.part_begin(files[0], part_bytes, 1 << 16))
+        begins.add(scan_ahead.part_begin(files[0], part_bytes, 1 << 16, 3))
     assert begins - {start for start, _ in builder.records}, "no part began in a body"
 
 
