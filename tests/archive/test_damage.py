@@ -49,7 +49,8 @@ def test_damage_that_is_skipped_is_what_it_would_be_in_the_log(
 ) -> None:
     store, uri, report = shipped(tmp_path, rng, monkeypatch)
     rows = rows_of(rocketstore.scan(uri))
-    for row in rng.sample([row for row in rows if row["size"] > 300], 5):
+    # Every other one: damage that goes on where damage ended is one range.
+    for row in rng.sample([row for row in rows[::2] if row["size"] > 300], 5):
         segment, position = divmod(row["physical_offset"], SEGMENT_BYTES)
         for folder in (tmp_path / "archive", store / "commitlog"):
             change(folder / f"{segment * SEGMENT_BYTES:020}", position + row["size"] // 2)
