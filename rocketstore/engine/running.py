@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.log.live_links import LiveLinks
     from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.next_file import NextFileMaker
     from rocketstore.log.populator import Populator
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.preallocator import Preallocator
@@ -64,6 +65,7 @@ class WriteParts:
     positions: Positions
     commit_log: CommitLog
     preallocator: Preallocator
+    queue_files: NextFileMaker
     populator: Populator | None
     flusher: Flusher
     committer: Committer | None
@@ -77,7 +79,9 @@ class WriteParts:
 
     def workers(self) -> list[Worker]:
         """Those that stop first, in the order in which they stop."""
-        every = (self.preallocator, self.populator, self.committer, self.flusher)
+        every = (
+            self.preallocator, self.queue_files, self.populator, self.committer, self.flusher
+        )  # fmt: skip
         return [worker for worker in every if worker is not None]
 
 

@@ -20,6 +20,7 @@ from rocketstore.log.committer import Committer
 from rocketstore.log.file_system import file_system
 from rocketstore.log.flusher import Flusher
 from rocketstore.log.live_links import LiveLinks
+from rocketstore.log.next_file import NextFileMaker
 from rocketstore.log.populator import Populator
 from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.put_queues import PutQueues
@@ -124,6 +125,8 @@ def for_writing(
     commit_log = start.commit_log
     log = commit_log.log
     parts.dispatcher.attach(log.dispatch_signal, page, commit_log.fail)
+    queue_files = NextFileMaker(start.fail)
+    parts.queues.ask_ahead = queue_files.ask
     flusher = start.make_flusher(page)
     committer = start.make_committer()
     if committer is not None:
@@ -140,6 +143,7 @@ def for_writing(
         positions=parts.positions,
         commit_log=commit_log,
         preallocator=start.preallocator,
+        queue_files=queue_files,
         populator=start.make_populator(),
         flusher=flusher,
         committer=committer,

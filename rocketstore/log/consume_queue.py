@@ -8,18 +8,19 @@ and not a signal (D-19).
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketstore._native import queue_file, syscalls
+from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.queue_state import QueueEnd
-from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.next_file import NextFile
+from rocketstore.log.reserved_blocks import ReservedBlocks
 from rocketstore.log.segment_listing import file_at
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ logger = logging.getLogger(__name__)
 __all__ = ["ConsumeQueue", "UnitRefusedError"]
 
 UNIT = 20
-RESERVE_BYTES = 64 << 10
+#: A queue that fills a file within this has the next one made ahead.
+FILLED_S = 120
 #: A gap of more units than this is not filled: such a record's offset is not believed.
 GAP_UNITS_MAX = 1 << 22
 #: With room for a whole file behind it, the byte behind a unit is still an i64.
@@ -53,8 +55,9 @@ class ConsumeQueue:
         log_minimum: Callable[[], int],
         make_directory: Callable[[Path], None],
         mapped: Callable[[ConsumeQueue], None] = lambda _: None,
+        ask_ahead: Callable[[NextFile], None] = lambda _: None,
     ) -> None:
-        """`mapped` is told whenever the files have been mapped."""
+        """`mapped` is told whenever the files have been mapped, `ask_ahead` when another file is needed soon."""
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
@@ -69,6 +72,10 @@ class ConsumeQueue:
             name="consume queue",
             tmp_directory=tmp_directory,
         )
+        self._next = NextFile(self._files)
+        self._ask_ahead = ask_ahead
+        self._grown_at = time.monotonic()
+        self._filled_before = False
         self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.RLock()  # held by whoever needs the files to stay where they are
         self._told = mapped
@@ -76,7 +83,7 @@ class ConsumeQueue:
         self._mapped = False
         self._loaded = False
         self.used = False
-        self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
+        self._blocks = ReservedBlocks()
         #: How far readers may look.
         self.end = QueueEnd()
         self._min_offset = 0
@@ -116,6 +123,7 @@ class ConsumeQueue:
                 return False
             # An end that could not be found is looked for again, in files mapped anew.
             self._mapped = False
+            self._next.drop()
             self._files.forget()
             return True
         finally:
@@ -224,7 +232,17 @@ class ConsumeQueue:
                 file = self._grow(position)
             first = file.start_offset // UNIT
             limit = self._reserve(file, position - file.start_offset + UNIT)
+            if file is self._files.last and self._is_full_soon(position):
+                self._ask_ahead(self._next)
         return file, first, limit // UNIT
+
+    def _is_full_soon(self, position: int) -> bool:
+        """Whether the last file, written as fast as until now, is full within FILLED_S of its making; the
+        one before it tells where nothing is written yet."""
+        if self._filled_before:
+            return True
+        written = position - (self._files.end_offset - self.file_size)
+        return (time.monotonic() - self._grown_at) * self.file_size < FILLED_S * written
 
     def _grow(self, position: int) -> MappedFile | None:
         files = self._files
@@ -240,7 +258,12 @@ class ConsumeQueue:
         start = files.end_offset if files.files else files.start_for(position)
         if self._access == "write":
             self._make_directory(self.directory)
-        file = files.make(start, sparse=True)
+        file, whole = self._next.take(start)
+        if whole:
+            self._blocks.has_all(file)
+        now = time.monotonic()
+        self._filled_before = bool(files.files) and now - self._grown_at < FILLED_S
+        self._grown_at = now
         file.close_descriptor()
         file.advise("random")
         first = not files.files
@@ -256,25 +279,7 @@ class ConsumeQueue:
         """Bytes of `file` that have blocks, at least `wanted`."""
         if self._access != "write":
             return file.size
-        reserved = self._reserved.get(file.start_offset, 0)
-        if reserved < wanted:
-            reserved = min(file.size, -(-wanted // RESERVE_BYTES) * RESERVE_BYTES)
-            with descriptor_of(file) as fd:
-                try:
-                    syscalls.fallocate(fd, 0, reserved)
-                except OSError as error:
-                    if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-                        raise
-                    self._touch(file, fd, reserved)
-            self._reserved[file.start_offset] = reserved
-        return reserved
-
-    @staticmethod
-    def _touch(file: MappedFile, fd: int, size: int) -> None:
-        """Gives blocks to a file where nothing can allocate them: its own bytes are written again."""
-        for offset in range(0, size, RESERVE_BYTES):
-            count = min(RESERVE_BYTES, size - offset)
-            syscalls.pwrite(fd, file.read(offset, count), offset)
+        return self._blocks.reserve(file, wanted)
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""
@@ -304,9 +309,11 @@ class ConsumeQueue:
     # ---- care ----
 
     def sync(self, first_unit: int, end_unit: int) -> None:
-        """Forces the units [first_unit, end_unit) to the disk. Raises OSError."""
+        """Forces the units [first_unit, end_unit) to the disk, with the names of their files (D-18). Raises
+        OSError."""
         if self._access != "write":
             return
+        self._next.sync_name()
         for file in self._snapshot():
             low = max(file.start_offset, first_unit * UNIT)
             high = min(file.end_offset, end_unit * UNIT)
@@ -368,6 +375,7 @@ class ConsumeQueue:
     def close(self) -> None:
         with self._lock:
             self._mapped = True  # never again
+            self._next.drop(closed=True)
             self._files.close()
         self.extension.close()
 

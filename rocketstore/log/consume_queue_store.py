@@ -19,6 +19,7 @@ from rocketstore.log.state_files import inherit_owner, sync_file_system
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.next_file import NextFile
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class ConsumeQueueStore:
         #: By topic and queue id; None: it has a directory, and nobody has asked for it.
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._mapped = MappedQueues()
+        #: Told of a file that will be needed soon.
+        self.ask_ahead: Callable[[NextFile], None] = lambda _: None
         self._digest: tuple[int, int] | None = None
         self._failed = False
 
@@ -85,6 +88,7 @@ class ConsumeQueueStore:
             log_minimum=self._log_minimum,
             make_directory=self._make_directory,
             mapped=self._mapped.mapped,
+            ask_ahead=lambda following: self.ask_ahead(following),
         )
         return queue
 

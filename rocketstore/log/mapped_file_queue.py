@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import errno
 import logging
 import os
 import threading
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
-from rocketstore.log.layout import segment_name
+from rocketstore.log.new_file import NewFile, fill_blocks
 from rocketstore.log.segment_listing import (
     Shape,
     file_at,
@@ -28,22 +27,14 @@ from rocketstore.log.segment_listing import (
     make_directory,
     usual_size,
 )
-from rocketstore.log.state_files import file_model, inherit_owner
-from rocketstore.log.unfinished_files import (
-    open_unfinished,
-    raise_explained,
-    rename_finished,
-    unlink_if_there,
-)
+from rocketstore.log.unfinished_files import raise_explained
 
-__all__ = ["Access", "MappedFileQueue", "Shape", "allocate_file"]
+__all__ = ["Access", "MappedFileQueue", "Shape"]
 
 logger = logging.getLogger(__name__)
 
 Access = Literal["write", "read", "private", "memory"]
 
-#: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
-ZERO_STEP_BYTES: Final = 256 * 1024
 _start = attrgetter("start_offset")
 
 
@@ -161,7 +152,7 @@ class MappedFileQueue:
         fd = syscalls.open(shape.path, os.O_RDWR)
         try:
             if shape.missing_bytes:
-                _fill_blocks(fd, shape.found_bytes, shape.wanted_bytes, sparse=sparse)
+                fill_blocks(fd, shape.found_bytes, shape.wanted_bytes, sparse=sparse)
             else:
                 syscalls.ftruncate(fd, shape.wanted_bytes)
             syscalls.fsync(fd)
@@ -234,20 +225,28 @@ class MappedFileQueue:
     def make(self, start_offset: int, *, sparse: bool, zeroed: bool = False) -> MappedFile:
         """Makes a file without adding it (D-06); with "private" access in memory. Any thread may.
 
-        Raises: as `publish_file`; StoreReadOnlyError.
+        Raises: as `NewFile.make` and `NewFile.publish`; StoreReadOnlyError.
         """
+        if self.access in ("private", "memory"):
+            return MappedFile.anonymous(start_offset, self._checked_size(start_offset))
+        return self.prepare(start_offset, sparse=sparse, zeroed=zeroed).publish()
+
+    def prepare(self, start_offset: int, *, sparse: bool, zeroed: bool = False) -> NewFile:
+        """Makes a file that has no name yet. Raises: as `make`."""
+        size = self._checked_size(start_offset)
+        self._check_write("make a file")
+        make_directory(self.directory)
+        return NewFile.make(
+            self.directory, self._tmp, start_offset, size, sparse=sparse, zeroed=zeroed
+        )
+
+    def _checked_size(self, start_offset: int) -> int:
         size = self._size()
         if start_offset % size:
             raise ValueError(
                 f"{self.name}: no file starts at {start_offset}, each has {size} bytes"
             )
-        if self.access in ("private", "memory"):
-            return MappedFile.anonymous(start_offset, size)
-        self._check_write("make a file")
-        make_directory(self.directory)
-        return allocate_file(
-            self.directory, self._tmp, start_offset, size, sparse=sparse, zeroed=zeroed
-        )
+        return size
 
     def publish(self, file: MappedFile) -> None:
         """Adds a file that follows the last one, or is the first; again is no harm."""
@@ -330,70 +329,3 @@ class MappedFileQueue:
             self._set(())
         for file in files:
             file.close()
-
-
-def allocate_file(
-    directory: Path,
-    tmp_directory: Path | None,
-    start_offset: int,
-    size: int,
-    *,
-    sparse: bool,
-    model_stat: os.stat_result | None = None,
-    zeroed: bool = False,
-) -> MappedFile:
-    """A new file: `size` bytes of zeros that are synced before they have a name, and the name after (D-06).
-
-    RocketMQ refuses to load a directory that holds a temporary name or a file of another length, so
-    neither may ever stand there. `tmp_directory` holds what is not finished, where it is on the same
-    disk. `sparse`: without blocks. `zeroed`: the blocks are written once, so that a later sync only
-    overwrites (D-11). Owner, group and mode are those of `model_stat`, by default of the file before
-    (D-09).
-
-    Raises:
-        FileExistsError: the name is taken; nothing is ever replaced.
-        DiskFullError: no room. Nothing is left behind, the same call works once there is some.
-    """
-    path = directory / segment_name(start_offset)
-    final = os.fspath(path)
-    try:
-        model = file_model(directory) if model_stat is None else model_stat
-        fd, name = open_unfinished(path, tmp_directory)
-    except OSError as error:
-        raise_explained(error, path, size)
-    try:
-        inherit_owner(fd, model)
-        _fill_blocks(fd, 0, size, sparse=sparse, zeroed=zeroed)
-        syscalls.fsync(fd)
-        if name is None:
-            syscalls.link_unnamed(fd, final)
-        elif name != final:
-            rename_finished(name, final)
-        name = final  # what is to be removed if anything fails from here on
-        syscalls.sync_directory(os.fspath(directory))
-        return MappedFile.adopt(fd, path, start_offset, size)
-    except BaseException as error:
-        syscalls.close(fd)
-        if name is not None:
-            unlink_if_there(name)
-        if isinstance(error, OSError):
-            raise_explained(error, path, size)
-        raise
-
-
-def _fill_blocks(fd: int, found: int, size: int, *, sparse: bool, zeroed: bool = False) -> None:
-    """Zeros from `found`, the length of the file, up to `size`. Unless `sparse` they have blocks: also
-    where the file system cannot allocate, for then they are written (K-04)."""
-    if sparse:
-        syscalls.ftruncate(fd, size)
-        return
-    try:
-        syscalls.fallocate(fd, found, size - found)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        zeroed = True
-    if zeroed:
-        zeros = bytes(min(ZERO_STEP_BYTES, size - found))
-        for position in range(found, size, ZERO_STEP_BYTES):
-            syscalls.pwrite(fd, zeros[: size - position], position)

@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import DiskFullError, StoreConfig
 from rocketstore._native import syscalls
-from rocketstore.log import mapped_file_queue as files_module
+from rocketstore.log import new_file as files_module
 from tests.made_store import PRE_BLANK, MadeStore
 from tests.small_store import (
     BLANK_MAGIC,

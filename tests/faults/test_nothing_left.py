@@ -22,7 +22,7 @@ from rocketstore.log import (
     index_segment,
     live_links,
     lock,
-    mapped_file_queue,
+    new_file,
     positions,
     writer_watch,
 )
@@ -342,7 +342,7 @@ def test_an_error_is_not_its_own_cause(tmp_path: Path, monkeypatch: pytest.Monke
     with open_small(tmp_path) as store:
         calls = Calls(syscalls)
         calls.errors["fallocate"] = OSError(errno.EIO, "Input/output error")
-        monkeypatch.setattr(mapped_file_queue, "syscalls", calls)
+        monkeypatch.setattr(new_file, "syscalls", calls)
         with pytest.raises(OSError, match="Input/output") as caught:
             store.writer("t").put(b"x")
         seen: list[BaseException] = []

@@ -14,7 +14,7 @@ import pytest
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
-from rocketstore.log.mapped_file_queue import allocate_file
+from rocketstore.log.new_file import allocate_file
 from rocketstore.log.segment_listing import make_directory
 from tests.log.file_tools import Calls, Killed, blocks, largest_file, names
 

@@ -10,7 +10,7 @@ import pytest
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.mapped_file_queue import allocate_file
+from rocketstore.log.new_file import allocate_file
 from rocketstore.log.state_files import make_directories
 
 SIZE = 4096

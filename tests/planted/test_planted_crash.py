@@ -54,13 +54,8 @@ FAULTS = (
     (
         Fault(
             "no_directory_sync",
-            "rocketstore/log/mapped_file_queue.py",
-            (
-                (
-                    "        syscalls.sync_directory(os.fspath(directory))\n        return Mapped",
-                    "        return Mapped",
-                ),
-            ),
+            "rocketstore/log/new_file.py",
+            (("            if durable:\n", "            if False:\n"),),
         ),
         ("single", "system"),
     ),

@@ -44,7 +44,7 @@ PLANTED = (
     Planted(
         Fault(
             "sparse_segments",
-            "rocketstore/log/mapped_file_queue.py",
+            "rocketstore/log/new_file.py",
             (("    if sparse:\n", "    if size:\n"),),
         ),
         ["tests/fs/test_full_disk.py", "-k", "ext4"],

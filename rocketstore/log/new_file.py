@@ -1,0 +1,153 @@
+"""How a file of the log or of a queue comes to be: whole and on disk first, its name after (D-06)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final, NoReturn
+
+from rocketstore._native import syscalls
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout import segment_name
+from rocketstore.log.state_files import file_model, inherit_owner
+from rocketstore.log.unfinished_files import (
+    open_unfinished,
+    raise_explained,
+    rename_finished,
+    unlink_if_there,
+)
+
+__all__ = ["NewFile", "allocate_file", "fill_blocks"]
+
+#: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
+ZERO_STEP_BYTES: Final = 256 * 1024
+
+
+class NewFile:
+    """A file that waits for its name. `publish` gives it, `drop` takes the file back; one of them, once."""
+
+    def __init__(self, path: Path, start_offset: int, size: int, fd: int, name: str | None) -> None:
+        """`name`: what it is called until it is published; None: nothing."""
+        self.path = path
+        self.start_offset = start_offset
+        self.size = size
+        self._fd = fd
+        self._name = name
+
+    @classmethod
+    def make(
+        cls,
+        directory: Path,
+        tmp_directory: Path | None,
+        start_offset: int,
+        size: int,
+        *,
+        sparse: bool,
+        model_stat: os.stat_result | None = None,
+        zeroed: bool = False,
+    ) -> NewFile:
+        """`size` bytes of zeros that are synced.
+
+        RocketMQ refuses to load a directory that holds a temporary name or a file of another length, so
+        neither may ever stand there. `tmp_directory` holds what is not finished, where it is on the same
+        disk. `sparse`: without blocks. `zeroed`: the blocks are written once, so that a later sync only
+        overwrites (D-11). Owner, group and mode are those of `model_stat`, by default of the file before
+        (D-09).
+
+        Raises:
+            DiskFullError: no room. Nothing is left behind, the same call works once there is some.
+        """
+        path = directory / segment_name(start_offset)
+        try:
+            model = file_model(directory) if model_stat is None else model_stat
+            fd, name = open_unfinished(path, tmp_directory)
+        except OSError as error:
+            raise_explained(error, path, size)
+        new = cls(path, start_offset, size, fd, name)
+        try:
+            inherit_owner(fd, model)
+            fill_blocks(fd, 0, size, sparse=sparse, zeroed=zeroed)
+            syscalls.fsync(fd)
+        except BaseException as error:
+            new._give_up(error)
+        return new
+
+    @property
+    def named(self) -> bool:
+        """Whether it has its final name already, the last resort of D-06."""
+        return self._name == os.fspath(self.path)
+
+    def publish(self, *, durable: bool = True) -> MappedFile:
+        """The file, with its name. Not `durable`: the caller syncs the directory before anything else
+        relies on the name.
+
+        Raises:
+            FileExistsError: the name is taken; nothing is ever replaced.
+            DiskFullError: no room for the name. The file is gone.
+        """
+        final = os.fspath(self.path)
+        try:
+            if self._name is None:
+                syscalls.link_unnamed(self._fd, final)
+            elif self._name != final:
+                rename_finished(self._name, final)
+            self._name = final  # what is to be removed if anything fails from here on
+            if durable:
+                syscalls.sync_directory(os.fspath(self.path.parent))
+            return MappedFile.adopt(self._fd, self.path, self.start_offset, self.size)
+        except BaseException as error:
+            self._give_up(error)
+
+    def drop(self) -> None:
+        """It is not needed."""
+        syscalls.close(self._fd)
+        if self._name is not None:
+            unlink_if_there(self._name)
+
+    def _give_up(self, error: BaseException) -> NoReturn:
+        self.drop()
+        if isinstance(error, OSError):
+            raise_explained(error, self.path, self.size)
+        raise error
+
+
+def allocate_file(
+    directory: Path,
+    tmp_directory: Path | None,
+    start_offset: int,
+    size: int,
+    *,
+    sparse: bool,
+    model_stat: os.stat_result | None = None,
+    zeroed: bool = False,
+) -> MappedFile:
+    """A new file with its name: `NewFile.make`, then `publish`, whose errors these are."""
+    new = NewFile.make(
+        directory,
+        tmp_directory,
+        start_offset,
+        size,
+        sparse=sparse,
+        model_stat=model_stat,
+        zeroed=zeroed,
+    )
+    return new.publish()
+
+
+def fill_blocks(fd: int, found: int, size: int, *, sparse: bool, zeroed: bool = False) -> None:
+    """Zeros from `found`, the length of the file, up to `size`. Unless `sparse` they have blocks: also
+    where the file system cannot allocate, for then they are written (K-04)."""
+    if sparse:
+        syscalls.ftruncate(fd, size)
+        return
+    try:
+        syscalls.fallocate(fd, found, size - found)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        zeroed = True
+    if zeroed:
+        zeros = bytes(min(ZERO_STEP_BYTES, size - found))
+        for position in range(found, size, ZERO_STEP_BYTES):
+            syscalls.pwrite(fd, zeros[: size - position], position)

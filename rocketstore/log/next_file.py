@@ -1,0 +1,145 @@
+"""The next file of a consume queue, made before it is needed: making one waits for the disk twice, and behind
+the dispatcher that does it every reader waits too.
+
+A file that is made ahead has no name, so that nobody ever finds a file behind one that is not full. It gets its
+name when the queue needs it, and the name comes to the disk with the units, not before them (D-18).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native import syscalls
+from rocketstore.log.worker import Worker
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.new_file import NewFile
+
+__all__ = ["NextFile", "NextFileMaker"]
+
+logger = logging.getLogger(__name__)
+
+#: Files that wait for their names, each with a descriptor; the one that waits longest goes for another.
+READY_MAX: Final = 64
+
+
+class NextFile:
+    """What follows the last file of one queue. Only the dispatcher takes it; any thread prepares and syncs."""
+
+    def __init__(self, files: MappedFileQueue) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        # Guarded by it.
+        self._ready: NewFile | None = None
+        self._closed = False
+        # Names that were given, and those of them that are on disk.
+        self._given = 0
+        self._durable = 0
+        self._lost: OSError | None = None
+
+    def prepare(self) -> bool:
+        """Makes it, with blocks, unless there is one. False: none can be made ahead.
+
+        Raises:
+            DiskFullError, OSError: no room; nothing was changed.
+        """
+        last = self._files.last
+        if last is None or self._ready is not None:
+            return last is not None
+        new = self._files.prepare(last.end_offset, sparse=False)
+        with self._lock:
+            if not self._closed and self._ready is None and not new.named:
+                self._ready = new
+                return True
+        new.drop()
+        return False
+
+    def take(self, start_offset: int) -> tuple[MappedFile, bool]:
+        """The file that starts there, ready or made now, and whether it has all its blocks. `sync_name` before
+        anything relies on its name.
+
+        Raises: as `MappedFileQueue.make`.
+        """
+        with self._lock:
+            ready, self._ready = self._ready, None
+        if ready is not None and ready.start_offset != start_offset:
+            ready.drop()
+            ready = None
+        with contextlib.suppress(OSError):  # who syncs the queue is told
+            self.sync_name()  # of the file before: what a crash leaves has no gap
+        if ready is None:
+            return self._files.make(start_offset, sparse=True), False
+        file = ready.publish(durable=False)
+        self._given += 1
+        return file, True
+
+    def sync_name(self) -> None:
+        """The names that were given are on disk. Raises OSError, and once it has, always (D-13)."""
+        given = self._given
+        if self._lost is not None:
+            raise self._lost
+        if given != self._durable:
+            try:
+                syscalls.sync_directory(os.fspath(self._files.directory))
+            except OSError as error:
+                self._lost = error
+                raise
+            self._durable = max(self._durable, given)
+
+    def drop(self, *, closed: bool = False) -> None:
+        """It is not needed for now, or never again."""
+        with self._lock:
+            ready, self._ready = self._ready, None
+            self._closed = self._closed or closed
+        if ready is not None:
+            ready.drop()
+
+
+class NextFileMaker(Worker):
+    """Prepares the next files of queues that will soon need them. A failure costs only time: the dispatcher
+    makes the file itself then, and meets the error where it can be told."""
+
+    def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
+        super().__init__("rocketstore-queue-files", on_failure)
+        self._lock = threading.Lock()
+        # Guarded by it.
+        self._asked: dict[NextFile, None] = {}
+        self._ready: dict[NextFile, None] = {}  # in the order in which they were made
+
+    def ask(self, following: NextFile) -> None:
+        """`following` will be needed; again is no harm. Does nothing while the thread does not run."""
+        if not self.alive:
+            return
+        with self._lock:
+            self._asked[following] = None
+        self.wake()
+
+    def step(self) -> float | None:
+        with self._lock:
+            following = next(iter(self._asked), None)
+        if following is None:
+            return None
+        try:
+            following.sync_name()
+            ready = following.prepare()
+        except OSError as error:
+            logger.warning("the next file of a queue is not made ahead: %s", error)
+            ready = False
+        with self._lock:
+            del self._asked[following]
+            self._ready.pop(following, None)
+            oldest = next(iter(self._ready)) if len(self._ready) >= READY_MAX else None
+            if oldest is not None:
+                del self._ready[oldest]
+            if ready:
+                self._ready[following] = None
+        if oldest is not None:
+            oldest.drop()
+        return 0

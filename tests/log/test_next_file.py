@@ -1,0 +1,270 @@
+"""The next file of a queue is made before it is needed, and its name is on disk before anything relies on it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketstore import Store
+from rocketstore._native import syscalls
+from rocketstore.log import new_file, next_file, reserved_blocks, unfinished_files
+from rocketstore.log.consume_queue import UNIT, ConsumeQueue
+from rocketstore.log.layout import segment_name
+from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.next_file import NextFile, NextFileMaker
+from rocketstore.log.reserved_blocks import ReservedBlocks
+from tests.log.file_tools import LONG_S, blocks
+from tests.small_store import Calls, dispatched, everything, open_small, put_many
+
+FILE_UNITS = 8
+SIZE = FILE_UNITS * UNIT
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def make_queue(root: Path, ask: Callable[[NextFile], None]) -> ConsumeQueue:
+    (root / "tmp").mkdir(exist_ok=True)
+    return ConsumeQueue(
+        "orders",
+        0,
+        root / "orders",
+        "write",
+        SIZE,
+        tmp_directory=root / "tmp",
+        log_minimum=lambda: 0,
+        make_directory=lambda path: path.mkdir(exist_ok=True),
+        ask_ahead=ask,
+    )
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Of the modules that make files, in order."""
+    calls = Calls(syscalls)
+    for module in (next_file, new_file, unfinished_files, reserved_blocks):
+        monkeypatch.setattr(module, "syscalls", calls)
+    return calls
+
+
+def fill(queue: ConsumeQueue, first: int, end: int) -> None:
+    for number in range(first, end):
+        queue.put(number, 100 * number, 100, 0)
+
+
+def prepared(root: Path) -> tuple[ConsumeQueue, NextFile]:
+    """A queue of one full file, and the next one ready."""
+    asked: dict[NextFile, None] = {}
+    queue = make_queue(root, lambda following: asked.setdefault(following))
+    fill(queue, 0, FILE_UNITS)
+    (following,) = asked
+    assert following.prepare()
+    return queue, following
+
+
+def test_a_file_that_is_ready_has_no_name(tmp_path: Path) -> None:
+    """D-06: whoever looks finds no file behind one that is not full."""
+    queue, following = prepared(tmp_path)
+    assert following.prepare()  # again is no harm
+    assert [path.name for path in (tmp_path / "orders").iterdir()] == [segment_name(0)]
+    fill(queue, FILE_UNITS, FILE_UNITS + 1)
+    assert sorted(path.name for path in (tmp_path / "orders").iterdir()) == [
+        segment_name(0),
+        segment_name(SIZE),
+    ]
+    assert queue.unit(FILE_UNITS) == (100 * FILE_UNITS, 100, 0)
+    queue.close()
+
+
+def test_taking_it_waits_for_no_sync(tmp_path: Path, calls: Calls) -> None:
+    queue, _ = prepared(tmp_path)
+    calls.made.clear()
+    fill(queue, FILE_UNITS, FILE_UNITS + 1)
+    assert calls.made == ["link_unnamed"]
+    assert blocks(queue.files[-1]) >= SIZE
+    queue.close()
+
+
+def test_units_are_on_disk_with_the_name_of_their_file(tmp_path: Path, calls: Calls) -> None:
+    """D-18: a name that was given and not synced is synced with the units, once."""
+    queue, _ = prepared(tmp_path)
+    fill(queue, FILE_UNITS, FILE_UNITS + 1)
+    calls.made.clear()
+    queue.sync(FILE_UNITS, FILE_UNITS + 1)
+    assert calls.made == ["sync_directory"]
+    queue.sync(FILE_UNITS, FILE_UNITS + 1)
+    assert calls.made == ["sync_directory"]
+    queue.close()
+
+
+def test_a_name_is_on_disk_before_there_is_another(tmp_path: Path, calls: Calls) -> None:
+    """D-18: what a crash leaves has no gap."""
+    queue, following = prepared(tmp_path)
+    fill(queue, FILE_UNITS, 2 * FILE_UNITS)
+    following.prepare()
+    calls.made.clear()
+    fill(queue, 2 * FILE_UNITS, 2 * FILE_UNITS + 1)
+    assert calls.made == ["sync_directory", "link_unnamed"]
+    queue.close()
+
+
+def test_a_name_that_could_not_be_synced_is_never_believed(tmp_path: Path, calls: Calls) -> None:
+    """D-13: the sync is not tried again. Units go on, and every sync of the queue says that it failed."""
+    queue, following = prepared(tmp_path)
+    fill(queue, FILE_UNITS, 2 * FILE_UNITS)
+    calls.errors["sync_directory"] = OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        following.sync_name()
+    calls.errors.clear()
+    calls.made.clear()
+    fill(queue, 2 * FILE_UNITS, 2 * FILE_UNITS + 1)
+    with pytest.raises(OSError, match="Input/output"):
+        queue.sync(0, 2 * FILE_UNITS)
+    assert calls.made.count("sync_directory") == 1  # of the new file's own making
+    assert queue.max_offset == 2 * FILE_UNITS + 1
+    queue.close()
+
+
+def test_what_is_not_needed_leaves_nothing(tmp_path: Path, calls: Calls) -> None:
+    """D-07: neither a name nor a descriptor, also where files cannot be without a name."""
+    before = len(os.listdir("/proc/self/fd"))
+    calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
+    queue, following = prepared(tmp_path)
+    assert len(list((tmp_path / "tmp").iterdir())) == 1
+    assert queue.park()
+    assert not list((tmp_path / "tmp").iterdir())
+    assert queue.unit(0) == (0, 100, 0)
+    assert following.prepare()
+    queue.close()
+    assert not following.prepare()  # never again
+    assert not list((tmp_path / "tmp").iterdir())
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_file_ahead_where_it_would_have_its_name_at_once(tmp_path: Path, calls: Calls) -> None:
+    """D-06: the last resort, a file system with neither nameless files nor a place for them."""
+    calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
+    files = MappedFileQueue(tmp_path, "write", file_size=SIZE, name="consume queue")
+    files.create(0, sparse=True)
+    assert not NextFile(files).prepare()
+    assert [path.name for path in tmp_path.iterdir()] == [segment_name(0)]
+    files.close()
+
+
+def test_one_for_another_place_is_not_taken(tmp_path: Path) -> None:
+    """The queue was cut behind its back: the file is made anew, where it belongs."""
+    queue, following = prepared(tmp_path)
+    fill(queue, FILE_UNITS, 2 * FILE_UNITS)
+    assert following.prepare()
+    queue.truncate_from(100)
+    fill(queue, 1, FILE_UNITS + 1)
+    assert [file.start_offset for file in queue.files] == [0, SIZE]
+    queue.close()
+
+
+def test_a_queue_that_is_filled_slowly_asks_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may have 50,000 queues, and a file that waits costs a descriptor."""
+    asked: list[NextFile] = []
+    now = [0.0]
+    monkeypatch.setattr("rocketstore.log.consume_queue.time.monotonic", lambda: now[0])
+    queue = make_queue(tmp_path, asked.append)
+    for number in range(3 * FILE_UNITS):
+        now[0] += 120 / FILE_UNITS + 1
+        fill(queue, number, number + 1)
+    assert not asked
+    queue.close()
+
+
+class TestMaker:
+    def test_prepares_what_is_asked_for(self, tmp_path: Path) -> None:
+        maker = NextFileMaker(lambda _: None)
+        maker.start()
+        queue = make_queue(tmp_path, maker.ask)
+        fill(queue, 0, FILE_UNITS)
+        wait_until(lambda: queue._next._ready is not None)
+        maker.stop()
+        queue.close()
+
+    def test_asks_nobody_answers_are_forgotten(self, tmp_path: Path) -> None:
+        maker = NextFileMaker(lambda _: None)
+        queue = make_queue(tmp_path, maker.ask)
+        fill(queue, 0, FILE_UNITS)
+        assert not maker._asked
+        queue.close()
+
+    def test_a_full_disk_is_left_to_who_needs_the_file(self, tmp_path: Path, calls: Calls) -> None:
+        failures: list[BaseException] = []
+        maker = NextFileMaker(failures.append)
+        maker.start()
+        files = MappedFileQueue(tmp_path, "write", file_size=SIZE, name="q", tmp_directory=tmp_path)
+        files.create(0, sparse=True)
+        calls.errors["fallocate"] = OSError(errno.ENOSPC, "no room")
+        maker.ask(NextFile(files))
+        wait_until(lambda: not maker._asked)
+        assert maker.alive
+        assert not failures
+        maker.stop()
+        files.close()
+
+    def test_no_more_wait_than_there_may_be(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The one that waits longest goes."""
+        monkeypatch.setattr(next_file, "READY_MAX", 2)
+        maker = NextFileMaker(lambda _: None)
+        maker.start()
+        queues = []
+        for number in range(4):
+            (tmp_path / str(number)).mkdir()
+            queue = make_queue(tmp_path / str(number), maker.ask)
+            fill(queue, 0, FILE_UNITS)
+            queues.append(queue)
+            wait_until(lambda: not maker._asked)
+        assert [queue._next._ready is not None for queue in queues] == [False, False, True, True]
+        maker.stop()
+        for queue in queues:
+            queue.close()
+
+
+def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
+    """From end to end, and nothing is left when it is closed."""
+    sizes = {"consume_queue_file_size_bytes": 10_000 * UNIT, "commit_log_file_size_bytes": 8 << 20}
+    store: Store = open_small(tmp_path, **sizes)
+    with store:
+        writer = store.writer("orders")
+        for _ in range(9):
+            writer.put_batch([b"x"] * 1_000)
+            dispatched(store)
+        queue = store._engine._queues.get("orders", 0)
+        wait_until(lambda: queue._next._ready is not None)
+        writer.put_batch([b"x"] * 2_000)
+        assert len(everything(dispatched(store))) == 11_000
+        assert len(queue.files) == 2
+    assert not list((tmp_path / "rocketstore" / "tmp").iterdir())
+    with open_small(tmp_path, **sizes) as store:
+        assert len(everything(store)) == 11_000
+
+
+def test_blocks_are_reserved_in_growing_steps(tmp_path: Path) -> None:
+    """D-19: of a file that is hardly written little, of one that is written fast up to twice what it has."""
+    files = MappedFileQueue(tmp_path, "write", file_size=1 << 23, name="q", tmp_directory=tmp_path)
+    file = files.create(0, sparse=True)
+    reserved = ReservedBlocks()
+    steps = []
+    while (end := reserved.reserve(file, (steps[-1] if steps else 0) + UNIT)) < file.size:
+        steps.append(end)
+        assert blocks(file) >= end
+    assert steps[:7] == [1 << n for n in (16, 17, 18, 19, 20, 21)] + [3 << 20]
+    files.close()
