@@ -255,6 +255,8 @@ class ConsumeQueue:
             raise UnitRefusedError(
                 f"{self.topic}/{self.queue_id}: unit {position // UNIT} was trimmed away"
             )
+        if position < files.end_offset:
+            return self._restore(position)
         start = files.end_offset if files.files else files.start_for(position)
         if self._access == "write":
             self._make_directory(self.directory)
@@ -274,6 +276,20 @@ class ConsumeQueue:
                 queue_file.fill_pre_blank(file, 0, (position - start) // UNIT)
             self._max_offset = max(self._max_offset, position // UNIT)
         return files.find(position)
+
+    def _restore(self, position: int) -> MappedFile:
+        """A file in place of one that somebody took away from the middle."""
+        start = self._files.start_for(position)
+        if not any(low <= start <= high - self.file_size for low, high in self._files.gaps):
+            raise UnitRefusedError(
+                f"{self.topic}/{self.queue_id}: no file has unit {position // UNIT}, and none can"
+            )
+        logger.warning("%s: the file at %d is missing, it is made again", self.directory, start)
+        file = self._files.make(start, sparse=True)
+        file.close_descriptor()
+        file.advise("random")
+        self._files.restore(file)
+        return file
 
     def _reserve(self, file: MappedFile, wanted: int) -> int:
         """Bytes of `file` that have blocks, at least `wanted`."""

@@ -256,6 +256,11 @@ class MappedFileQueue:
             self._check_follows(file.start_offset)
             self._set((*self.files, file))
 
+    def restore(self, file: MappedFile) -> None:
+        """Adds a file in one of the `gaps`."""
+        with self._lock:
+            self._set(sorted((*self.files, file), key=_start))
+
     def _check_follows(self, start_offset: int) -> None:
         if self.files and start_offset != self.files[-1].end_offset:
             raise ValueError(

@@ -257,6 +257,33 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
         assert len(everything(store)) == 11_000
 
 
+def test_a_file_that_was_taken_from_the_middle_is_made_again(tmp_path: Path) -> None:
+    """D-17: opening such a store made files without end, each behind the last one."""
+    with open_small(tmp_path) as store:
+        put_many(store.writer("orders"), 45, 10)
+    directory = tmp_path / "consumequeue" / "orders" / "0"
+    files = sorted(directory.iterdir())
+    files[1].unlink()
+    shutil.rmtree(tmp_path / "rocketstore")
+    (tmp_path / "abort").touch()
+    with open_small(tmp_path) as store:
+        assert [m.queue_offset for m in everything(store, "orders")] == list(range(45))
+    assert sorted(directory.iterdir()) == files
+
+
+def test_a_gap_that_fits_no_file_takes_no_unit(tmp_path: Path) -> None:
+    """Files in places that are no multiples of their size: told, and nothing is made."""
+    directory = tmp_path / "orders"
+    directory.mkdir()
+    for start in (UNIT, SIZE + 3 * UNIT):
+        (directory / segment_name(start)).write_bytes(bytes(SIZE))
+    queue = make_queue(tmp_path, lambda _: None)
+    with pytest.raises(ValueError, match="and none can"):
+        queue.put(FILE_UNITS + 1, 0, 100, 0)
+    assert len(list(directory.iterdir())) == 2
+    queue.close()
+
+
 def test_blocks_are_reserved_in_growing_steps(tmp_path: Path) -> None:
     """D-19: of a file that is hardly written little, of one that is written fast up to twice what it has."""
     files = MappedFileQueue(tmp_path, "write", file_size=1 << 23, name="q", tmp_directory=tmp_path)
