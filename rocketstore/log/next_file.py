@@ -31,7 +31,7 @@ READY_MAX: Final = 64
 
 
 class NextFile:
-    """What follows the last file of one queue. Only the dispatcher takes it; any thread prepares and syncs."""
+    """What follows the last file of one queue. Only the dispatcher takes it; any thread syncs its name."""
 
     def __init__(self, files: MappedFileQueue) -> None:
         self._files = files
@@ -45,7 +45,7 @@ class NextFile:
         self._lost: OSError | None = None
 
     def prepare(self) -> bool:
-        """Makes it, with blocks, unless there is one. False: none can be made ahead.
+        """Makes it, with blocks, unless there is one; one thread at a time. False: none can be made ahead.
 
         Raises:
             DiskFullError, OSError: no room; nothing was changed.
@@ -54,12 +54,13 @@ class NextFile:
         if last is None or self._ready is not None:
             return last is not None
         new = self._files.prepare(last.end_offset, sparse=False)
+        kept = False
         with self._lock:
-            if not self._closed and self._ready is None and not new.named:
-                self._ready = new
-                return True
-        new.drop()
-        return False
+            if not self._closed and not new.named:
+                self._ready, kept = new, True
+        if not kept:
+            new.drop()
+        return kept
 
     def take(self, start_offset: int) -> tuple[MappedFile, bool]:
         """The file that starts there, ready or made now, and whether it has all its blocks. `sync_name` before
