@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.checkpoint import NOT_INDEXED
+from rocketstore.log.next_file import files_made_ahead
 from rocketstore.log.recovery_progress import drop_progress
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class CatchingUp:
 
     def run(self, dispatcher: Dispatcher, index: IndexStore | None, end: int) -> None:
         """Dispatches up to `end`, or up to where dispatching is stuck."""
+        with files_made_ahead(self.queues):
+            self._run(dispatcher, index, end)
+
+    def _run(self, dispatcher: Dispatcher, index: IndexStore | None, end: int) -> None:
         positions, begin = self.positions, self.positions.dispatched
         while True:
             before = positions.dispatched

@@ -11,8 +11,8 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketstore._native import syscalls
 from rocketstore.log.worker import Worker
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketstore.log.mapped_file_queue import MappedFileQueue
     from rocketstore.log.new_file import NewFile
 
-__all__ = ["NextFile", "NextFileMaker"]
+__all__ = ["NextFile", "NextFileMaker", "files_made_ahead"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,12 @@ class NextFile:
             ready.drop()
 
 
+class AsksAhead(Protocol):
+    """Queues that tell of files they will need."""
+
+    ask_ahead: Callable[[NextFile], None]
+
+
 class NextFileMaker(Worker):
     """Prepares the next files of queues that will soon need them. A failure costs only time: the dispatcher
     makes the file itself then, and meets the error where it can be told."""
@@ -144,3 +150,16 @@ class NextFileMaker(Worker):
         if oldest is not None:
             oldest.drop()
         return 0
+
+
+@contextlib.contextmanager
+def files_made_ahead(queues: AsksAhead) -> Iterator[None]:
+    """Inside the block `queues`, which are not those of a running store, have their next files made ahead."""
+    maker = NextFileMaker(lambda _: None)
+    maker.start()
+    queues.ask_ahead = maker.ask
+    try:
+        yield
+    finally:
+        queues.ask_ahead = lambda _: None
+        maker.stop()

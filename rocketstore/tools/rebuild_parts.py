@@ -21,6 +21,7 @@ from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.next_file import files_made_ahead
 
 if TYPE_CHECKING:
     from rocketstore.log.consume_queue import ConsumeQueue
@@ -142,7 +143,8 @@ def _build(
         multi_dispatch=True,
     )
     try:
-        _dispatch(part, dispatcher, positions, on_step)
+        with files_made_ahead(queues):
+            _dispatch(part, dispatcher, positions, on_step)
         if not dispatcher.sync_queues():
             raise StoreFailedError(f"{part.directory}: queue files could not be synced")
         if index is not None and not index.sync():
