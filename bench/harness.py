@@ -3,7 +3,7 @@
 Rounds alternate: store, raw, store, raw, … Each ends with its bytes on the disk, outside the clock,
 so that neither pays for the other's write-back. What is compared are medians over the rounds.
 Warm: a round of each before those that count, and before every round the kernel is given memory that
-its host has backed; cold: neither.
+its host has backed; cold: neither. `--gib 20` is one cold round of each, with a roll every GiB.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ def _record(store: rocketstore.Store, case: Case) -> bytes:
 
 def _messages_a_round(case: Case, record_bytes: int) -> int:
     """Messages of each thread in a round; 0 where the time decides."""
+    if case.gib is not None:
+        return int(case.gib * (1 << 30)) // record_bytes // case.threads
     if case.seconds is not None:
         return 0
     most = ROUND_BYTES[case.durability] // record_bytes
@@ -120,6 +122,8 @@ def _raw_name(durability: str) -> str:
 
 def _print(found: dict[str, Any]) -> None:
     limit = f"{found['seconds']} s" if found["seconds"] is not None else "short"
+    if found["gib"] is not None:
+        limit = f"{found['gib']:g} GiB"
     print(
         f"put {found['size']} B ({found['record_bytes']} B records), {found['durability']}, "
         f"{found['threads']} threads, {found['pages']}, {found['rounds']} {limit} rounds"
@@ -141,6 +145,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=None, help="a round; default: short rounds"
     )
+    parser.add_argument(
+        "--gib", type=float, default=None, help="a round; one of each side, cold, into one log"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="of each side, at least five")
     parser.add_argument(
         "--cold", action="store_true", help="no round and no memory before those that count"
@@ -150,6 +157,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     found = parser.parse_args(words)
     if found.rounds < 5 or found.threads < 1:
         parser.error("--rounds is at least 5, --threads at least 1")
+    if found.gib is not None:
+        found.rounds, found.cold = 1, True
     return found
 
 
@@ -164,6 +173,7 @@ def main(words: Sequence[str] | None = None) -> int:
             threads=given.threads,
             rounds=given.rounds,
             seconds=given.seconds,
+            gib=given.gib,
             cold=given.cold,
         )
         results.append(measure(case, given.directory))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from bench.jvm import VERSION, Jvm, build
+from bench.jvm import ROCKETMQ, Jvm, build
 from bench.measure import fetch_memory, machine
 
 __all__ = ["main"]
@@ -338,7 +338,12 @@ def main(words: Sequence[str] | None = None) -> int:
     given.directory.mkdir(parents=True, exist_ok=True)
     output = build(given.directory / "java")
     root = Path(tempfile.mkdtemp(prefix="java-", dir=given.directory)).absolute()
-    facts = {**machine(), "rocketmq": VERSION, "load": os.getloadavg()[0], "rounds": given.rounds}
+    facts = {
+        **machine(),
+        "rocketmq": ROCKETMQ.version,
+        "load": os.getloadavg()[0],
+        "rounds": given.rounds,
+    }
     print(json.dumps(facts))
     results = []
     jvm = Jvm(output)

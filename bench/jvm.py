@@ -1,4 +1,5 @@
-"""RocketMQ's own store in its own JVM, compiled against the release in Maven, with a clock beside it."""
+"""Java programs with a clock in them, each in a JVM of its own and compiled against a release in Maven:
+RocketMQ's own store, and Chronicle Queue."""
 
 from __future__ import annotations
 
@@ -7,31 +8,69 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["VERSION", "Jvm", "build"]
+__all__ = ["CHRONICLE", "ROCKETMQ", "Jvm", "Program", "build"]
 
-VERSION = "5.3.3"
-SOURCE = Path(__file__).parent / "java"
-#: What RocketMQ asks of a JVM with modules, and a heap that never grows.
-JAVA = (
-    *("java", "-Xms2g", "-Xmx2g"),
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+HERE = Path(__file__).parent / "java"
+#: A heap that never grows.
+JAVA = ("java", "-Xms2g", "-Xmx2g")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of them. `options`: what its library asks of a JVM with modules, and nothing that reports home."""
+
+    name: str
+    version: str
+    source: Path
+    main: str
+    options: tuple[str, ...]
+
+
+ROCKETMQ = Program(
+    "RocketMQ",
+    "5.3.3",
+    HERE,
+    "rocketstore.bench.Main",
+    (
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    ),
+)
+CHRONICLE = Program(
+    "Chronicle Queue",
+    "2026.4",
+    HERE / "chronicle",
+    "rocketstore.bench.Chronicle",
+    (
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+        "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+        "--add-exports=jdk.unsupported/sun.misc=ALL-UNNAMED",
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        "--add-opens=java.base/java.lang.reflect=ALL-UNNAMED",
+        "--add-opens=java.base/java.io=ALL-UNNAMED",
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "--add-opens=java.base/java.util=ALL-UNNAMED",
+        "-Dchronicle.analytics.disable=true",
+        "-Dchronicle.announcer.disable=true",
+    ),
 )
 
 
 class Jvm:
-    """RocketMQ's store, told what to do line by line; it answers with nanoseconds."""
+    """A program that is told what to do line by line and answers with nanoseconds."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, program: Program = ROCKETMQ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="bench-java-")
         self._errors = open(Path(self._home.name) / "stderr", "w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [
                 *JAVA,
+                *program.options,
                 f"-Duser.home={self._home.name}",
-                *("-cp", f"{output / 'classes'}:{output / 'lib'}/*", "rocketstore.bench.Main"),
+                *("-cp", f"{output / 'classes'}:{output / 'lib'}/*", program.main),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -67,8 +106,9 @@ class Jvm:
         self.ask("close")
 
 
-def build(output: Path) -> Path:
-    """The JVM's side, compiled against RocketMQ from Maven."""
+def build(output: Path, program: Program = ROCKETMQ) -> Path:
+    """The program, compiled against its library from Maven."""
     words = ["mvn", "--batch-mode", "--quiet", "compile", f"-Doutput={output.absolute()}"]
-    subprocess.run([*words, f"-Drocketmq.version={VERSION}"], cwd=SOURCE, check=True)
+    words += [f"-Dlibrary.version={program.version}"]
+    subprocess.run(words, cwd=program.source, check=True)
     return output.absolute()

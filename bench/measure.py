@@ -29,13 +29,14 @@ FETCHED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured. `seconds` of a round; None: a fixed number of messages."""
+    """What is measured. `seconds` or `gib` of a round; None: a fixed number of messages."""
 
     size: int
     durability: str
     threads: int = 1
     rounds: int = 5
     seconds: float | None = None
+    gib: float | None = None
     cold: bool = False
 
 

@@ -42,6 +42,16 @@ def test_the_harness_saves_what_it_prints(
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
+def test_a_long_round_is_one_of_each_side(tmp_path: Path) -> None:
+    saved = tmp_path / "found.json"
+    words = ["--gib", "0.01", "--size", "1024", "--directory", str(tmp_path), "--json", str(saved)]
+    assert harness.main(words) == 0
+    (result,) = json.loads(saved.read_text())["results"]
+    assert (len(result["ratios"]), result["pages"]) == (1, "cold")
+    sides = [result["store"]["messages"], result["raw"]["messages"]]
+    assert sides == [(10 << 20) * 1024 // 1000 // result["record_bytes"]] * 2
+
+
 def test_fewer_than_five_rounds_are_no_median(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         harness.main(["--rounds", "4", "--directory", str(tmp_path)])
