@@ -6,7 +6,7 @@ import datetime
 import logging
 import threading
 import time
-from itertools import islice
+from itertools import chain, islice
 from operator import length_hint
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -144,11 +144,7 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Message]:
         """Hands out messages until the consumer has caught up."""
-        while True:
-            with self._use():
-                if not length_hint(self._cursors.left) and not self._cursors.fill(BATCH):
-                    return
-            yield from self._cursors.left
+        return chain.from_iterable(self._batches(lambda: self._cursors.fill(BATCH)))
 
     def __next__(self) -> Message:
         with self._use():
@@ -158,11 +154,16 @@ class Consumer:
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
         """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
+        return chain.from_iterable(self._batches(lambda: self._wait(BATCH, timeout_s)))
+
+    def _batches(self, fetch: Callable[[], bool]) -> Iterator[Iterator[Message]]:
+        """What is left to hand out, again and again, until `fetch` finds no more: chained, so that no
+        line of Python runs between two messages."""
         while True:
             with self._use():
-                if not length_hint(self._cursors.left) and not self._wait(BATCH, timeout_s):
+                if not length_hint(self._cursors.left) and not fetch():
                     return
-            yield from self._cursors.left
+            yield self._cursors.left
 
     def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Up to `max_messages`; waits up to `timeout_s` seconds for the first (None: for ever)."""
