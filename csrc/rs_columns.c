@@ -142,10 +142,11 @@ static rs_status choose(rs_column_walk *walk, const rs_columns *columns, const r
         find_tags_and_keys(record->properties, found);
     if (walk->tagged && !has_tag(walk, found->tags))
         return RS_NOTHING;
-    if (columns->born_host && !number_of(walk, walk->hosts, record->born_host, &found->born_host))
+    if (columns->born_host &&
+        !number_of(walk, walk->hosts, rs_record_born_host(record), &found->born_host))
         return RS_NOT_FOUND;
     if (columns->store_host &&
-        !number_of(walk, walk->hosts, record->store_host, &found->store_host))
+        !number_of(walk, walk->hosts, rs_record_store_host(record), &found->store_host))
         return RS_NOT_FOUND;
     return RS_OK;
 }

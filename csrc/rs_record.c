@@ -195,19 +195,25 @@ static rs_status rs_decode_fields(rs_reader *r, rs_record *record)
     const uint8_t *head = rs_take(r, RS_AT_BORN_HOST);
     if (!head)
         return RS_BAD_LENGTH;
+    const uint32_t sys_flag = (uint32_t)rs_read_once(rs_load32(head + RS_AT_SYS_FLAG));
+    const size_t born_host_size = rs_host_size(sys_flag & RS_FLAG_BORN_HOST_V6);
+    const size_t store_host_size = rs_host_size(sys_flag & RS_FLAG_STORE_HOST_V6);
+    const size_t store_at = born_host_size + RS_AFTER_BORN_STORE_HOST + store_host_size;
+    const uint8_t *born = rs_take(r, store_at + RS_AFTER_STORE_BODY);
+    if (!born)
+        return RS_BAD_LENGTH;
+    const uint8_t *after_born = born + born_host_size, *after_store = born + store_at;
     record->body_crc = rs_load32(head + RS_AT_BODY_CRC);
     record->queue_id = rs_load32s(head + RS_AT_QUEUE_ID);
     record->flag = rs_load32s(head + RS_AT_FLAG);
+    record->sys_flag = sys_flag;
     record->queue_offset = rs_load64s(head + RS_AT_QUEUE_OFFSET);
     record->physical_offset = rs_load64s(head + RS_AT_PHYSICAL_OFFSET);
-    record->sys_flag = (uint32_t)rs_read_once(rs_load32(head + RS_AT_SYS_FLAG));
     record->born_timestamp_ms = rs_load64s(head + RS_AT_BORN_TIMESTAMP);
-    record->born_host = rs_take_span(r, rs_host_size(record->sys_flag & RS_FLAG_BORN_HOST_V6));
-    record->store_timestamp_ms = (int64_t)rs_take64(r);
-    record->store_host = rs_take_span(r, rs_host_size(record->sys_flag & RS_FLAG_STORE_HOST_V6));
-    record->reconsume_times = (int32_t)rs_take32(r);
-    record->prepared_transaction_offset = (int64_t)rs_take64(r);
-    uint32_t body_size = rs_take32(r);
+    record->store_timestamp_ms = rs_load64s(after_born + RS_AFTER_BORN_STORE_TIMESTAMP);
+    record->reconsume_times = rs_load32s(after_store + RS_AFTER_STORE_RECONSUME_TIMES);
+    record->prepared_transaction_offset = rs_load64s(after_store + RS_AFTER_STORE_PREPARED_OFFSET);
+    uint64_t body_size = rs_read_once(rs_load32(after_store + RS_AFTER_STORE_BODY_LENGTH));
     record->body = rs_take_span(r, body_size); /* a negative length is beyond any record */
     bool v2 = record->magic == RS_MAGIC_V2;
     uint16_t topic_size = v2 ? rs_take16(r) : rs_take8(r);

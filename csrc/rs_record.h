@@ -33,7 +33,8 @@ typedef struct rs_message {
     bool record_crc; /* append the __CRC32# property */
 } rs_message;
 
-/* What the decoder gives: every field, spans into the record itself. */
+/* What the decoder gives: every field, spans into the record itself. Without gaps, and without the hosts,
+ * whose places follow from sys_flag: readers keep one for each message. */
 typedef struct rs_record {
     const uint8_t *start;
     uint32_t size; /* totalSize */
@@ -41,15 +42,13 @@ typedef struct rs_record {
     uint32_t body_crc;
     int32_t queue_id;
     int32_t flag;
+    uint32_t sys_flag;
     int64_t queue_offset;
     int64_t physical_offset;
-    uint32_t sys_flag;
     int64_t born_timestamp_ms;
-    rs_span born_host;
     int64_t store_timestamp_ms;
-    rs_span store_host;
-    int32_t reconsume_times;
     int64_t prepared_transaction_offset;
+    int32_t reconsume_times;
     rs_span body;
     rs_span topic;
     rs_span properties;
@@ -72,6 +71,21 @@ void rs_record_publish(uint8_t *record, size_t topic_size);
  * and record CRC; then the record CRC, of a message that has one. `size` is rs_record_size(message). */
 void rs_record_lay(const rs_message *message, size_t size, uint8_t *to, rs_crc32_kernel kernel);
 void rs_record_seal(uint8_t *record, size_t size, size_t topic_size, rs_crc32_kernel kernel);
+
+/* Address and port of a decoded record. */
+static inline rs_span rs_record_born_host(const rs_record *record)
+{
+    bool v6 = record->sys_flag & RS_FLAG_BORN_HOST_V6;
+    return (rs_span){record->start + RS_AT_BORN_HOST, v6 ? RS_HOST_V6_SIZE : RS_HOST_V4_SIZE};
+}
+
+static inline rs_span rs_record_store_host(const rs_record *record)
+{
+    rs_span born = rs_record_born_host(record);
+    bool v6 = record->sys_flag & RS_FLAG_STORE_HOST_V6;
+    return (rs_span){born.bytes + born.size + RS_AFTER_BORN_STORE_HOST,
+                     v6 ? RS_HOST_V6_SIZE : RS_HOST_V4_SIZE};
+}
 
 /* Reads a record that begins at `at`, of which at most `left` bytes may be touched (left = bytes to the
  * end of the file). RS_OK and *record; RS_BLANK (record->size = its length field); RS_NOTHING when the

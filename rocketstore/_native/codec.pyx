@@ -13,10 +13,10 @@ from rocketstore._native.core cimport (
     rs_batch_element, rs_batch_element_size, rs_batch_join_properties, rs_batch_next, rs_batch_put,
     rs_crc32_kernel, rs_crc32_slicing, rs_host, rs_java_hash, rs_load32s, rs_message,
     rs_message_id_decode, rs_message_id_encode, rs_properties_walk, rs_property_check,
-    rs_property_next, rs_property_walk, rs_record, rs_record_check, rs_record_crc_find,
-    rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size, rs_record_verify,
-    rs_span, rs_status, rs_store32s, rs_tags_code, rs_unique_id, rs_unique_id_decode,
-    rs_unique_id_encode,
+    rs_property_next, rs_property_walk, rs_record, rs_record_born_host, rs_record_check,
+    rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
+    rs_record_store_host, rs_record_verify, rs_span, rs_status, rs_store32s, rs_tags_code,
+    rs_unique_id, rs_unique_id_decode, rs_unique_id_encode,
 )
 from rocketstore._native.status cimport check, status_text
 
@@ -280,16 +280,16 @@ def decode_record(bytes data not None, int64_t physical_offset=-1, bint verify=T
         "physical_offset": record.physical_offset,
         "sys_flag": record.sys_flag,
         "born_timestamp_ms": record.born_timestamp_ms,
-        "born_host": unpack_host(span_bytes(record.born_host)),
+        "born_host": unpack_host(span_bytes(rs_record_born_host(&record))),
         "store_timestamp_ms": record.store_timestamp_ms,
-        "store_host": unpack_host(span_bytes(record.store_host)),
+        "store_host": unpack_host(span_bytes(rs_record_store_host(&record))),
         "reconsume_times": record.reconsume_times,
         "prepared_transaction_offset": record.prepared_transaction_offset,
         "body": span_bytes(record.body),
         "topic": span_text(record.topic),
         "properties": span_bytes(record.properties),
         "record_crc": number if rs_record_crc_find(&record, &number) else None,
-        "message_id": host_message_id(record.store_host, record.physical_offset),
+        "message_id": host_message_id(rs_record_store_host(&record), record.physical_offset),
     }
 
 

@@ -96,15 +96,13 @@ cdef extern from "rs_record.h" nogil:
         uint32_t body_crc
         int32_t queue_id
         int32_t flag
+        uint32_t sys_flag
         int64_t queue_offset
         int64_t physical_offset
-        uint32_t sys_flag
         int64_t born_timestamp_ms
-        rs_span born_host
         int64_t store_timestamp_ms
-        rs_span store_host
-        int32_t reconsume_times
         int64_t prepared_transaction_offset
+        int32_t reconsume_times
         rs_span body
         rs_span topic
         rs_span properties
@@ -115,6 +113,8 @@ cdef extern from "rs_record.h" nogil:
     rs_status rs_record_check(const rs_message *message, size_t max_body_size, bint wide_topics)
     size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel)
     void rs_record_publish(uint8_t *record, size_t topic_size)
+    rs_span rs_record_born_host(const rs_record *record)
+    rs_span rs_record_store_host(const rs_record *record)
     rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record)
     rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
                                rs_crc32_kernel kernel)

@@ -13,9 +13,9 @@ from rocketstore._native.core cimport (
     RS_HOST_V6_SIZE, RS_OK, RS_PROPERTIES_MAX, RS_PROPERTIES_TOO_LARGE, RS_PROPERTY_ILLEGAL,
     RS_RECORD_CRC_SIZE, RS_RECORD_FIXED, RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel,
     rs_log_fitting_messages, rs_message, rs_properties_walk, rs_property_check, rs_property_next,
-    rs_property_walk, rs_queue_state, rs_record, rs_record_check, rs_record_crc_find,
-    rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size, rs_record_verify,
-    rs_span, rs_status,
+    rs_property_walk, rs_queue_state, rs_record, rs_record_born_host, rs_record_check,
+    rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
+    rs_record_verify, rs_span, rs_status,
 )
 from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.put_result cimport PutResult, put_result, set_host
@@ -239,8 +239,9 @@ cdef void to_message(const rs_record *record, bint record_crc, Log log,
     message.born_timestamp_ms = record.born_timestamp_ms
     message.record_crc = record_crc
     message.store_host = log.store_host
-    message.born_host.size = <uint8_t>record.born_host.size
-    memcpy(message.born_host.bytes, record.born_host.bytes, record.born_host.size)
+    cdef rs_span born_host = rs_record_born_host(record)
+    message.born_host.size = <uint8_t>born_host.size
+    memcpy(message.born_host.bytes, born_host.bytes, born_host.size)
 
 
 cdef int check_frame(const rs_record *record, size_t at, rs_crc32_kernel kernel) except -1:

@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_message_id_encode, rs_properties_walk,
-    rs_property_find, rs_property_next, rs_property_walk, rs_record, rs_record_decode,
-    rs_record_verify, rs_span, rs_tags_code,
+    rs_property_find, rs_property_next, rs_property_walk, rs_record, rs_record_born_host,
+    rs_record_decode, rs_record_store_host, rs_record_verify, rs_span, rs_tags_code,
 )
 from rocketstore._native.guard cimport copied_bytes, guarded, guarded_copy, raise_unread
 from rocketstore._native.mapping cimport Mapping
@@ -206,11 +206,11 @@ cdef class Message:
 
     @property
     def born_host(self):
-        return unpack_host(span_bytes(self.record.born_host))
+        return unpack_host(span_bytes(rs_record_born_host(&self.record)))
 
     @property
     def store_host(self):
-        return unpack_host(span_bytes(self.record.store_host))
+        return unpack_host(span_bytes(rs_record_store_host(&self.record)))
 
     @property
     def reconsume_times(self):
@@ -223,7 +223,7 @@ cdef class Message:
     @property
     def message_id(self):
         cdef char text[56]
-        host = span_bytes(self.record.store_host)
+        host = span_bytes(rs_record_store_host(&self.record))
         cdef size_t size = rs_message_id_encode(
             span_over(host), self.record.physical_offset, text)
         return text[:size].decode("ascii")

@@ -131,9 +131,9 @@ static void add_record(const rs_record *record)
     add_number(record->physical_offset);
     add_number(record->sys_flag);
     add_number(record->born_timestamp_ms);
-    add_span(record->born_host);
+    add_span(rs_record_born_host(record));
     add_number(record->store_timestamp_ms);
-    add_span(record->store_host);
+    add_span(rs_record_store_host(record));
     add_number(record->reconsume_times);
     add_number(record->prepared_transaction_offset);
     add_span(record->body);
@@ -162,7 +162,7 @@ static void records(rs_crc32_kernel kernel)
         rs_dispatch_find(record.properties, &found);
         add_number(rs_dispatch_tags(&record, &found, delays, 3));
         char id[56];
-        add(id, rs_message_id_encode(record.store_host, record.physical_offset, id));
+        add(id, rs_message_id_encode(rs_record_store_host(&record), record.physical_offset, id));
         bytes[any() % size] ^= (uint8_t)(1u << any() % 8);
         rs_status status = rs_record_decode(bytes, size, &record);
         add_number(status);

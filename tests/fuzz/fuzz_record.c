@@ -67,8 +67,8 @@ static void check_written_back(const rs_record *record, bool whole)
         .flag = record->flag,
         .reconsume_times = record->reconsume_times,
         .sys_flag = record->sys_flag,
-        .born_host = host_of(record->born_host),
-        .store_host = host_of(record->store_host),
+        .born_host = host_of(rs_record_born_host(record)),
+        .store_host = host_of(rs_record_store_host(record)),
     };
     bool v2 = record->magic == RS_MAGIC_V2;
     if (v2 != (record->topic.size > RS_TOPIC_MAX_V1) || record->topic.size > RS_TOPIC_MAX_V2)
@@ -114,10 +114,10 @@ static void check_message_id(const rs_record *record)
     char text[56];
     rs_host host;
     int64_t offset;
-    size_t size = rs_message_id_encode(record->store_host, record->physical_offset, text);
+    size_t size = rs_message_id_encode(rs_record_store_host(record), record->physical_offset, text);
     CHECK(rs_message_id_decode(text, size, &host, &offset) == RS_OK);
-    CHECK(offset == record->physical_offset && host.size == record->store_host.size);
-    CHECK(memcmp(host.bytes, record->store_host.bytes, host.size) == 0);
+    CHECK(offset == record->physical_offset && host.size == rs_record_store_host(record).size);
+    CHECK(memcmp(host.bytes, rs_record_store_host(record).bytes, host.size) == 0);
     CHECK(rs_message_id_decode(text, size - 1, &host, &offset) == RS_NOT_FOUND);
 }
 
