@@ -10,3 +10,6 @@ cdef class Message:
 
 # A message over `record`, whose spans lie in `owner`. The caller has decoded and judged it.
 cdef Message make_message(object owner, const rs_record *record)
+
+# The same for `count` records.
+cdef list make_messages(object owner, const rs_record *records, Py_ssize_t count)

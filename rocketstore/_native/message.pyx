@@ -2,6 +2,8 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketstore._native.codec cimport best_kernel
@@ -69,9 +71,22 @@ cdef Message make_message(object owner, const rs_record *record):
     return message
 
 
+cdef list make_messages(object owner, const rs_record *records, Py_ssize_t count):
+    cdef list messages = PyList_New(count)
+    cdef Message message
+    cdef Py_ssize_t i
+    for i in range(count):
+        message = Message.__new__(Message)
+        message.owner = owner
+        message.record = records[i]
+        Py_INCREF(message)  # the list takes this one over
+        PyList_SET_ITEM(messages, i, message)
+    return messages
+
+
 # Without the collector: a message refers to memory only, which refers to nothing.
 @cython.final
-@cython.freelist(256)
+@cython.freelist(512)
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Message:

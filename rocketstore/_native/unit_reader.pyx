@@ -10,7 +10,7 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.guard cimport fault_address, guarded, raise_unread
 from rocketstore._native.mapped_file cimport MappedFile
-from rocketstore._native.message cimport make_message
+from rocketstore._native.message cimport make_messages
 from rocketstore._native.scanner cimport scan_of, unread
 from rocketstore._native.status cimport check
 
@@ -116,7 +116,6 @@ cdef int follow_units(units_call *call, MappedFile queue_file, tuple segments,
                       int64_t segment_size, list messages) except -1:
     """Appends the messages of all units to `messages`, if they are read."""
     cdef bint whole
-    cdef size_t i
     cdef MappedFile segment = None
     cdef rs_status status
     while call.next < call.count:
@@ -127,8 +126,8 @@ cdef int follow_units(units_call *call, MappedFile queue_file, tuple segments,
                 whole = guarded(units_work, call)
         if not whole:
             units_faulted(queue_file, segment)
-        for i in range(call.found):
-            messages.append(make_message(segment.mapping, &call.records[i]))
+        if call.found:
+            messages += make_messages(segment.mapping, call.records, <Py_ssize_t>call.found)
         status = call.status
         if status == RS_OK:
             continue
