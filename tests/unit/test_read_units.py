@@ -65,6 +65,17 @@ def test_many_units_at_once() -> None:
     assert numbers(messages) == list(range(1300))
 
 
+def test_messages_do_not_change_while_others_are_read() -> None:
+    """More of them than are kept for the next batch, which is filled with other records."""
+    queue = Queue(150)
+    first = [message for _ in range(6) for message in queue.read(0, 100)]
+    facts = [(m.queue_offset, m.physical_offset, m.size, m.body) for m in first]
+    held = first[::2]
+    del first
+    assert numbers(queue.read(100, 50)) == list(range(100, 150))
+    assert [(m.queue_offset, m.physical_offset, m.size, m.body) for m in held] == facts[::2]
+
+
 def test_pre_blanks_are_passed_over() -> None:
     queue = Queue(20)
     for number in range(5):

@@ -84,6 +84,20 @@ def test_fields_of_every_known_record(row: dict[str, Any]) -> None:
         assert message.tags_code == row["tags_code"]
 
 
+@pytest.mark.parametrize("store_host", ["192.168.0.9:10911", "[fe80::9]:99"])
+@pytest.mark.parametrize("born_host", ["10.1.2.3:54321", "[2001:db8::1]:80"])
+def test_hosts_of_either_size_and_what_stands_behind_them(born_host: str, store_host: str) -> None:
+    record = encode(
+        0, born_host=born_host, store_host=store_host, store_timestamp_ms=77, reconsume_times=5,
+        prepared_transaction_offset=-9, body=b"body",
+    )  # fmt: skip
+    message = Message.from_bytes(record)
+    assert (message.born_host, message.store_host) == (born_host, store_host)
+    assert (message.store_timestamp_ms, message.reconsume_times) == (77, 5)
+    assert (message.prepared_transaction_offset, message.body) == (-9, b"body")
+    assert message.message_id == codec.decode_record(record)["message_id"]
+
+
 def test_times_are_aware() -> None:
     message = Message.from_bytes(encode(0))
     assert message.born_time == datetime.datetime(2020, 9, 13, 12, 26, 40, tzinfo=datetime.UTC)
