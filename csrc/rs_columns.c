@@ -240,6 +240,7 @@ rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to, 
         }
         walk->records++;
         walk->record_crc_mismatches += stale;
+        rs_scan_fetch_ahead(&walk->scan, walk->at, record.size);
         walk->at += record.size; /* decode has checked: not beyond the file */
     }
     return RS_END_OF_FILE;

@@ -78,6 +78,7 @@ rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *w
         walked->last_store_timestamp_ms = record.store_timestamp_ms;
         walked->last_record_start = offset;
         walked->records++;
+        rs_scan_fetch_ahead(scan, walked->end, record.size);
         walked->end += record.size; /* decode has checked: not beyond the file */
     }
     return RS_END_OF_FILE;

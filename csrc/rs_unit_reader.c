@@ -101,9 +101,7 @@ static rs_status follow(const rs_unit_reader *reader, rs_unit unit, int64_t queu
  * ahead by itself begins anew at each record and each page. */
 #define AHEAD_UNITS 8
 #define AHEAD_BYTES 2048
-#define CACHE_LINE 64
 
-/* Inlined by force: GCC drops calls of a function that does nothing but this. */
 static inline __attribute__((always_inline)) void fetch_ahead(const rs_scan *segment, rs_unit unit)
 {
     const uint64_t position = (uint64_t)unit.physical_offset - (uint64_t)segment->start_offset;
@@ -114,8 +112,7 @@ static inline __attribute__((always_inline)) void fetch_ahead(const rs_scan *seg
         size = (size_t)unit.size;
     if (size > AHEAD_BYTES)
         size = AHEAD_BYTES;
-    for (size_t i = 0; i < size; i += CACHE_LINE)
-        __builtin_prefetch(segment->bytes + position + i);
+    rs_fetch(segment->bytes + position, size);
 }
 
 rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
