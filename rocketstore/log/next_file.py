@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 #: Files that wait for their names, each with a descriptor; the one that waits longest goes for another.
 READY_MAX: Final = 64
+#: Of the descriptors that a process may have they take one in so many; where it may have fewer, none.
+DESCRIPTORS_A_FILE: Final = 64
 
 
 class NextFile:
@@ -115,14 +118,17 @@ class NextFileMaker(Worker):
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         super().__init__("rocketstore-queue-files", on_failure)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._ready_max = min(READY_MAX, limit // DESCRIPTORS_A_FILE)
         self._lock = threading.Lock()
         # Guarded by it.
         self._asked: dict[NextFile, None] = {}
         self._ready: dict[NextFile, None] = {}  # in the order in which they were made
 
     def ask(self, following: NextFile) -> None:
-        """`following` will be needed; again is no harm. Does nothing while the thread does not run."""
-        if not self.alive:
+        """`following` will be needed; again is no harm. Does nothing while the thread does not run, or
+        where descriptors are few."""
+        if not self.alive or not self._ready_max:
             return
         with self._lock:
             self._asked[following] = None
@@ -142,7 +148,7 @@ class NextFileMaker(Worker):
         with self._lock:
             del self._asked[following]
             self._ready.pop(following, None)
-            oldest = next(iter(self._ready)) if len(self._ready) >= READY_MAX else None
+            oldest = next(iter(self._ready)) if len(self._ready) >= self._ready_max else None
             if oldest is not None:
                 del self._ready[oldest]
             if ready:

@@ -102,6 +102,8 @@ def test_damage(
     monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
     segments = sorted((path / "commitlog").iterdir())
     one, three = scans(path, chunk_bytes=1_000, on_damage=on_damage)
+    assert outcome(three) == outcome(one)
+    assert readers
     if on_damage == "skip":
         segments.pop(len(segments) // 2).unlink()
     found = 0
@@ -113,7 +115,6 @@ def test_damage(
         assert outcome(three) == expected
         found += bool(expected[1] or expected[2].damage)
     assert found > 8
-    assert readers
 
 
 def test_a_body_that_looks_like_a_record_of_its_place(

@@ -197,6 +197,19 @@ class TestMaker:
         maker.stop()
         queue.close()
 
+    def test_none_where_descriptors_are_few(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are for files that must be open."""
+        monkeypatch.setattr(next_file.resource, "getrlimit", lambda _: (63, 63))
+        maker = NextFileMaker(lambda _: None)
+        maker.start()
+        queue = make_queue(tmp_path, maker.ask)
+        fill(queue, 0, FILE_UNITS)
+        assert not maker._asked
+        maker.stop()
+        queue.close()
+
     def test_asks_nobody_answers_are_forgotten(self, tmp_path: Path) -> None:
         maker = NextFileMaker(lambda _: None)
         queue = make_queue(tmp_path, maker.ask)
