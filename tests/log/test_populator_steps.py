@@ -238,7 +238,16 @@ def test_a_writer_that_becomes_fast_is_noticed_at_once(log: Log, clock: Clock) -
     before = populator.populated
     assert populator.step() == 0
     assert populator.populated == before + STEP
-    assert log.files[0].advice == ["random", "normal"] * 2
+    assert log.files[0].advice == ["random", "normal"] * 2 + ["hugepage"]
+
+
+def test_pages_are_large_beside_a_fast_writer_only(log: Log) -> None:
+    """Said once a file: each advice stops everybody who needs a page for a moment."""
+    populator = log.populator()
+    log.files.append(File(FIRST + SIZE))
+    log.positions.wrote = FIRST + 9 * STEP
+    run(populator)
+    assert [file.advice for file in log.files] == [["hugepage"], ["hugepage"]]
 
 
 def test_a_fast_writer_may_wait_now_and_then(log: Log, clock: Clock) -> None:
@@ -254,7 +263,7 @@ def test_a_fast_writer_may_wait_now_and_then(log: Log, clock: Clock) -> None:
     assert log.files[0].steps == [1, 3, 4]
     clock.now += 0.011
     assert populator.step() == EASY_PAUSE_S
-    assert log.files[0].advice == ["random", "normal"]
+    assert log.files[0].advice == ["hugepage", "nohugepage", "random", "normal"]
     assert populator.populated == FIRST + 5 * STEP + EASY_STEP_BYTES
 
 

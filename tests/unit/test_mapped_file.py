@@ -366,7 +366,10 @@ def test_refused_locking_is_no_error(file: MappedFile, probe: Any) -> None:
     assert not file.memory_locked
 
 
-@pytest.mark.parametrize("kind", ["normal", "random", "sequential", "willneed", "cold", "dontneed"])
+@pytest.mark.parametrize(
+    "kind",
+    ["normal", "random", "sequential", "willneed", "cold", "dontneed", "hugepage", "nohugepage"],
+)
 def test_advice_changes_no_byte(file: MappedFile, kind: str) -> None:
     file.write(0, b"kept")
     assert file.advise(kind) in (True, False)
