@@ -24,7 +24,7 @@ import numpy as np
 
 import rocketstore
 from bench.java_store import BATCH, SIZES, TOPIC, WARM_UP, batch_ours, clocked, put_ours, read_ours
-from bench.jvm import CHRONICLE, Jvm, build
+from bench.jvm import CHRONICLE, Jvm, prepare
 from bench.measure import fetch_memory, machine
 
 __all__ = ["main"]
@@ -122,12 +122,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.rounds < 5:
         parser.error("--rounds is at least 5")
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        parser.error(f"needs {', '.join(missing)} on PATH")
-    given.directory.mkdir(parents=True, exist_ok=True)
-    output = build(given.directory / "chronicle", CHRONICLE)
-    root = Path(tempfile.mkdtemp(prefix="chronicle-", dir=given.directory)).absolute()
+    output, root = prepare(parser, given.directory, CHRONICLE)
     facts = {**machine(), "chronicle": CHRONICLE.version, "rounds": given.rounds}
     print(json.dumps(facts))
     results = []

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from bench.jvm import ROCKETMQ, Jvm, build
+from bench.jvm import ROCKETMQ, Jvm, prepare
 from bench.measure import fetch_memory, machine
 
 __all__ = ["main"]
@@ -332,12 +332,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.rounds < 5:
         parser.error("--rounds is at least 5")
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        parser.error(f"needs {', '.join(missing)} on PATH")
-    given.directory.mkdir(parents=True, exist_ok=True)
-    output = build(given.directory / "java")
-    root = Path(tempfile.mkdtemp(prefix="java-", dir=given.directory)).absolute()
+    output, root = prepare(parser, given.directory, ROCKETMQ)
     facts = {
         **machine(),
         "rocketmq": ROCKETMQ.version,

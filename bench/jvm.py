@@ -3,7 +3,9 @@ RocketMQ's own store, and Chronicle Queue."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CHRONICLE", "ROCKETMQ", "Jvm", "Program", "build"]
+__all__ = ["CHRONICLE", "ROCKETMQ", "Jvm", "Program", "prepare"]
 
 HERE = Path(__file__).parent / "java"
 #: A heap that never grows.
@@ -106,9 +108,16 @@ class Jvm:
         self.ask("close")
 
 
-def build(output: Path, program: Program = ROCKETMQ) -> Path:
-    """The program, compiled against its library from Maven."""
-    words = ["mvn", "--batch-mode", "--quiet", "compile", f"-Doutput={output.absolute()}"]
+def prepare(
+    parser: argparse.ArgumentParser, directory: Path, program: Program
+) -> tuple[Path, Path]:
+    """Where the program is, compiled against its library from Maven, and an empty directory for stores."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        parser.error(f"needs {', '.join(missing)} on PATH")
+    directory.mkdir(parents=True, exist_ok=True)
+    output = (directory / program.source.name).absolute()
+    words = ["mvn", "--batch-mode", "--quiet", "compile", f"-Doutput={output}"]
     words += [f"-Dlibrary.version={program.version}"]
     subprocess.run(words, cwd=program.source, check=True)
-    return output.absolute()
+    return output, Path(tempfile.mkdtemp(prefix="stores-", dir=directory)).absolute()

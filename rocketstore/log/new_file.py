@@ -18,7 +18,7 @@ from rocketstore.log.unfinished_files import (
     unlink_if_there,
 )
 
-__all__ = ["NewFile", "allocate_file", "fill_blocks"]
+__all__ = ["NewFile", "fill_blocks"]
 
 #: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
 ZERO_STEP_BYTES: Final = 256 * 1024
@@ -110,29 +110,6 @@ class NewFile:
         if isinstance(error, OSError):
             raise_explained(error, self.path, self.size)
         raise error
-
-
-def allocate_file(
-    directory: Path,
-    tmp_directory: Path | None,
-    start_offset: int,
-    size: int,
-    *,
-    sparse: bool,
-    model_stat: os.stat_result | None = None,
-    zeroed: bool = False,
-) -> MappedFile:
-    """A new file with its name: `NewFile.make`, then `publish`, whose errors these are."""
-    new = NewFile.make(
-        directory,
-        tmp_directory,
-        start_offset,
-        size,
-        sparse=sparse,
-        model_stat=model_stat,
-        zeroed=zeroed,
-    )
-    return new.publish()
 
 
 def fill_blocks(fd: int, found: int, size: int, *, sparse: bool, zeroed: bool = False) -> None:

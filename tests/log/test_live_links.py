@@ -10,7 +10,7 @@ import pytest
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.new_file import allocate_file
+from rocketstore.log.new_file import NewFile
 from rocketstore.log.state_files import make_directories
 
 SIZE = 4096
@@ -24,7 +24,7 @@ def layout(tmp_path: Path) -> StoreLayout:
 
 
 def segment(layout: StoreLayout, start: int) -> MappedFile:
-    return allocate_file(layout.commit_log, layout.tmp, start, SIZE, sparse=False)
+    return NewFile.make(layout.commit_log, layout.tmp, start, SIZE, sparse=False).publish()
 
 
 def names(path: Path) -> list[str]:

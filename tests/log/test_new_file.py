@@ -14,7 +14,7 @@ import pytest
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
-from rocketstore.log.new_file import allocate_file
+from rocketstore.log.new_file import NewFile
 from rocketstore.log.segment_listing import make_directory
 from tests.log.file_tools import Calls, Killed, blocks, largest_file, names
 
@@ -32,7 +32,9 @@ class Places:
             directory.mkdir(mode=0o700)
 
     def make(self, *, sparse: bool = False, zeroed: bool = False) -> MappedFile:
-        return allocate_file(self.files, self.tmp, SIZE, SIZE, sparse=sparse, zeroed=zeroed)
+        return NewFile.make(
+            self.files, self.tmp, SIZE, SIZE, sparse=sparse, zeroed=zeroed
+        ).publish()
 
 
 @pytest.fixture
@@ -128,14 +130,14 @@ def test_killed_between_any_two_steps_no_unfinished_name_is_seen(tmp_path: Path,
 def test_the_last_resort_is_the_final_name(places: Places, calls: Calls) -> None:
     """D-06: no unnamed files and no directory of ours on the same disk."""
     no_unnamed_files(calls)
-    file = allocate_file(places.files, None, SIZE, SIZE, sparse=False)
+    file = NewFile.make(places.files, None, SIZE, SIZE, sparse=False).publish()
     assert names(places.files) == [NAME]
     assert "rename_noreplace" not in calls.names
     file.close()
 
 
 def test_without_a_directory_of_ours_an_unnamed_file_is_made_in_place(places: Places) -> None:
-    file = allocate_file(places.files, None, SIZE, SIZE, sparse=False)
+    file = NewFile.make(places.files, None, SIZE, SIZE, sparse=False).publish()
     assert (names(places.files), names(places.tmp)) == ([NAME], [])
     file.close()
 
@@ -146,7 +148,7 @@ def test_without_a_directory_of_ours_an_unnamed_file_is_made_in_place(places: Pl
 def test_a_log_file_has_its_blocks_and_a_queue_file_has_none(places: Places) -> None:
     """S001-02 S004-25: full size from the moment it exists, zeros, mapped for writing."""
     dense = places.make()
-    sparse = allocate_file(places.files, places.tmp, 2 * SIZE, SIZE, sparse=True)
+    sparse = NewFile.make(places.files, places.tmp, 2 * SIZE, SIZE, sparse=True).publish()
     assert blocks(dense) >= SIZE
     assert blocks(sparse) < SIZE
     for file in (dense, sparse):
@@ -193,7 +195,7 @@ def test_mode_and_owner_come_from_the_file_before(places: Places) -> None:
         first = places.make()
         assert stat.S_IMODE(os.fstat(first.fd).st_mode) == 0o640
         os.chmod(first.path, 0o664)
-        second = allocate_file(places.files, places.tmp, 2 * SIZE, 10, sparse=True)
+        second = NewFile.make(places.files, places.tmp, 2 * SIZE, 10, sparse=True).publish()
         assert stat.S_IMODE(os.fstat(second.fd).st_mode) == 0o664
     finally:
         os.umask(umask)
