@@ -42,8 +42,9 @@ class NextFile:
         # Guarded by it.
         self._ready: NewFile | None = None
         self._closed = False
-        # Names that were given, and those of them that are on disk.
-        self._given = 0
+        # Names that were given, and those of them that are on disk. One that a process gave which died may
+        # not be there, although everybody sees it.
+        self._given = 1
         self._durable = 0
         self._lost: OSError | None = None
 

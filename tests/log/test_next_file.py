@@ -68,6 +68,7 @@ def prepared(root: Path) -> tuple[ConsumeQueue, NextFile]:
     queue = make_queue(root, lambda following: asked.setdefault(following))
     fill(queue, 0, FILE_UNITS)
     (following,) = asked
+    following.sync_name()
     assert following.prepare()
     return queue, following
 
@@ -103,6 +104,19 @@ def test_units_are_on_disk_with_the_name_of_their_file(tmp_path: Path, calls: Ca
     queue.sync(FILE_UNITS, FILE_UNITS + 1)
     assert calls.made == ["sync_directory"]
     queue.sync(FILE_UNITS, FILE_UNITS + 1)
+    assert calls.made == ["sync_directory"]
+    queue.close()
+
+
+def test_names_that_a_dead_process_gave_are_synced(tmp_path: Path, calls: Calls) -> None:
+    """D-18: everybody sees them, but they may not be on disk."""
+    left, _ = prepared(tmp_path)
+    fill(left, FILE_UNITS, FILE_UNITS + 1)
+    left.close()
+    calls.made.clear()
+    queue = make_queue(tmp_path, lambda _: None)
+    queue.sync(0, FILE_UNITS + 1)
+    queue.sync(0, FILE_UNITS + 1)
     assert calls.made == ["sync_directory"]
     queue.close()
 
