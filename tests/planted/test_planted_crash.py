@@ -124,6 +124,14 @@ FAULTS = (
     ),
     (
         Fault(
+            "queue_names_not_synced",
+            "rocketstore/log/consume_queue.py",
+            (("        self._next.sync_name()\n", ""),),
+        ),
+        ("single", "trimmed in the system"),
+    ),
+    (
+        Fault(
             "durable_offset_before_the_sync",
             "rocketstore/log/checkpointer.py",
             (
