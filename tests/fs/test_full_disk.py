@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -121,6 +122,7 @@ def fill_and_go_on(made: Disk, path: Path, file: str, durability: str) -> Outcom
         outcome.full_errors = play(100, [0, 1, 2, 3], 9 if big else 60)
         put = outcome.put_while_full
         ballast.unlink()
+        os.sync()  # btrfs has the room again with its next transaction, and not before
         later = play(200, [0, 1, 2, 3, 4], 30)
         outcome.put_while_full = put
         outcome.failed = made.kind in COPY_ON_WRITE and set(later) <= {FAILED, "group OSError"}
