@@ -100,10 +100,12 @@ class NewFile:
             self._give_up(error)
 
     def drop(self) -> None:
-        """It is not needed."""
-        syscalls.close(self._fd)
-        if self._name is not None:
-            unlink_if_there(self._name)
+        """It is not needed. OSError: the disk keeps it; the next open removes it."""
+        try:
+            syscalls.close(self._fd)
+        finally:
+            if self._name is not None:
+                unlink_if_there(self._name)
 
     def _give_up(self, error: BaseException) -> NoReturn:
         self.drop()

@@ -63,7 +63,7 @@ class NextFile:
             if not self._closed and not new.named:
                 self._ready, kept = new, True
         if not kept:
-            new.drop()
+            _drop(new)
         return kept
 
     def take(self, start_offset: int) -> tuple[MappedFile, bool]:
@@ -75,7 +75,7 @@ class NextFile:
         with self._lock:
             ready, self._ready = self._ready, None
         if ready is not None and ready.start_offset != start_offset:
-            ready.drop()
+            _drop(ready)
             ready = None
         with contextlib.suppress(OSError):  # who syncs the queue is told
             self.sync_name()  # of the file before: what a crash leaves has no gap
@@ -104,7 +104,15 @@ class NextFile:
             ready, self._ready = self._ready, None
             self._closed = self._closed or closed
         if ready is not None:
-            ready.drop()
+            _drop(ready)
+
+
+def _drop(new: NewFile) -> None:
+    """Nobody waits for it, and others have to be dropped, too."""
+    try:
+        new.drop()
+    except OSError as error:
+        logger.warning("%s, made ahead and not needed, cannot be removed: %s", new.path, error)
 
 
 class AsksAhead(Protocol):
@@ -157,6 +165,13 @@ class NextFileMaker(Worker):
         if oldest is not None:
             oldest.drop()
         return 0
+
+    def finish(self) -> None:
+        """What was not needed goes with the thread: whoever stops it may fail to open, and never close."""
+        with self._lock:
+            ready, self._ready = self._ready, {}
+        for following in ready:
+            following.drop()
 
 
 @contextlib.contextmanager

@@ -165,6 +165,16 @@ def test_what_is_not_needed_leaves_nothing(tmp_path: Path, calls: Calls) -> None
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_descriptor_that_cannot_be_closed_keeps_nothing_open(
+    tmp_path: Path, calls: Calls, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-36: the kernel has given it back; the error is told, and the next queue is closed, too."""
+    queue, _ = prepared(tmp_path)
+    calls.errors["close"] = OSError(errno.EIO, os.strerror(errno.EIO))
+    queue.close()
+    assert "not needed, cannot be removed" in caplog.text
+
+
 def test_no_file_ahead_where_it_would_have_its_name_at_once(tmp_path: Path, calls: Calls) -> None:
     """D-06: the last resort, a file system with neither nameless files nor a place for them."""
     calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
@@ -203,12 +213,17 @@ def test_a_queue_that_is_filled_slowly_asks_for_nothing(
 
 class TestMaker:
     def test_prepares_what_is_asked_for(self, tmp_path: Path) -> None:
+        """And takes back what was not needed: whoever fails to open never closes."""
         maker = NextFileMaker(lambda _: None)
         maker.start()
+        before = len(os.listdir("/proc/self/fd"))
         queue = make_queue(tmp_path, maker.ask)
         fill(queue, 0, FILE_UNITS)
         wait_until(lambda: queue._next._ready is not None)
+        assert len(os.listdir("/proc/self/fd")) == before + 1
         maker.stop()
+        assert queue._next._ready is None
+        assert len(os.listdir("/proc/self/fd")) == before
         queue.close()
 
     def test_none_where_descriptors_are_few(
