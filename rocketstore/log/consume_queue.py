@@ -239,8 +239,8 @@ class ConsumeQueue:
     def _is_full_soon(self, position: int) -> bool:
         """Whether the last file, written as fast as until now, is full within FILLED_S of its making; the
         one before it tells where nothing is written yet."""
-        if self._filled_before:
-            return True
+        if self._access != "write" or self._filled_before:
+            return self._access == "write"  # in memory a file is made at once
         written = position - (self._files.end_offset - self.file_size)
         return (time.monotonic() - self._grown_at) * self.file_size < FILLED_S * written
 

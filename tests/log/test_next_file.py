@@ -16,7 +16,7 @@ from rocketstore._native import syscalls
 from rocketstore.log import new_file, next_file, reserved_blocks, unfinished_files
 from rocketstore.log.consume_queue import UNIT, ConsumeQueue
 from rocketstore.log.layout import segment_name
-from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.next_file import NextFile, NextFileMaker
 from rocketstore.log.reserved_blocks import ReservedBlocks
 from tests.log.file_tools import LONG_S, blocks
@@ -33,13 +33,15 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def make_queue(root: Path, ask: Callable[[NextFile], None]) -> ConsumeQueue:
+def make_queue(
+    root: Path, ask: Callable[[NextFile], None], access: Access = "write"
+) -> ConsumeQueue:
     (root / "tmp").mkdir(exist_ok=True)
     return ConsumeQueue(
         "orders",
         0,
         root / "orders",
-        "write",
+        access,
         SIZE,
         tmp_directory=root / "tmp",
         log_minimum=lambda: 0,
@@ -297,6 +299,15 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
     assert not list((tmp_path / "rocketstore" / "tmp").iterdir())
     with open_small(tmp_path, **sizes) as store:
         assert len(everything(store)) == 11_000
+
+
+def test_what_is_made_in_memory_is_not_made_ahead(tmp_path: Path) -> None:
+    """A dead store is recovered for reading without a change on disk."""
+    asked: list[NextFile] = []
+    queue = make_queue(tmp_path, asked.append, "memory")
+    fill(queue, 0, 3 * FILE_UNITS)
+    assert not asked
+    queue.close()
 
 
 def test_a_file_that_was_taken_from_the_middle_is_made_again(tmp_path: Path) -> None:
