@@ -128,7 +128,8 @@ class NextFileMaker(Worker):
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         super().__init__("rocketstore-queue-files", on_failure)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._ready_max = min(READY_MAX, limit // DESCRIPTORS_A_FILE)
+        unlimited = limit == resource.RLIM_INFINITY
+        self._ready_max = READY_MAX if unlimited else min(READY_MAX, limit // DESCRIPTORS_A_FILE)
         self._lock = threading.Lock()
         # Guarded by it.
         self._asked: dict[NextFile, None] = {}
