@@ -23,6 +23,8 @@ __all__ = ["CatchingUp"]
 
 #: Of log; a kill costs no more work than this once again.
 STEP_BYTES: Final = 256 << 20
+#: From so much log on queue files are made ahead: less hardly fills one.
+AHEAD_BYTES: Final = 32 << 20
 
 
 @dataclass(slots=True)
@@ -39,6 +41,9 @@ class CatchingUp:
 
     def run(self, dispatcher: Dispatcher, index: IndexStore | None, end: int) -> None:
         """Dispatches up to `end`, or up to where dispatching is stuck."""
+        if self.file is None or end - self.positions.dispatched < AHEAD_BYTES:
+            self._run(dispatcher, index, end)
+            return
         with files_made_ahead(self.queues):
             self._run(dispatcher, index, end)
 

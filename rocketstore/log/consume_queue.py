@@ -72,7 +72,7 @@ class ConsumeQueue:
             name="consume queue",
             tmp_directory=tmp_directory,
         )
-        self._next = NextFile(self._files)
+        self.next_file = NextFile(self._files)
         self._ask_ahead = ask_ahead
         self._grown_at = time.monotonic()
         self._filled_before = False
@@ -123,7 +123,7 @@ class ConsumeQueue:
                 return False
             # An end that could not be found is looked for again, in files mapped anew.
             self._mapped = False
-            self._next.drop()
+            self.next_file.drop()
             self._files.forget()
             return True
         finally:
@@ -233,7 +233,7 @@ class ConsumeQueue:
             first = file.start_offset // UNIT
             limit = self._reserve(file, position - file.start_offset + UNIT)
             if file is self._files.last and self._is_full_soon(position):
-                self._ask_ahead(self._next)
+                self._ask_ahead(self.next_file)
         return file, first, limit // UNIT
 
     def _is_full_soon(self, position: int) -> bool:
@@ -260,7 +260,7 @@ class ConsumeQueue:
         start = files.end_offset if files.files else files.start_for(position)
         if self._access == "write":
             self._make_directory(self.directory)
-        file, whole = self._next.take(start)
+        file, whole = self.next_file.take(start)
         if whole:
             self._blocks.has_all(file)
         now = time.monotonic()
@@ -329,7 +329,7 @@ class ConsumeQueue:
         OSError."""
         if self._access != "write":
             return
-        self._next.sync_name()
+        self.next_file.sync_name()
         for file in self._snapshot():
             low = max(file.start_offset, first_unit * UNIT)
             high = min(file.end_offset, end_unit * UNIT)
@@ -391,7 +391,7 @@ class ConsumeQueue:
     def close(self) -> None:
         with self._lock:
             self._mapped = True  # never again
-            self._next.drop(closed=True)
+            self.next_file.drop(closed=True)
             self._files.close()
         self.extension.close()
 

@@ -152,6 +152,8 @@ class ConsumeQueueStore:
         ranges = list(dirty)
         try:
             if len(ranges) > SYNC_EACH_MAX:
+                for topic, queue_id, _, _ in ranges:
+                    self.add(topic, queue_id).next_file.check_names()
                 sync_file_system(self._layout.consume_queue)
             else:
                 for topic, queue_id, first, end in ranges:

@@ -77,10 +77,13 @@ class NextFile:
         if ready is not None and ready.start_offset != start_offset:
             _drop(ready)
             ready = None
-        with contextlib.suppress(OSError):  # who syncs the queue is told
-            self.sync_name()  # of the file before: what a crash leaves has no gap
+        if self._files.files:
+            with contextlib.suppress(OSError):  # who syncs the queue is told
+                self.sync_name()  # of the file before: what a crash leaves has no gap
         if ready is None:
-            return self._files.make(start_offset, sparse=True), False
+            file = self._files.make(start_offset, sparse=True)
+            self._durable = self._given  # it syncs the directory, with every name there
+            return file, False
         file = ready.publish(durable=False)
         self._given += 1
         return file, True
@@ -88,8 +91,7 @@ class NextFile:
     def sync_name(self) -> None:
         """The names that were given are on disk. Raises OSError, and once it has, always (D-13)."""
         given = self._given
-        if self._lost is not None:
-            raise self._lost
+        self.check_names()
         if given != self._durable:
             try:
                 syscalls.sync_directory(os.fspath(self._files.directory))
@@ -97,6 +99,11 @@ class NextFile:
                 self._lost = error
                 raise
             self._durable = max(self._durable, given)
+
+    def check_names(self) -> None:
+        """Raises the OSError of the sync of names that failed: no later one makes up for it (D-13)."""
+        if self._lost is not None:
+            raise self._lost
 
     def drop(self, *, closed: bool = False) -> None:
         """It is not needed for now, or never again."""

@@ -43,8 +43,8 @@ class Populator(Worker):
     Beside a slow writer pages are made ready one by one and in small steps. Beside a fast one as fast as it
     goes, in pages of 2 MiB where the file system has some: the kernel would make its whole read-ahead ready at
     the first touch else (8 MiB, from 2.6 to 35 ms in which nobody else has the processor), and each small page
-    that a flush protects interrupts the other processors. Queues and index beside a writer of 1 M/s, 100 B,
-    four runs in turns: behind at p99 13 to 50 ms without, 2.6 to 5.3 with them in three, 227 in one.
+    that a flush protects interrupts the other processors. Queues and index beside a writer of 1 M/s, 100 B, were
+    behind at p99 by 13 to 50 ms without; a trial in turns gave 2.6 to 5.3 in three runs and 227 in one.
 
     `find` gives the segment of a physical offset, `spare` the one that is ready but not in use yet.
     Whoever appends wakes it once for every step or more; it does not poll.

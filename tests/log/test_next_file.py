@@ -15,7 +15,8 @@ from rocketstore import Store
 from rocketstore._native import syscalls
 from rocketstore.log import new_file, next_file, reserved_blocks, unfinished_files
 from rocketstore.log.consume_queue import UNIT, ConsumeQueue
-from rocketstore.log.layout import segment_name
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.layout import StoreLayout, make_directories, segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.next_file import NextFile, NextFileMaker
 from rocketstore.log.reserved_blocks import ReservedBlocks
@@ -151,6 +152,27 @@ def test_a_name_that_could_not_be_synced_is_never_believed(tmp_path: Path, calls
     queue.close()
 
 
+def test_a_lost_name_is_told_where_many_queues_are_synced_at_once(
+    tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-13: the one call for the whole file system may succeed behind a sync that failed."""
+    monkeypatch.setattr("rocketstore.log.consume_queue_store.SYNC_EACH_MAX", 0)
+    layout = StoreLayout(tmp_path / "s")
+    make_directories(layout)
+    queues = ConsumeQueueStore(layout, "write", SIZE, lambda: 0)
+    queue = queues.add("orders", 0)
+    fill(queue, 0, FILE_UNITS)
+    assert queue.next_file.prepare()
+    fill(queue, FILE_UNITS, FILE_UNITS + 1)
+    calls.errors["sync_directory"] = OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        queue.next_file.sync_name()
+    calls.errors.clear()
+    assert not queues.sync([("orders", 0, 0, 1)])
+    assert queues.degraded
+    queues.close()
+
+
 def test_what_is_not_needed_leaves_nothing(tmp_path: Path, calls: Calls) -> None:
     """D-07: neither a name nor a descriptor, also where files cannot be without a name."""
     before = len(os.listdir("/proc/self/fd"))
@@ -221,10 +243,10 @@ class TestMaker:
         before = len(os.listdir("/proc/self/fd"))
         queue = make_queue(tmp_path, maker.ask)
         fill(queue, 0, FILE_UNITS)
-        wait_until(lambda: queue._next._ready is not None)
+        wait_until(lambda: queue.next_file._ready is not None)
         assert len(os.listdir("/proc/self/fd")) == before + 1
         maker.stop()
-        assert queue._next._ready is None
+        assert queue.next_file._ready is None
         assert len(os.listdir("/proc/self/fd")) == before
         queue.close()
 
@@ -276,7 +298,12 @@ class TestMaker:
             fill(queue, 0, FILE_UNITS)
             queues.append(queue)
             wait_until(lambda: not maker._asked)
-        assert [queue._next._ready is not None for queue in queues] == [False, False, True, True]
+        assert [queue.next_file._ready is not None for queue in queues] == [
+            False,
+            False,
+            True,
+            True,
+        ]
         maker.stop()
         for queue in queues:
             queue.close()
@@ -292,7 +319,7 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
             writer.put_batch([b"x"] * 1_000)
             dispatched(store)
         queue = store._engine._queues.get("orders", 0)
-        wait_until(lambda: queue._next._ready is not None)
+        wait_until(lambda: queue.next_file._ready is not None)
         writer.put_batch([b"x"] * 2_000)
         assert len(everything(dispatched(store))) == 11_000
         assert len(queue.files) == 2
@@ -348,3 +375,12 @@ def test_blocks_are_reserved_in_growing_steps(tmp_path: Path) -> None:
         assert blocks(file) >= end
     assert steps[:7] == [1 << n for n in (16, 17, 18, 19, 20, 21)] + [3 << 20]
     files.close()
+
+
+def test_a_new_queue_syncs_its_directory_once(tmp_path: Path, calls: Calls) -> None:
+    """A store may have 50,000 of them: no name is older than the one that is being given."""
+    queue = make_queue(tmp_path, lambda _: None)
+    fill(queue, 0, 1)
+    queue.sync(0, 1)
+    assert calls.made.count("sync_directory") == 1
+    queue.close()

@@ -126,7 +126,7 @@ FAULTS = (
         Fault(
             "queue_names_not_synced",
             "rocketstore/log/consume_queue.py",
-            (("        self._next.sync_name()\n", ""),),
+            (("        self.next_file.sync_name()\n", ""),),
         ),
         ("single", "trimmed in the system"),
     ),
