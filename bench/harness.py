@@ -3,7 +3,8 @@
 Rounds alternate: store, raw, store, raw, … Each ends with its bytes on the disk, outside the clock,
 so that neither pays for the other's write-back. What is compared are medians over the rounds.
 Warm: a round of each before those that count, and before every round the kernel is given memory that
-its host has backed; cold: neither. `--gib 20` is one cold round of each, with a roll every GiB.
+its host has backed; cold: neither. `--gib 20` is one cold round of each, with a roll every GiB; the raw
+side first, since its file gives its memory back afterwards, and the host some seconds to take that.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ __all__ = ["main", "measure"]
 ROUND_BYTES = {"memory": 64 << 20, "os": 64 << 20, "disk": 1 << 20}
 ROUND_MESSAGES = {"memory": 400_000, "os": 400_000, "disk": 500}
 FLUSH_TIMEOUT_S = 120.0
+#: After it a virtual machine's free memory is its host's again.
+COLD_S = 10.0
 
 
 def measure(case: Case, directory: Path) -> dict[str, Any]:
@@ -45,11 +48,15 @@ def measure(case: Case, directory: Path) -> dict[str, Any]:
                 if not case.cold:
                     _store_round(store, case, count)
                     file.round(case, count)
+                if case.gib is not None:
+                    _settle(case)
+                    raw.append(file.round(case, count))
                 for _ in range(case.rounds):
                     _settle(case)
                     stored.append(_store_round(store, case, count))
-                    _settle(case)
-                    raw.append(file.round(case, count))
+                    if case.gib is None:
+                        _settle(case)
+                        raw.append(file.round(case, count))
     finally:
         shutil.rmtree(root)
     return _summary(case, len(record), stored, raw)
@@ -57,7 +64,9 @@ def measure(case: Case, directory: Path) -> dict[str, Any]:
 
 def _settle(case: Case) -> None:
     """Between two rounds, outside the clock; warm means that the machine has its memory at hand."""
-    if not case.cold:
+    if case.gib is not None:
+        time.sleep(COLD_S)
+    elif not case.cold:
         fetch_memory()
 
 

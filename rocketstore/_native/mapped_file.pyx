@@ -3,12 +3,12 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EFAULT, EINTR, EINVAL, ENXIO, ESTALE, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ENXIO, ESTALE, errno
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
 from rocketstore._native.guard cimport copied, guarded_zero, raise_unread, raise_unwritten
-from rocketstore._native.mapped_range cimport find_nonzero, touched
+from rocketstore._native.mapped_range cimport find_nonzero, populate_pages
 from rocketstore._native.mapping cimport Mapping, map_memory
 from rocketstore._native.syscalls cimport (
     done, file_stat, forked_since, outcome, page_size, process_token, sys,
@@ -29,12 +29,9 @@ cdef extern from *:
     #ifndef MADV_COLD
     #define MADV_COLD 20
     #endif
-    #ifndef MADV_POPULATE_WRITE
-    #define MADV_POPULATE_WRITE 23
-    #endif
     """
     enum:
-        MADV_COLD, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_NORMAL, MADV_POPULATE_WRITE
+        MADV_COLD, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_NORMAL
         MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE
         MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, SEEK_DATA, SEEK_HOLE
 
@@ -336,9 +333,7 @@ cdef class MappedFile:
             return
         while result == -EINTR or result == -EAGAIN:
             with nogil:
-                result = outcome(sys.madvise(self.base + low, count, MADV_POPULATE_WRITE))
-                if result == -EINVAL:  # Linux before 5.14
-                    result = 0 if touched(self.base + low, count, <size_t>page_size) else -EFAULT
+                result = populate_pages(self.base + low, count)
             if result == -EINTR:
                 done(result)
         done(result, self.path)

@@ -1,14 +1,21 @@
 # Loops over a range of mapped memory, under guard.
 
+from libc.errno cimport EFAULT, EINVAL
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketstore._native.guard cimport guarded
+from rocketstore._native.syscalls cimport outcome, page_size, sys
 
 cdef extern from "rs_zeros.h" nogil:
     size_t rs_find_nonzero(const uint8_t *bytes, size_t size)
 
 cdef extern from *:
     """
+    #include <sys/mman.h>
+    #ifndef MADV_POPULATE_WRITE
+    #define MADV_POPULATE_WRITE 23
+    #endif
+
     /* Makes each page of [bytes, bytes + size) present and writable without changing it: another thread
      * may be storing to it, so a plain load and store would be wrong. */
     static inline void rs_touch(uint8_t *bytes, size_t size, size_t page)
@@ -17,6 +24,8 @@ cdef extern from *:
             __atomic_fetch_add((volatile uint8_t *)bytes + at, 0, __ATOMIC_SEQ_CST);
     }
     """
+    enum:
+        MADV_POPULATE_WRITE
     void rs_touch(uint8_t *bytes, size_t size, size_t page) noexcept nogil
 
 cdef struct range_call:
@@ -43,8 +52,11 @@ cdef inline int64_t find_nonzero(uint8_t *bytes, int64_t size) noexcept nogil:
     return <int64_t>call.found if guarded(find_work, &call) else -1
 
 
-cdef inline bint touched(uint8_t *bytes, size_t size, size_t page) noexcept nogil:
-    """Whether each page is present and writable now."""
+cdef inline int64_t populate_pages(uint8_t *bytes, size_t size) noexcept nogil:
+    """Makes pages present and writable; `bytes` begins one. 0, or the negated errno."""
     cdef range_call call
-    call.bytes, call.size, call.page = bytes, size, page
-    return guarded(touch_work, &call)
+    cdef int64_t result = outcome(sys.madvise(bytes, size, MADV_POPULATE_WRITE))
+    if result != -EINVAL:
+        return result
+    call.bytes, call.size, call.page = bytes, size, <size_t>page_size  # Linux before 5.14
+    return 0 if guarded(touch_work, &call) else -EFAULT

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.populating import populate_ahead
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import Worker
 
@@ -40,10 +41,14 @@ class Populator(Worker):
     """Keeps [wrote, wrote + window) populated. The window grows with what was appended since the store
     was opened: a store that is hardly written dirties hardly any page.
 
-    Beside a slow writer pages are made ready one by one and in small steps. Beside a fast one as fast as it
-    goes, in pages of 2 MiB where the file system has some: the kernel would make its whole read-ahead ready at
-    the first touch else (8 MiB, from 2.6 to 35 ms in which nobody else has the processor), and each small page
-    that a flush protects interrupts the other processors. Queues and index beside a writer of 1 M/s, 100 B, were
+    Beside a slow writer pages are made ready one by one and in small steps.
+
+    Beside a fast one as fast as it goes, and without the GIL: a writer that puts one by one gives that away
+    each 5 ms only, so a step of 1 MiB in Python made 200 MiB a second at most, and half of the pages were left
+    to the writer (one by one, 100 B, 3 GiB cold: 0.92 and 1.27 million puts a second; now 1.49 and 1.40). In
+    pages of 2 MiB where the file system has some: the kernel would make its whole read-ahead ready at the first
+    touch else (8 MiB, from 2.6 to 35 ms in which nobody else has the processor), and each small page that a
+    flush protects interrupts the other processors. Queues and index beside a writer of 1 M/s, 100 B, were
     behind at p99 by 13 to 50 ms without; a trial in turns gave 2.6 to 5.3 in three runs and 227 in one.
 
     `find` gives the segment of a physical offset, `spare` the one that is ready but not in use yet.
@@ -90,11 +95,7 @@ class Populator(Worker):
         file = self._find(self._populated) or self._spare()
         if file is None or not file.start_offset <= self._populated < file.end_offset:
             return None
-        low = self._populated - file.start_offset
-        high = min(low + (STEP_BYTES if self._hurried else EASY_STEP_BYTES), file.size)
-        if not self._populate(file, low, high):
-            high = file.size
-        self._populated = file.start_offset + high
+        self._populated = self._populate(file, window)
         return 0 if self._hurried or first else EASY_PAUSE_S
 
     def _note_rate(self, wrote: int) -> None:
@@ -107,23 +108,24 @@ class Populator(Worker):
         if hurried or now - before >= CALM_S:
             self._hurried, self._rated = hurried, (now, wrote)
 
-    def _populate(self, file: MappedFile, low: int, high: int) -> bool:
-        """False when the pages cannot be had. Only speed is lost, so the store goes on: the writer
-        meets the pages of this file as they come."""
+    def _populate(self, file: MappedFile, window: int) -> int:
+        """Up to where. When the pages cannot be had only speed is lost, so the store goes on: the writer meets
+        the pages of this file as they come."""
         try:
             self._advise_size(file)
             if self._hurried:
+                return populate_ahead(file, self._positions, self._populated, window)
+            low = self._populated - file.start_offset
+            high = min(low + EASY_STEP_BYTES, file.size)
+            file.advise("random")  # for the moment: readers of this file want read-ahead
+            try:
                 file.populate(low, high)
-            else:
-                file.advise("random")  # for the moment: readers of this file want read-ahead
-                try:
-                    file.populate(low, high)
-                finally:
-                    file.advise("normal")
+            finally:
+                file.advise("normal")
         except (OSError, StoreClosedError) as error:
             logger.warning("%s: pages cannot be made ready ahead: %s", file.path, error)
-            return False
-        return True
+            return file.end_offset
+        return file.start_offset + high
 
     def _advise_size(self, file: MappedFile) -> None:
         """Beside a slow writer a large page would be made, and written, for a few messages."""

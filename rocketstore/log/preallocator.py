@@ -216,10 +216,11 @@ class Preallocator(Worker):
         elapsed_ms = (time.monotonic() - began) * 1000
         if elapsed_ms > SLOW_CREATION_MS:
             logger.warning(
-                "creating the segment at %d took %.0f ms, %d waiting",
+                "creating the segment at %d took %.0f ms, queue length %d, puts waiting: %d",
                 request.start,
                 elapsed_ms,
                 len(queued),
+                request.waiting,
             )
         if self._publish is not None:
             self._publish(file)

@@ -59,6 +59,21 @@ def test_content_stays(tmp_path: Path) -> None:
     assert not any(file.read(8 * STEP_BYTES, 4096))
 
 
+def test_follows_a_fast_writer_in_large_pages() -> None:
+    """K-48: beside it in one call, from the first large page that the writer has not begun."""
+    file = MappedFile.anonymous(0, SIZE)
+    positions = Positions()
+    service = populator(positions, file, 4 * STEP_BYTES)
+    service._hurried = True  # as a rate of more than 64 MiB a second makes it
+    positions.wrote = 6 * STEP_BYTES
+    assert service.step() == 0
+    assert service.populated == 10 * STEP_BYTES
+    positions.wrote = 11 * STEP_BYTES + 1
+    assert service.step() == 0
+    assert service.populated == SIZE
+    assert service.step() is None
+
+
 def test_head_of_the_next_segment() -> None:
     file, spare = MappedFile.anonymous(0, SIZE), MappedFile.anonymous(SIZE, SIZE)
     positions = Positions()

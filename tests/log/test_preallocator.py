@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,17 +143,6 @@ def test_runs_until_stopped(service: Preallocator, disk: Disk) -> None:
     service.take(SIZE, 20)
     assert service.stop(20)
     assert [service.alive, service.failure] == [False, None]
-
-
-def test_slow_creation_is_logged(
-    service: Preallocator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """S004-52: beyond 10 ms, with the number of wishes."""
-    monkeypatch.setattr("rocketstore.log.preallocator.SLOW_CREATION_MS", -1)
-    with caplog.at_level(logging.WARNING):
-        service.take(SIZE, 20)
-    assert f"creating the segment at {SIZE} took" in caplog.text
-    assert "1 waiting" in caplog.text
 
 
 def test_discard_removes_the_file(tmp_path: Path) -> None:

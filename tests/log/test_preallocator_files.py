@@ -286,11 +286,17 @@ def test_slow_creation_is_logged_with_the_queue_length(
     with caplog.at_level(logging.WARNING):
         make().take(0, LONG_S)
     assert "creating the segment at 0 took" in caplog.text
-    assert "1 waiting" in caplog.text
+    assert "queue length 1, puts waiting: 1" in caplog.text
+    caplog.clear()
+    ahead = make()
+    with caplog.at_level(logging.WARNING):
+        ahead.request(SIZE)
+        wait_for(ahead, lambda: ahead.spare() is not None)
+    assert "queue length 1, puts waiting: 0" in caplog.text
     caplog.clear()
     monkeypatch.setattr(module, "SLOW_CREATION_MS", 1e9)
     with caplog.at_level(logging.WARNING):
-        make().take(SIZE, LONG_S)
+        make().take(2 * SIZE, LONG_S)
     assert "took" not in caplog.text
 
 
