@@ -42,6 +42,7 @@ class StoreLock:
     def __init__(self, layout: StoreLayout, fd: int, previous: bytes) -> None:
         self._layout = layout
         self._fd = fd
+        self._file = os.fstat(fd)  # `is_of` asks from other threads, also while `release` closes
         self._token = syscalls.process_token()
         self.previous = previous
         _held.add(self)
@@ -100,7 +101,7 @@ class StoreLock:
 
     def is_of(self, file: os.stat_result) -> bool:
         """Whether this is a lock on that file."""
-        return self.held and os.path.samestat(os.fstat(self._fd), file)
+        return self.held and os.path.samestat(self._file, file)
 
     def release(self) -> None:
         """Idempotent. In a forked child it only closes: an unlock would drop the parent's lock."""

@@ -125,6 +125,20 @@ def test_a_second_open_in_the_process_is_refused_at_once(
     page.close()
 
 
+def test_a_lock_that_is_left_at_this_moment_is_no_error(
+    layout: StoreLayout, held: StoreLock
+) -> None:
+    """Its descriptor may be closed, or another file's, while an open of another thread asks whose it is."""
+    spare = os.dup(held._fd)
+    os.close(held._fd)
+    try:
+        assert held.is_of(os.stat(layout.lock))
+        assert not held.is_of(os.stat(layout.root))
+    finally:
+        os.dup2(spare, held._fd)
+        os.close(spare)
+
+
 def test_another_rocketstore_is_named_by_its_pid(layout: StoreLayout) -> None:
     """D-04, D-35"""
     with other_process(OTHER_STORE, str(layout.root)) as pid:
