@@ -1,8 +1,9 @@
 """Puts that share syncs, beside one raw synchronous write after the other: `python -m bench.group_commit`.
 
 Sides take turns in one run: raw `pwritev2(RWF_DSYNC)` over prewritten blocks, 64 threads, 64 tickets in
-flight, 64 and 256 asyncio tasks. The store's segments are prewritten too. A ratio is that of a side's
-rate to the raw rate of the same round; what is printed is the median of the rounds.
+flight, 64 and 256 asyncio tasks, with `--uvloop` the same tasks in its loop. The store's segments are
+prewritten too. A ratio is that of a side's rate to the raw rate of the same round; what is printed is the
+median of the rounds.
 """
 
 from __future__ import annotations
@@ -80,7 +81,12 @@ def submit_side(store: rocketstore.Store, body: bytes, window: int) -> Side:
     return run
 
 
-def tasks_side(store: rocketstore.Store, body: bytes, count: int) -> Side:
+def tasks_side(
+    store: rocketstore.Store,
+    body: bytes,
+    count: int,
+    make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Side:
     async def main(seconds: float, latencies: list[list[int]]) -> None:
         async with rocketstore.aio.attach(store) as mine:
             writer = mine.writer("bench", queue_id=2)
@@ -98,7 +104,8 @@ def tasks_side(store: rocketstore.Store, body: bytes, count: int) -> Side:
 
     def run(seconds: float) -> tuple[int, float, list[int]]:
         latencies: list[list[int]] = [[] for _ in range(count)]
-        return _clocked(lambda: asyncio.run(main(seconds, latencies)), latencies)
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            return _clocked(lambda: runner.run(main(seconds, latencies)), latencies)
 
     return run
 
@@ -119,7 +126,9 @@ def _clocked(work: Callable[[], None], latencies: list[list[int]]) -> tuple[int,
     return len(found), took, found
 
 
-def measure(size: int, rounds: int, seconds: float, directory: Path) -> dict[str, Any]:
+def measure(
+    size: int, rounds: int, seconds: float, directory: Path, *, with_uvloop: bool
+) -> dict[str, Any]:
     root = Path(tempfile.mkdtemp(prefix="group-", dir=directory))
     body = bytes(size)
     found: dict[str, list[tuple[float, list[int]]]] = {}
@@ -138,6 +147,12 @@ def measure(size: int, rounds: int, seconds: float, directory: Path) -> dict[str
                     "64 tasks": tasks_side(store, body, 64),
                     "256 tasks": tasks_side(store, body, 256),
                 }
+                if with_uvloop:
+                    import uvloop
+
+                    for count in (64, 256):
+                        side = tasks_side(store, body, count, uvloop.new_event_loop)
+                        sides[f"{count} tasks, uvloop"] = side
                 for number in range(rounds + 1):
                     for name, side in sides.items():
                         messages, took, latencies = side(seconds)
@@ -167,6 +182,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="of one side in a round")
     parser.add_argument("--switch-interval", type=float, default=None, help="seconds")
+    parser.add_argument("--uvloop", action="store_true", help="asyncio tasks in its loop, too")
     parser.add_argument("--directory", type=Path, default=Path("build/bench"))
     given = parser.parse_args(words)
     if given.switch_interval is not None:
@@ -174,7 +190,9 @@ def main(words: Sequence[str] | None = None) -> int:
     given.directory.mkdir(parents=True, exist_ok=True)
     results = {}
     for size in given.size or [100]:
-        results[size] = measure(size, given.rounds, given.seconds, given.directory)
+        results[size] = measure(
+            size, given.rounds, given.seconds, given.directory, with_uvloop=given.uvloop
+        )
         print(f"put {size} B, disk, {given.rounds} rounds of {given.seconds} s each")
         for name, side in results[size].items():
             print(

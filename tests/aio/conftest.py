@@ -6,11 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.aio import loops
 from tests.aio.loops import Disk
 from tests.disk_calls import disk_calls
 from tests.unit.conftest import probe
 
 __all__ = ["disk", "probe"]
+
+
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+def event_loop_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run in the loops of both."""
+    if request.param == "uvloop":
+        uvloop = pytest.importorskip("uvloop")
+        monkeypatch.setattr(loops, "make_loop", uvloop.new_event_loop)
 
 
 @pytest.fixture

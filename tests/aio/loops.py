@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 LIMIT_S = 60.0
 
+#: What makes the loops; tests run with that of asyncio and with that of uvloop.
+make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Runs `main` in a loop of its own; a hang is a TimeoutError."""
@@ -23,7 +26,8 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     async def limited() -> T:
         return await asyncio.wait_for(main(), LIMIT_S)
 
-    return asyncio.run(limited())
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        return runner.run(limited())
 
 
 def open_small(path: Path, mode: Any = "rw", **options: Any) -> Opening:
