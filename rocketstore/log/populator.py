@@ -72,7 +72,8 @@ class Populator(Worker):
         self._opened_at = positions.wrote
         self._populated = positions.wrote
         self._hurried = False
-        self._rated: tuple[float, int] | None = None  # when and where the rate is taken from
+        self._rated = (time.monotonic(), positions.wrote)  # when and where the rate is taken from
+        self._slept = True
         self._large = -1  # start of the file that is advised to have large pages
 
     @property
@@ -88,9 +89,9 @@ class Populator(Worker):
             return None
         self._populated = max(self._populated, wrote)  # what the writer has touched is present
         if self._populated >= wrote + window:
-            self._rated = None
+            self._slept = True
             return None
-        first = self._rated is None
+        first, self._slept = self._slept, False
         self._note_rate(wrote)
         file = self._find(self._populated) or self._spare()
         if file is None or not file.start_offset <= self._populated < file.end_offset:
@@ -100,9 +101,6 @@ class Populator(Worker):
 
     def _note_rate(self, wrote: int) -> None:
         now = time.monotonic()
-        if self._rated is None:
-            self._rated = (now, wrote)  # just woken: as it was before
-            return
         before, begin = self._rated
         hurried = now - before >= RATE_S and wrote - begin > EASY_RATE * (now - before)
         if hurried or now - before >= CALM_S:
