@@ -32,6 +32,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "mapping": [],
     "mapped_file": [],
     "populating": [],
+    "prewriting": [],
     "codec": ["rs_crc32", "rs_properties", "rs_record", "rs_message_id"],
     "checkpoint": ["rs_checkpoint", "rs_crc32"],
     "put_result": ["rs_message_id"],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
+from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine.running import Engine, WriteParts
@@ -15,7 +17,7 @@ from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.checkpointer import Checkpointer
-from rocketstore.log.commit_log import CommitLog
+from rocketstore.log.commit_log import NEXT_SEGMENT_AT, CommitLog
 from rocketstore.log.committer import Committer
 from rocketstore.log.file_system import file_system
 from rocketstore.log.flusher import Flusher
@@ -30,6 +32,7 @@ from rocketstore.services.statistics import StoreStatistics
 from rocketstore.tickets import Completions
 
 if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
     from rocketstore.engine.options import Options
@@ -193,9 +196,10 @@ class _Start:
         )
         self.statistics = StoreStatistics(self.put_queues.totals)
         self.live = LiveLinks(parts.layout)
-        zeroed = config.prewrite and self.ring is not None
+        prewritten = config.prewrite and self.ring is not None
         self.preallocator = Preallocator(
-            lambda start: parts.log.make(start, sparse=False, zeroed=zeroed), self.fail
+            self._make_prewritten if prewritten else partial(parts.log.make, sparse=False),
+            self.fail,
         )
         self.commit_log = CommitLog(
             parts.log,
@@ -206,6 +210,7 @@ class _Start:
             ring=self.ring,
             pool=self.pool,
             pool_fast_fail=config.transient_pool_fast_fail,
+            next_segment_at=0.0 if prewritten else NEXT_SEGMENT_AT,  # its making takes its time
             visible_when_flushed=config.visible_is_flushed,
             max_unflushed_bytes=config.max_unflushed_bytes,
             max_undispatched_bytes=config.max_undispatched_bytes,
@@ -248,6 +253,12 @@ class _Start:
             least_pages=config.commit_least_pages,
             thorough_interval_ms=config.commit_thorough_interval_ms,
         )
+
+    def _make_prewritten(self, start_offset: int) -> MappedFile:
+        def write_zeros(fd: int, size: int) -> None:
+            prewrite(fd, size, self.parts.positions, start_offset)
+
+        return self.parts.log.make(start_offset, sparse=False, prewrite=write_zeros)
 
     def make_populator(self) -> Populator | None:
         config = self.parts.config

@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 SLOW_MS = 500
 #: How often a put that waits for room looks whether the other bound has moved.
 LOOK_EVERY_MS = 20
-#: The preallocated next segment is asked for when this share of the current one is used.
-PREALLOCATE_AT = 0.5
+#: The preallocated next segment is asked for when this share of the current one is used, by default.
+NEXT_SEGMENT_AT = 0.5
 #: The populator is woken after this much.
 POPULATE_EVERY_BYTES = 4 << 20
 NEVER = 2**63 - 1
@@ -68,6 +68,7 @@ class CommitLog:
         ring: Ring | None = None,
         pool: WriteBufferPool | None = None,
         pool_fast_fail: bool = False,
+        next_segment_at: float = NEXT_SEGMENT_AT,
         visible_when_flushed: bool,
         max_unflushed_bytes: int,
         max_undispatched_bytes: int,
@@ -84,6 +85,7 @@ class CommitLog:
         self._preallocator = preallocator
         self._pool = pool
         self._pool_fast_fail = pool_fast_fail
+        self._next_segment_at = next_segment_at
         self._on_new_segment = on_new_segment
         self._on_put_failed = on_put_failed
         self._on_put_time = on_put_time
@@ -278,7 +280,7 @@ class CommitLog:
             self._unlock_at.append((time.monotonic() + UNLOCK_DELAY_S, old))
 
     def _watch_half(self, segment: MappedFile) -> None:
-        self._half_at = segment.start_offset + int(segment.size * PREALLOCATE_AT)
+        self._half_at = segment.start_offset + int(segment.size * self._next_segment_at)
         self._set_mark(self.positions.wrote)
 
     def _set_mark(self, wrote: int) -> None:

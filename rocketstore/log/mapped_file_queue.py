@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -222,22 +222,26 @@ class MappedFileQueue:
             self.publish(file)
         return file
 
-    def make(self, start_offset: int, *, sparse: bool, zeroed: bool = False) -> MappedFile:
+    def make(
+        self, start_offset: int, *, sparse: bool, prewrite: Callable[[int, int], None] | None = None
+    ) -> MappedFile:
         """Makes a file without adding it (D-06); with "private" access in memory. Any thread may.
 
         Raises: as `NewFile.make` and `NewFile.publish`; StoreReadOnlyError.
         """
         if self.access in ("private", "memory"):
             return MappedFile.anonymous(start_offset, self._checked_size(start_offset))
-        return self.prepare(start_offset, sparse=sparse, zeroed=zeroed).publish()
+        return self.prepare(start_offset, sparse=sparse, prewrite=prewrite).publish()
 
-    def prepare(self, start_offset: int, *, sparse: bool, zeroed: bool = False) -> NewFile:
+    def prepare(
+        self, start_offset: int, *, sparse: bool, prewrite: Callable[[int, int], None] | None = None
+    ) -> NewFile:
         """Makes a file that has no name yet. Raises: as `make`."""
         size = self._checked_size(start_offset)
         self._check_write("make a file")
         make_directory(self.directory)
         return NewFile.make(
-            self.directory, self._tmp, start_offset, size, sparse=sparse, zeroed=zeroed
+            self.directory, self._tmp, start_offset, size, sparse=sparse, prewrite=prewrite
         )
 
     def _checked_size(self, start_offset: int) -> int:

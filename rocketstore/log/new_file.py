@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -45,15 +46,15 @@ class NewFile:
         *,
         sparse: bool,
         model_stat: os.stat_result | None = None,
-        zeroed: bool = False,
+        prewrite: Callable[[int, int], None] | None = None,
     ) -> NewFile:
         """`size` bytes of zeros that are synced.
 
         RocketMQ refuses to load a directory that holds a temporary name or a file of another length, so
         neither may ever stand there. `tmp_directory` holds what is not finished, where it is on the same
-        disk. `sparse`: without blocks. `zeroed`: the blocks are written once, so that a later sync only
-        overwrites (D-11). Owner, group and mode are those of `model_stat`, by default of the file before
-        (D-09).
+        disk. `sparse`: without blocks. `prewrite`: told the descriptor and the size, writes the blocks once, so
+        that a later sync only overwrites (D-11). Owner, group and mode are those of `model_stat`, by default of
+        the file before (D-09).
 
         Raises:
             DiskFullError: no room. Nothing is left behind, the same call works once there is some.
@@ -67,7 +68,9 @@ class NewFile:
         new = cls(path, start_offset, size, fd, name)
         try:
             inherit_owner(fd, model)
-            fill_blocks(fd, 0, size, sparse=sparse, zeroed=zeroed)
+            fill_blocks(fd, 0, size, sparse=sparse)
+            if prewrite is not None:
+                prewrite(fd, size)
             syscalls.fsync(fd)
         except BaseException as error:
             new._give_up(error)
@@ -114,7 +117,7 @@ class NewFile:
         raise error
 
 
-def fill_blocks(fd: int, found: int, size: int, *, sparse: bool, zeroed: bool = False) -> None:
+def fill_blocks(fd: int, found: int, size: int, *, sparse: bool) -> None:
     """Zeros from `found`, the length of the file, up to `size`. Unless `sparse` they have blocks: also
     where the file system cannot allocate, for then they are written (K-04)."""
     if sparse:
@@ -125,8 +128,6 @@ def fill_blocks(fd: int, found: int, size: int, *, sparse: bool, zeroed: bool = 
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
             raise
-        zeroed = True
-    if zeroed:
         zeros = bytes(min(ZERO_STEP_BYTES, size - found))
         for position in range(found, size, ZERO_STEP_BYTES):
             syscalls.pwrite(fd, zeros[: size - position], position)

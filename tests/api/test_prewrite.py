@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import rocketstore
@@ -28,3 +29,18 @@ def test_a_prewritten_segment_has_all_its_blocks_written(tmp_path: Path) -> None
         segment = tmp_path / "s" / "commitlog" / f"{0:020d}"
         assert blocks_with_data(segment) == SIZE
         assert next(iter(store.consumer("orders"))).body == b"x"
+
+
+def test_the_next_segment_is_made_from_the_beginning_on(tmp_path: Path) -> None:
+    """Its zeros are written in pieces, with rests: they get the time in which the whole segment before is filled."""
+    with rocketstore.open(
+        tmp_path / "s", commit_log_file_size_bytes=SIZE, prewrite=True, index_enabled=False
+    ) as store:
+        writer = store.writer("orders")
+        while store.end_offset < SIZE + SIZE // 4:
+            writer.put(bytes(1000))
+        third = tmp_path / "s" / "commitlog" / f"{2 * SIZE:020d}"
+        deadline = time.monotonic() + 20
+        while not third.exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert blocks_with_data(third) == SIZE
