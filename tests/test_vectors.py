@@ -7,6 +7,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,11 @@ def group(name: str) -> Any:
     for part in name.split("."):
         found = found[part]
     return found
+
+
+def test_they_are_what_their_program_makes() -> None:
+    program = TESTS / "vectors" / "make_vectors.py"
+    assert subprocess.run([sys.executable, program, "--check"], check=False).returncode == 0
 
 
 def test_each_group_has_exactly_its_cases() -> None:
