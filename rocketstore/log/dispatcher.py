@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ __all__ = ["Dispatcher"]
 #: Records are taken in runs of at most this much, so that readers see them on the way.
 RUN_BYTES = 4 << 20
 #: Queues whose file the loop holds; a unit of another one stops it for a moment.
-POINTED_MAX = 8_000
+POINTED_MAX = 11_000
 RETRY_S = 0.5
 #: The worker looks around in Python at least so often.
 SERVE_MS = 1_000
@@ -77,7 +78,7 @@ class Dispatcher(Worker):
         self._shared: PositionsPage | None = None
         self._dispatching = threading.RLock()
         self._depth = 0  # of catch_up, by a signal's handler, in the thread that has the lock
-        self._pointed: dict[tuple[bytes, int], None] = {}  # in the order in which they were pointed
+        self._pointed: OrderedDict[tuple[bytes, int], None] = OrderedDict()  # the oldest first
         self._known: set[tuple[bytes, int]] = set()
         self._unsafe: set[bytes] = set()
         self._refused: set[tuple[bytes, int]] = set()
@@ -328,11 +329,10 @@ class Dispatcher(Worker):
     def _point(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
         file, first, limit = queue.room_for(queue_offset)
         self._loop.point(raw, queue.queue_id, file, first, limit)
-        self._pointed.pop((raw, queue.queue_id), None)
         self._pointed[raw, queue.queue_id] = None
+        self._pointed.move_to_end((raw, queue.queue_id))
         if len(self._pointed) > POINTED_MAX:
-            oldest = next(iter(self._pointed))
-            del self._pointed[oldest]
+            oldest, _ = self._pointed.popitem(last=False)
             self._loop.point(*oldest, None, 0, 0)  # its file stays mapped no longer for the loop
 
     def _put_lights(

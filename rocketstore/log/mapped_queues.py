@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import OrderedDict
 from typing import Final, Protocol
 
 from rocketstore._native.mapping import mapped_files
@@ -12,7 +13,7 @@ __all__ = ["MappedQueues"]
 
 #: Files of stores in this process beyond which queues that rest give theirs back. The rest, up to the
 #: 20,000 of all (D-39), is for segments, for index files and for queues that are in use.
-MANY_FILES: Final = 12_000
+MANY_FILES: Final = 9_000
 #: Queues that are looked at for each one that maps its files.
 LOOKS: Final = 8
 
@@ -36,7 +37,8 @@ class MappedQueues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._order: dict[Parkable, None] = {}
+        # A dict would look at the places of all that left its front before each that is there.
+        self._order: OrderedDict[Parkable, None] = OrderedDict()
 
     def mapped(self, queue: Parkable) -> None:
         """To be told by a queue that has just mapped its files."""
@@ -55,8 +57,8 @@ class MappedQueues:
                     self._move_to_the_end(oldest)
 
     def _move_to_the_end(self, queue: Parkable) -> None:
-        self._order.pop(queue, None)
         self._order[queue] = None
+        self._order.move_to_end(queue)
 
     def clear(self) -> None:
         """All of them are closed."""
