@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Fault", "caught", "plant"]
+__all__ = ["ROOT", "Fault", "caught", "edited", "plant"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("csrc", "rocketstore", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
@@ -29,6 +29,14 @@ class Fault:
     extensions: str = ""
 
 
+def edited(fault: Fault, text: str) -> str:
+    """The text of its file with the fault in it."""
+    for old, new in fault.edits:
+        assert text.count(old) == 1, f"{fault.id}: {fault.path} no longer has the line to change"
+        text = text.replace(old, new)
+    return text
+
+
 def plant(fault: Fault, tree: Path) -> None:
     """Copies the sources to `tree`, with the fault, and builds what it touches."""
     for part in PARTS:
@@ -39,11 +47,7 @@ def plant(fault: Fault, tree: Path) -> None:
         elif source.exists():
             shutil.copy2(source, tree / part)
     target = tree / fault.path
-    text = target.read_text()
-    for old, new in fault.edits:
-        assert text.count(old) == 1, f"{fault.id}: {fault.path} no longer has the line to change"
-        text = text.replace(old, new)
-    target.write_text(text)
+    target.write_text(edited(fault, target.read_text()))
     if fault.extensions:
         subprocess.run(
             [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],

@@ -80,7 +80,7 @@ FAULTS = (
         Fault(
             "sparse_segment",
             "rocketstore/engine/starting.py",
-            (("make(start, sparse=False,", "make(start, sparse=True,"),),
+            (("partial(parts.log.make, sparse=False)", "partial(parts.log.make, sparse=True)"),),
         ),
         ("full disk",),
     ),
