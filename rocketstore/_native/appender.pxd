@@ -29,6 +29,7 @@ cdef class Log:
     cdef int met  # the promise that every append meets at once
     cdef bint visible_when_flushed
     cdef int64_t clock_offset_ns
+    cdef int64_t full_start  # of the segment that had no room for a put, the last time that happened
     cdef rs_host store_host
     cdef public int64_t max_message_size_bytes
     cdef public int64_t sync_flush_timeout_ms
@@ -47,3 +48,7 @@ cdef class Log:
     cdef int react(self, rs_status status, rs_message *message) except -1
     cdef int after(self, rs_appended *appended) except -1
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
+
+
+cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:
+    return log.segment.start if log.segment.size else -1

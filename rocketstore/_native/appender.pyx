@@ -1,7 +1,7 @@
 """The end of the commit log for one process: the append lock, the positions, waiting for the disk.
 
-`Log` owns what one put needs and nothing else. It decides no policy: when a segment, room or an answer
-to "may I?" is needed it asks its owner (`rocketstore.log.commit_log.CommitLog`) and tries again.
+`Log` decides no policy: when a segment, room or an answer to "may I?" is needed it asks its owner
+(`rocketstore.log.commit_log.CommitLog`) and tries again.
 """
 
 cimport cython
@@ -132,6 +132,16 @@ cdef class Log:
             self.mutex.unlock()
         return there
 
+    @property
+    def wants_next(self):
+        """Whether a put found the current segment full; not when another has rolled meanwhile."""
+        cdef bint wants
+        with nogil:
+            self.mutex.lock()
+            wants = self.log.next.size == 0 and self.full_start == segment_start(&self.log)
+            self.mutex.unlock()
+        return wants
+
     def wake_on_put(self, Signal signal not None):
         """Every put notifies `signal` (RocketMQ's wakeFlushWhenPutMessage and its kin)."""
         self.woken = signal
@@ -164,8 +174,7 @@ cdef class Log:
         cdef int64_t wrote, start, stored
         with nogil:
             self.mutex.lock()
-            wrote = self.log.wrote
-            start = self.log.last_record_start
+            wrote, start = self.log.wrote, self.log.last_record_start
             stored = self.log.last_store_timestamp_ms
             self.mutex.unlock()
         return wrote, start, stored
@@ -202,6 +211,8 @@ cdef class Log:
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil:
         if status == RS_OK:
             self.publish()
+        elif status == RS_END_OF_FILE:
+            self.full_start = segment_start(&self.log)
         elif <int>status == FAULTED:
             rs_store_int(&self.state, STATE_REFUSING)  # nobody appends behind a record in part
         return status
@@ -385,6 +396,5 @@ cdef class Log:
 cdef rs_segment describe(MappedFile segment, MappedFile buffer):
     cdef rs_segment described
     described.bytes = buffer.base if buffer is not None else segment.base
-    described.start = segment.start_offset
-    described.size = segment.size
+    described.start, described.size = segment.start_offset, segment.size
     return described

@@ -227,7 +227,7 @@ class CommitLog:
         """Makes the segment that follows available. Raises with nothing changed (D-16)."""
         with self._roll_lock:
             self._settle_roll()
-            if self.log.has_next:
+            if not self.log.wants_next:
                 return
             start = self.queue.end_offset if self.queue.files else self.positions.wrote
             if not self.queue.files:

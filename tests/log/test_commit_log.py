@@ -189,3 +189,30 @@ def test_dispatch_that_stands_still_is_told_apart(
         monkeypatch.undo()
         dispatcher.wake()
         writer.put(b"x")
+
+
+def test_a_put_that_comes_late_for_a_roll_takes_no_further_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two puts find the segment full, one has rolled when the other asks: it would wait for a segment that nobody
+    needs yet, with the lock of all who roll."""
+    with open_small(tmp_path, durability="os") as store:
+        log = parts(store).commit_log
+        put = store.writer("t").put
+        real = log.next_segment
+        put(b"the first segment")
+
+        def next_segment() -> None:
+            real()
+            put(bytes(SEGMENT // 8))  # of another thread, which rolls
+            files = len(log.queue.files)
+            real()
+            assert len(log.queue.files) == files
+            asked.append(files)
+
+        asked: list[int] = []
+        monkeypatch.setattr(log, "next_segment", next_segment)
+        while not asked:
+            put(bytes(SEGMENT // 8))
+        assert asked == [2]
+        assert store.end_offset < 2 * SEGMENT
