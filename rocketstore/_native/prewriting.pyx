@@ -35,7 +35,7 @@ def prewrite(int fd, int64_t size, Positions positions not None, int64_t start_o
 
     While more is done of it than the log has used of the file before, each piece is synced by itself, and the
     disk left to others for twice as long as that took. Without this 64 MiB held up whoever waited for the disk
-    by 40 to 50 ms: 256 tasks, 100 B, a new file each second, p99 4.7 → 2.4 ms, p99.9 28 → 8 ms, medians of
+    by 40 to 50 ms: 256 tasks, 100 B, a new file each second, p99 4.7 → 2.4 ms, p99.9 28 → 8 ms, means of
     eight runs in turns, at no lower rate. OSError as of pwrite and fdatasync; the caller syncs the whole.
     """
     cdef int64_t before = start_offset - size

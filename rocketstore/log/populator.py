@@ -23,10 +23,10 @@ __all__ = ["Populator"]
 
 logger = logging.getLogger(__name__)
 
-#: One call to the kernel; it cannot be interrupted, so a writer that catches up waits this long at most.
+#: Nothing is done for a window smaller than this.
 STEP_BYTES: Final = 1 << 20
-#: The same where there is no hurry, and the seconds between two: who was woken meanwhile on this processor
-#: waits until the call is done.
+#: One call to the kernel where there is no hurry, and the seconds between two: who was woken meanwhile on this
+#: processor waits until the call is done.
 EASY_STEP_BYTES: Final = 64 << 10
 EASY_PAUSE_S: Final = 0.0005
 #: Up to here, in bytes a second, there is no hurry; small steps reach twice as much.
