@@ -97,15 +97,18 @@ class Checkpointer(Worker):
         positions = self._commit_log.positions
         last = self._last
         dispatched, indexed = last.dispatched, last.indexed
+        queue_names = last.queue_count, last.queues_digest
         if derived:
             # Captured before the sync: what is dispatched meanwhile is not covered by it.
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
+            names_now = self._queues_digest()
             with _timed("queue files"):
                 queues = self._sync_queues()
             with _timed("index files"):
                 index = self._index is None or self._index.sync()
             if queues:
                 dispatched = min(dispatched_now, positions.flushed)
+                queue_names = names_now
             else:
                 clean = False
             if self._index is None:
@@ -115,8 +118,12 @@ class Checkpointer(Worker):
             else:
                 clean = False  # the next open mends what is degraded only after a crash
         end, last_record_start, store_time = self._durable_mark()
-        count, digest = self._queues_digest()
-        changes: dict[str, Any] = {"dispatched": dispatched, "indexed": indexed}
+        changes: dict[str, Any] = {
+            "dispatched": dispatched,
+            "indexed": indexed,
+            "queue_count": queue_names[0],
+            "queues_digest": queue_names[1],
+        }
         if derived:
             changes["index_files"] = 0 if self._index is None else self._index.file_count
         if end >= last.flushed:
@@ -126,8 +133,6 @@ class Checkpointer(Worker):
             last,
             **changes,
             minimum=max(last.minimum, minimum or self._commit_log.begin_offset),
-            queue_count=count,
-            queues_digest=digest,
             clean=clean,
         )
         if dataclasses.replace(new, generation=last.generation) != last:

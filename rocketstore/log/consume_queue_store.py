@@ -182,17 +182,16 @@ class ConsumeQueueStore:
         return self._digest
 
     def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
-        """Whether a queue is missing since a checkpoint said `digest`; one whose first record lies at or
-        behind `dispatched` is new since then, and filled by dispatching from there."""
+        """Whether a queue is missing since a checkpoint said `digest`. One whose first record lies at or
+        behind `dispatched` may be new since then, the last ones first; it is filled by dispatching from there.
+        """
         if self.digest() == digest:
             return False
-        begins = ((queue, queue.physical_begin) for queue in self.all())
-        old = [
-            (queue.topic, queue.queue_id)
-            for queue, begin in begins
-            if begin is not None and begin < dispatched
-        ]
-        return _digest(old) != digest
+        begins = [(queue.physical_begin, queue.topic, queue.queue_id) for queue in self.all()]
+        found = sorted((-1 if begin is None else begin, topic, n) for begin, topic, n in begins)
+        old = [(topic, n) for begin, topic, n in found if 0 <= begin < dispatched]
+        oldest = [(topic, n) for _, topic, n in found[: digest[0]]]
+        return digest not in (_digest(old), _digest(oldest))
 
     def close(self) -> None:
         with self._lock:

@@ -340,6 +340,34 @@ def test_a_new_queue_costs_no_scan_of_the_log(tmp_path: Path) -> None:
         assert len(everything(store)) == 100
 
 
+@pytest.mark.parametrize("derived", [False, True])
+def test_new_queues_on_both_sides_of_a_checkpoint_cost_no_scan_of_the_log(
+    tmp_path: Path, derived: bool
+) -> None:
+    """D-18: a queue that is on disk when the checkpoint is stored, and its units are not or its records not
+    yet; another one comes afterwards."""
+    with open_still(tmp_path / "live", "os", consume_queue_flush_interval_ms=86_400_000) as store:
+        for number in range(100):
+            store.put_message("orders", b"%d" % number)
+        dispatched(store)
+        save(store)
+        before = store.end_offset
+        store.put_message("fresh", b"x")
+        dispatched(store)
+        if not derived:
+            store.wait_flushed(store.end_offset)
+        parts(store).checkpointer._note_end()
+        parts(store).checkpointer.save(derived=derived)
+        store.put_message("fresher", b"y")
+        dispatched(store)
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    with open_small(tmp_path / "crashed") as store:
+        assert store.recovery.dispatch_start == before
+        assert [m.body for m in everything(store, "fresh")] == [b"x"]
+        assert [m.body for m in everything(store, "fresher")] == [b"y"]
+        assert len(everything(store)) == 100
+
+
 def test_a_queue_that_is_gone_is_filled_from_the_begin(tmp_path: Path) -> None:
     """D-18: though another one is new."""
     with open_small(tmp_path / "live", durability="os") as store:
