@@ -1,6 +1,8 @@
 import sys
 from typing import final
 
+MAPPED_FILES_MAX: int
+
 @final
 class Mapping:
     if sys.version_info >= (3, 12):

@@ -25,6 +25,7 @@ from rocketstore.log.consume_queue import UnitRefusedError
 from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import listed_queues
+from rocketstore.log.mapped_queues import POINTED_MAX
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ __all__ = ["Dispatcher"]
 
 #: Records are taken in runs of at most this much, so that readers see them on the way.
 RUN_BYTES = 4 << 20
-#: Queues whose file the loop holds, with MANY_FILES 20,000 (D-39); another one's unit stops it a moment.
-POINTED_MAX = 11_000
 RETRY_S = 0.5
 #: The worker looks around in Python at least so often.
 SERVE_MS = 1_000

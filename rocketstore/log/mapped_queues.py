@@ -7,13 +7,14 @@ import threading
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from rocketstore._native.mapping import mapped_files
+from rocketstore._native.mapping import MAPPED_FILES_MAX, mapped_files
 
-__all__ = ["MappedQueues"]
+__all__ = ["POINTED_MAX", "MappedQueues"]
 
-#: Files of stores in this process beyond which queues that rest give theirs back. The rest, up to the
-#: 20,000 of all (D-39), is for segments, for index files and for queues that are in use.
-MANY_FILES: Final = 9_000
+#: Queues whose file the dispatcher holds, those it wrote last; the unit of another one stops it a moment.
+POINTED_MAX: Final = MAPPED_FILES_MAX * 54 // 100
+#: Files of stores in this process beyond which queues that rest give theirs back.
+MANY_FILES: Final = MAPPED_FILES_MAX - POINTED_MAX
 #: Queues that are looked at for each one that maps its files.
 LOOKS: Final = 8
 

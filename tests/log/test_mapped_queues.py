@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from rocketstore.log.mapped_queues import LOOKS, MappedQueues
+from rocketstore._native.mapping import MAPPED_FILES_MAX
+from rocketstore.log.mapped_queues import LOOKS, MANY_FILES, POINTED_MAX, MappedQueues
 
 pytestmark = pytest.mark.quick
 
@@ -27,6 +29,14 @@ def full(monkeypatch: pytest.MonkeyPatch) -> MappedQueues:
     """Too many files are mapped, whatever is parked."""
     monkeypatch.setattr("rocketstore.log.mapped_queues.MANY_FILES", -1)
     return MappedQueues()
+
+
+def test_others_have_room_for_their_mappings() -> None:
+    """D-39: three tenths of what the kernel allows; half of them may be held for dispatch, half for readers."""
+    allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+    assert 0.29 * allowed < MAPPED_FILES_MAX <= 0.3 * allowed
+    assert POINTED_MAX + MANY_FILES == MAPPED_FILES_MAX
+    assert 0.5 < POINTED_MAX / MAPPED_FILES_MAX < 0.6
 
 
 def test_nothing_is_parked_while_there_is_room() -> None:
