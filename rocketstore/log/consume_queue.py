@@ -1,9 +1,8 @@
 """One consume queue: for each message of a (topic, queue id), where its record is.
 
-Unit n stands at byte 20·n of an endless file, so the queue offset in a record decides where its unit goes
-and dispatching twice changes nothing. Files are mapped when they are needed and given back when a store has
-many queues and this one rests; blocks are reserved ahead of the writes, so that a full disk is an exception
-and not a signal (D-19).
+Unit n stands at byte 20·n of an endless file, so the queue offset in a record decides where its unit goes and
+dispatching twice changes nothing. Files are mapped when they are needed and given back when a store has many queues
+and this one rests; blocks are reserved ahead of the writes: a full disk is an exception and no signal (D-19).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.queue_state import QueueEnd
 from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.new_file import NewFile
 from rocketstore.log.next_file import NextFile
 from rocketstore.log.reserved_blocks import ReservedBlocks
 from rocketstore.log.segment_listing import file_at
@@ -56,8 +56,9 @@ class ConsumeQueue:
         make_directory: Callable[[Path], None],
         mapped: Callable[[ConsumeQueue], None] = lambda _: None,
         ask_ahead: Callable[[NextFile], None] = lambda _: None,
+        spare: Callable[[Path, int], NewFile | None] = lambda _, __: None,
     ) -> None:
-        """`mapped` is told whenever the files have been mapped, `ask_ahead` when another file is needed soon."""
+        """Told: `mapped` when files were mapped, `ask_ahead` of a file that is needed soon. `spare`: a first file."""
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
@@ -72,7 +73,7 @@ class ConsumeQueue:
             name="consume queue",
             tmp_directory=tmp_directory,
         )
-        self.next_file = NextFile(self._files)
+        self.next_file = NextFile(self._files, spare)
         self._ask_ahead = ask_ahead
         self._grown_at = time.monotonic()
         self._filled_before = False

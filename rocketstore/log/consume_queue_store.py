@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
 from rocketstore._native.checkpoint import crc32c
 from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.mapped_queues import MappedQueues
-from rocketstore.log.state_files import inherit_owner, sync_file_system
+from rocketstore.log.queue_directories import QueueDirectories
+from rocketstore.log.spare_files import SpareFiles
+from rocketstore.log.state_files import sync_file_system
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.next_file import NextFile
+    from rocketstore.log.new_file import NewFile
+    from rocketstore.log.next_file import Ahead
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,9 @@ class ConsumeQueueStore:
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._mapped = MappedQueues()
         #: Told of a file that will be needed soon.
-        self.ask_ahead: Callable[[NextFile], None] = lambda _: None
+        self.ask_ahead: Callable[[Ahead], None] = lambda _: None
+        self._directories = QueueDirectories(layout.consume_queue)
+        self._spares = SpareFiles(layout.consume_queue, layout.tmp, file_size)
         self._digest: tuple[int, int] | None = None
         self._failed = False
 
@@ -86,23 +90,18 @@ class ConsumeQueueStore:
             self._file_size,
             tmp_directory=self._layout.tmp,
             log_minimum=self._log_minimum,
-            make_directory=self._make_directory,
+            make_directory=self._directories.make,
             mapped=self._mapped.mapped,
             ask_ahead=lambda following: self.ask_ahead(following),
+            spare=self._spare,
         )
         return queue
 
-    def _make_directory(self, directory: Path) -> None:
-        """The queue's directory and its topic's, synced with their parents (D-18)."""
-        for path in (directory.parent, directory):
-            if not path.is_dir():
-                syscalls.mkdir(str(path))
-                fd = syscalls.open_directory(str(path))
-                try:
-                    inherit_owner(fd, self._layout.consume_queue.stat())
-                finally:
-                    syscalls.close(fd)
-                syscalls.sync_directory(str(path.parent))
+    def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
+        found = self._spares.take(directory, start_offset)
+        if self._spares.wanted:
+            self.ask_ahead(self._spares)
+        return found
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         queues = self._queues.get(topic, {})
@@ -156,8 +155,10 @@ class ConsumeQueueStore:
                     self.add(topic, queue_id).next_file.check_names()
                 sync_file_system(self._layout.consume_queue)
             else:
-                for topic, queue_id, first, end in ranges:
-                    self.add(topic, queue_id).sync(first, end)
+                queues = [self.add(topic, queue_id) for topic, queue_id, _, _ in ranges]
+                self._directories.sync(queue.directory for queue in queues)
+                for queue, (_, _, first, end) in zip(queues, ranges, strict=True):
+                    queue.sync(first, end)
         except OSError as error:
             self.degrade(error)
         return not self._failed
@@ -184,20 +185,27 @@ class ConsumeQueueStore:
     def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
         """Whether a queue is missing since a checkpoint said `digest`. One whose first record lies at or
         behind `dispatched` may be new since then, the last ones first; it is filled by dispatching from there.
+        Without a record in the log a queue is either very old or very new.
         """
         if self.digest() == digest:
             return False
-        begins = [(queue.physical_begin, queue.topic, queue.queue_id) for queue in self.all()]
-        found = sorted((-1 if begin is None else begin, topic, n) for begin, topic, n in begins)
-        old = [(topic, n) for begin, topic, n in found if 0 <= begin < dispatched]
-        oldest = [(topic, n) for _, topic, n in found[: digest[0]]]
-        return digest not in (_digest(old), _digest(oldest))
+        begins = [(queue.physical_begin, (queue.topic, queue.queue_id)) for queue in self.all()]
+        empty = [name for begin, name in begins if begin is None]
+        filled = sorted((begin, name) for begin, name in begins if begin is not None)
+        by_age = [name for _, name in filled]
+        believed = (
+            [name for begin, name in filled if begin < dispatched],
+            by_age[: digest[0]],
+            [*empty, *by_age][: digest[0]],
+        )
+        return all(_digest(names) != digest for names in believed)
 
     def close(self) -> None:
         with self._lock:
             made = [queue for queues in self._queues.values() for queue in queues.values() if queue]
         for queue in made:
             queue.close()
+        self._spares.drop(closed=True)
 
 
 def _digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from rocketstore.log.unfinished_files import (
 )
 
 __all__ = ["NewFile", "fill_blocks"]
+
+logger = logging.getLogger(__name__)
 
 #: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
 ZERO_STEP_BYTES: Final = 256 * 1024
@@ -47,8 +50,9 @@ class NewFile:
         sparse: bool,
         model_stat: os.stat_result | None = None,
         prewrite: Callable[[int, int], None] | None = None,
+        durable: bool = True,
     ) -> NewFile:
-        """`size` bytes of zeros that are synced.
+        """`size` bytes of zeros that are synced, or, not `durable`, have to be before they are published.
 
         RocketMQ refuses to load a directory that holds a temporary name or a file of another length, so
         neither may ever stand there. `tmp_directory` holds what is not finished, where it is on the same
@@ -71,7 +75,8 @@ class NewFile:
             fill_blocks(fd, 0, size, sparse=sparse)
             if prewrite is not None:
                 prewrite(fd, size)
-            syscalls.fsync(fd)
+            if durable:
+                new.sync()
         except BaseException as error:
             new._give_up(error)
         return new
@@ -80,6 +85,14 @@ class NewFile:
     def named(self) -> bool:
         """Whether it has its final name already, the last resort of D-06."""
         return self._name == os.fspath(self.path)
+
+    def placed(self, directory: Path, start_offset: int) -> NewFile:
+        """The same file for another place on its disk; this one is not to be used any more."""
+        path = directory / segment_name(start_offset)
+        return NewFile(path, start_offset, self.size, self._fd, self._name)
+
+    def sync(self) -> None:
+        syscalls.fsync(self._fd)
 
     def publish(self, *, durable: bool = True) -> MappedFile:
         """The file, with its name. Not `durable`: the caller syncs the directory before anything else
@@ -109,6 +122,13 @@ class NewFile:
         finally:
             if self._name is not None:
                 unlink_if_there(self._name)
+
+    def discard(self) -> None:
+        """Drops it where others have to be dropped, too: an error is told, and stops nobody."""
+        try:
+            self.drop()
+        except OSError as error:
+            logger.warning("%s, made ahead and not needed, cannot be removed: %s", self.path, error)
 
     def _give_up(self, error: BaseException) -> NoReturn:
         self.drop()

@@ -19,11 +19,13 @@ from rocketstore._native import syscalls
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.log.mapped_file_queue import MappedFileQueue
     from rocketstore.log.new_file import NewFile
 
-__all__ = ["NextFile", "NextFileMaker", "files_made_ahead"]
+__all__ = ["Ahead", "NextFile", "NextFileMaker", "files_made_ahead"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +38,14 @@ DESCRIPTORS_A_FILE: Final = 64
 class NextFile:
     """What follows the last file of one queue. Only the dispatcher takes it; any thread syncs its name."""
 
-    def __init__(self, files: MappedFileQueue) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        spare: Callable[[Path, int], NewFile | None] = lambda _, __: None,
+    ) -> None:
+        """`spare`: a file for a queue that has none, in this directory and at this offset."""
         self._files = files
+        self._spare = spare
         self._lock = threading.Lock()
         # Guarded by it.
         self._ready: NewFile | None = None
@@ -47,6 +55,11 @@ class NextFile:
         self._given = 1
         self._durable = 0
         self._lost: OSError | None = None
+
+    def make_ahead(self) -> bool:
+        """Prepares it, with the names in front of it on disk. Raises: as `prepare` and `sync_name`."""
+        self.sync_name()
+        return self.prepare()
 
     def prepare(self) -> bool:
         """Makes it, with blocks, unless there is one; one thread at a time. False: none can be made ahead.
@@ -63,7 +76,7 @@ class NextFile:
             if not self._closed and not new.named:
                 self._ready, kept = new, True
         if not kept:
-            _drop(new)
+            new.discard()
         return kept
 
     def take(self, start_offset: int) -> tuple[MappedFile, bool]:
@@ -75,18 +88,21 @@ class NextFile:
         with self._lock:
             ready, self._ready = self._ready, None
         if ready is not None and ready.start_offset != start_offset:
-            _drop(ready)
+            ready.discard()
             ready = None
         if self._files.files:
             with contextlib.suppress(OSError):  # who syncs the queue is told
                 self.sync_name()  # of the file before: what a crash leaves has no gap
+        whole = ready is not None
         if ready is None:
-            file = self._files.make(start_offset, sparse=True)
-            self._durable = self._given  # it syncs the directory, with every name there
-            return file, False
+            if self._files.access != "write":
+                return self._files.make(start_offset, sparse=True), False
+            if not self._files.files:
+                ready = self._spare(self._files.directory, start_offset)
+            ready = ready or self._files.prepare(start_offset, sparse=True)
         file = ready.publish(durable=False)
         self._given += 1
-        return file, True
+        return file, whole
 
     def sync_name(self) -> None:
         """The names that were given are on disk. Raises OSError, and once it has, always (D-13)."""
@@ -111,25 +127,29 @@ class NextFile:
             ready, self._ready = self._ready, None
             self._closed = self._closed or closed
         if ready is not None:
-            _drop(ready)
+            ready.discard()
 
 
-def _drop(new: NewFile) -> None:
-    """Nobody waits for it, and others have to be dropped, too."""
-    try:
-        new.drop()
-    except OSError as error:
-        logger.warning("%s, made ahead and not needed, cannot be removed: %s", new.path, error)
+class Ahead(Protocol):
+    """What can be made before it is needed."""
+
+    def make_ahead(self) -> bool:
+        """False: it cannot. Raises OSError."""
+        ...
+
+    def drop(self) -> None:
+        """It is not needed for now. Raises OSError."""
+        ...
 
 
 class AsksAhead(Protocol):
     """Queues that tell of files they will need."""
 
-    ask_ahead: Callable[[NextFile], None]
+    ask_ahead: Callable[[Ahead], None]
 
 
 class NextFileMaker(Worker):
-    """Prepares the next files of queues that will soon need them. A failure costs only time: the dispatcher
+    """Makes the files that queues will soon need. A failure costs only time: the dispatcher
     makes the file itself then, and meets the error where it can be told."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
@@ -139,10 +159,10 @@ class NextFileMaker(Worker):
         self._ready_max = READY_MAX if unlimited else min(READY_MAX, limit // DESCRIPTORS_A_FILE)
         self._lock = threading.Lock()
         # Guarded by it.
-        self._asked: dict[NextFile, None] = {}
-        self._ready: dict[NextFile, None] = {}  # in the order in which they were made
+        self._asked: dict[Ahead, None] = {}
+        self._ready: dict[Ahead, None] = {}  # in the order in which they were made
 
-    def ask(self, following: NextFile) -> None:
+    def ask(self, following: Ahead) -> None:
         """`following` will be needed; again is no harm. Does nothing while the thread does not run, or
         where descriptors are few."""
         if not self.alive or not self._ready_max:
@@ -157,8 +177,7 @@ class NextFileMaker(Worker):
         if following is None:
             return None
         try:
-            following.sync_name()
-            ready = following.prepare()
+            ready = following.make_ahead()
         except OSError as error:
             logger.warning("the next file of a queue is not made ahead: %s", error)
             ready = False

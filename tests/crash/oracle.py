@@ -15,6 +15,7 @@ from unittest import mock
 
 import rocketstore
 from rocketstore import Message, Store
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.worker import Worker
 from rocketstore.tools.verify import verify
 from tests.crash.expectation import BATCH, Expectation, body_of, keys_of, tags_of
@@ -24,6 +25,10 @@ __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
 #: Of the images, so many take a message after the second recovery, are closed and verified.
 GOES_ON = 0.3
+LENGTHS = {
+    "commitlog": "commit_log_file_size_bytes",
+    "consumequeue": "consume_queue_file_size_bytes",
+}
 
 
 class Wrong(AssertionError):
@@ -50,8 +55,9 @@ def judge(root: Path, expected: Expectation, *, killed: bool, rng: random.Random
 
 
 def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.Random) -> None:
+    check_lengths(root, expected)
     # What recovery alone has done: read before any worker acts.
-    with mock.patch.object(Worker, "start"):
+    with mock.patch.object(Worker, "start"), no_lost_queue():
         store = rocketstore.open(root, "rw", **expected.options)
     try:
         messages = check_messages(store, expected, killed=killed)
@@ -79,6 +85,29 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
         shape = {name: expected.options[name] for name in ("index_slots", "index_entries")}
         report = verify(root, **shape)
         check(report.ok, f"verify: {report}: {'; '.join(map(str, report.faults[:3]))}")
+
+
+def check_lengths(root: Path, expected: Expectation) -> None:
+    """Every file that has its name has its length: RocketMQ loads nothing else (D-06)."""
+    for directory in ("commitlog", "consumequeue"):
+        wanted = expected.options[LENGTHS[directory]]
+        for path in (root / directory).rglob("*" + 20 * "[0-9]"):
+            size = path.stat().st_size
+            check(size == wanted, f"{path.relative_to(root)} has {size} bytes, not {wanted}")
+
+
+@contextlib.contextmanager
+def no_lost_queue() -> Iterator[None]:
+    """Our checkpoint speaks of no queue whose directory a loss of power has taken (D-18): all queues would be
+    made anew, however long that takes."""
+    real = ConsumeQueueStore.has_lost_any
+
+    def has_lost_any(queues: ConsumeQueueStore, digest: tuple[int, int], dispatched: int) -> bool:
+        check(not real(queues, digest, dispatched), "the checkpoint speaks of queues that are gone")
+        return False
+
+    with mock.patch.object(ConsumeQueueStore, "has_lost_any", has_lost_any):
+        yield
 
 
 def leave(store: Store) -> None:

@@ -147,7 +147,7 @@ def test_a_name_that_could_not_be_synced_is_never_believed(tmp_path: Path, calls
     fill(queue, 2 * FILE_UNITS, 2 * FILE_UNITS + 1)
     with pytest.raises(OSError, match="Input/output"):
         queue.sync(0, 2 * FILE_UNITS)
-    assert calls.made.count("sync_directory") == 1  # of the new file's own making
+    assert "sync_directory" not in calls.made
     assert queue.max_offset == 2 * FILE_UNITS + 1
     queue.close()
 

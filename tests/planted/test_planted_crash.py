@@ -55,9 +55,30 @@ FAULTS = (
         Fault(
             "no_directory_sync",
             "rocketstore/log/new_file.py",
-            (("            if durable:\n", "            if False:\n"),),
+            (
+                (
+                    "            if durable:\n                syscalls.sync_directory",
+                    "            if False:\n                syscalls.sync_directory",
+                ),
+            ),
         ),
         ("single", "system"),
+    ),
+    (
+        Fault(
+            "queue_directories_not_synced",
+            "rocketstore/log/queue_directories.py",
+            (("                syscalls.sync_directory(os.fspath(parent))\n", ""),),
+        ),
+        ("single",),
+    ),
+    (
+        Fault(
+            "spare_files_not_synced",
+            "rocketstore/log/spare_files.py",
+            (("                new.sync()\n", "                pass\n"),),
+        ),
+        ("many queues",),
     ),
     (
         Fault(
