@@ -81,6 +81,6 @@ class CatchingUp:
             indexed=indexed,
             queue_count=count,
             queues_digest=digest,
-            index_files=0 if index is None else index.file_count,
+            index_files=0 if index is None else index.needed_count(0, indexed),
         )
         self.file.store(self.checkpoint)

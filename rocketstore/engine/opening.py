@@ -29,7 +29,8 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.dispatcher import Dispatcher
-from rocketstore.log.index import IndexStore, count_index_files
+from rocketstore.log.index import IndexStore
+from rocketstore.log.index_names import names_in
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import (
@@ -267,14 +268,12 @@ class Opening:
         if self.options.untrusted:
             return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
-        derived_end = None
-        dispatch_from = None
+        derived_end = dispatch_from = None
         if not trusted and (len(queues) or batch_topics(self.layout)):
             derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:
-            digest = own.queue_count, own.queues_digest
-            if queues.has_lost_any(digest, own.dispatched):
-                dispatch_from = 0  # D-18
+            names = own.queue_count, own.queues_digest
+            dispatch_from = 0 if queues.has_lost_any(names, own.dispatched) else None  # D-18
         return recovery.Marks(
             own=own,
             ours=ours,
@@ -295,8 +294,8 @@ class Opening:
         if not self.options.config.index_enabled:
             return None
         if own is not None:
-            there = count_index_files(self.layout)
-            return 0 if there < own.index_files or not self.index_is_there else None
+            gone = len(names_in(self.layout.index)) < own.index_files
+            return 0 if gone or not self.index_is_there else None
         end = self._index_end()
         return None if end == 0 and self.index_is_there else end
 

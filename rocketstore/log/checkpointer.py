@@ -125,7 +125,8 @@ class Checkpointer(Worker):
             "queues_digest": queue_names[1],
         }
         if derived:
-            changes["index_files"] = 0 if self._index is None else self._index.file_count
+            needed = 0 if self._index is None else self._index.needed_count(minimum or 0, indexed)
+            changes["index_files"] = needed
         if end >= last.flushed:
             changes |= self._fingerprint(end, last_record_start)
             changes |= {"flushed": end, "last_store_timestamp_ms": store_time}

@@ -7,18 +7,16 @@ is rebuilt later; it never refuses a put (K-58). One thread, the dispatcher, wri
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-import os
-import re
 import threading
-import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.index_names import following_name, is_index_name, names_in, new_name
 from rocketstore.log.index_segment import (
     IndexSegment,
     Shape,
@@ -32,26 +30,16 @@ from rocketstore.log.state_files import make_directories
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["IndexStore", "IndexTarget", "count_index_files"]
+__all__ = ["IndexStore", "IndexTarget"]
 
 logger = logging.getLogger(__name__)
 
-#: yyyyMMddHHmmssSSS of the creation, in local time, as RocketMQ names its index files.
-NAME: Final = re.compile(r"[0-9]{17}")
 #: An entry's time can be so much before its record's: it counts whole seconds.
 TIME_LOST_MS: Final = 1000
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 #: Names tried for a new file before the directory is taken to be broken.
 NAMES_TRIED: Final = 1000
-
-
-def count_index_files(layout: StoreLayout) -> int:
-    """Names of index files, whether they can be opened or not."""
-    try:
-        return sum(NAME.fullmatch(name) is not None for name in os.listdir(layout.index))
-    except FileNotFoundError:
-        return 0
 
 
 class IndexTarget(NamedTuple):
@@ -80,6 +68,7 @@ class IndexStore:
         self._shape = Shape(slots, entries)
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
+        self._names_synced = access != "write"
         self._degraded: BaseException | None = None
         self._on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = (
@@ -102,7 +91,7 @@ class IndexStore:
         for name in names:
             if name in known:
                 files.append(known[name])
-            elif NAME.fullmatch(name) is None:
+            elif not is_index_name(name):
                 logger.warning("%s: not an index file, ignored", self._layout.index / name)
             else:
                 segment = self._open(name)
@@ -231,7 +220,8 @@ class IndexStore:
         header = index_file.fresh_header(
             end.end_timestamp_ms if end else 0, end.end_offset if end else 0
         )
-        name = new_name(syscalls.realtime_ms(), max(self._names(), default=""))
+        taken = [*names_in(self._layout.index), *(segment.name for segment in self._files)]
+        name = new_name(syscalls.realtime_ms(), max(taken, default=""))
         if self._access != "write":
             segment = create_in_memory(name, self._shape, header)
         else:
@@ -250,18 +240,9 @@ class IndexStore:
                 name = following_name(name)
         raise FileExistsError(f"{directory}: no free name after {name}")
 
-    def _names(self) -> list[str]:
-        """Names of all index files there are, also of those that were not taken."""
-        names = os.listdir(self._layout.index) if self._layout.index.is_dir() else []
-        names += [segment.name for segment in self._files]
-        return [name for name in names if NAME.fullmatch(name)]
-
-    @property
-    def file_count(self) -> int:
-        return len(self._files)
-
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""
+        self._sync_names()
         for segment in self._files:
             if segment.name in self._failed:
                 continue
@@ -271,6 +252,17 @@ class IndexStore:
                 self._failed.add(segment.name)
                 self.degrade(error)
         return self._degraded is None
+
+    def _sync_names(self) -> None:
+        """Once: a process that died may have given names that everybody sees and the disk does not have."""
+        if self._names_synced or not self._files:
+            return
+        self._names_synced = True
+        try:
+            syscalls.sync_directory(str(self._layout.index))
+        except OSError as error:
+            self._failed.update(segment.name for segment in self._files)
+            self.degrade(error)
 
     # -- repair and retention
 
@@ -313,13 +305,28 @@ class IndexStore:
                     return
             self._remove(segment)
 
+    def needed_count(self, minimum_offset: int, indexed: int) -> int:
+        """Files that an open has to find where records in [minimum_offset, indexed) have their keys: neither
+        those that `trim` removes nor those that `reset_from` does. All, where that cannot be read."""
+        try:
+            headers = [segment.header() for segment in self._kept_from(minimum_offset)]
+        except ReadFailedError as error:
+            self.degrade(error)
+            return len(self._files)
+        return sum(not header.empty and header.begin_offset < indexed for header in headers)
+
+    def _kept_from(self, minimum_offset: int) -> tuple[IndexSegment, ...]:
+        old = itertools.takewhile(
+            lambda segment: segment.header().end_offset < minimum_offset, self._files[:-1]
+        )
+        return self._files[sum(1 for _ in old) :]
+
     def trim(self, minimum_offset: int) -> list[str]:
         """Remove the oldest files whose records lie below `minimum_offset`; never the newest."""
-        removed = []
-        while len(self._files) > 1 and self._files[0].header().end_offset < minimum_offset:
-            removed.append(self._files[0].name)
-            self._remove(self._files[0])
-        return removed
+        gone = self._files[: -len(self._kept_from(minimum_offset))]
+        for segment in gone:
+            self._remove(segment)
+        return [segment.name for segment in gone]
 
     def _remove(self, segment: IndexSegment) -> None:
         with self._lock:
@@ -372,19 +379,3 @@ def hash_of(topic: str, key: str) -> int:
     return index_file.key_hash(
         topic.encode("utf-8", "surrogateescape"), key.encode("utf-8", "surrogateescape")
     )
-
-
-def new_name(now_ms: int, newest: str) -> str:
-    """The name of a file made at `now_ms`, behind `newest` even if the clock fell."""
-    seconds, milliseconds = divmod(now_ms, 1000)
-    name = time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
-    return name if name > newest else following_name(newest)
-
-
-def following_name(name: str) -> str:
-    """The name of the next millisecond. What is no date counts up: RocketMQ only sorts names."""
-    try:
-        moment = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
-        return f"{int(name) + 1:017d}"
-    return moment.strftime("%Y%m%d%H%M%S") + f"{moment.microsecond // 1000:03d}"

@@ -150,7 +150,8 @@ class _Job:
         index = _index_of(derived)
         try:
             built = build_whole(whole, index, self._step("queues and index"))
-            return built, 0 if index is None else index.file_count
+            needed = 0 if index is None else index.needed_count(whole.begin, whole.end)
+            return built, needed
         finally:
             if index is not None:
                 index.close()

@@ -114,10 +114,10 @@ def build_part(part: Part, on_step: Step | None = None) -> Built:
 
 
 def build_index(part: Part, index: IndexStore, on_step: Step | None = None) -> int:
-    """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files.
-    Raises StoreFailedError."""
+    """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files
+    that an open has to find. Raises StoreFailedError."""
     _build(part, _IndexDispatcher, index, on_step)
-    return index.file_count
+    return index.needed_count(part.begin, part.end)
 
 
 def build_whole(part: Part, index: IndexStore | None, on_step: Step | None = None) -> Built:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,38 @@ def test_trim_is_noted_first(tmp_path: Path) -> None:
         dispatched(store)
         begin = store.trim(1 << 40)
         assert own(tmp_path).minimum == begin > 0
+
+
+def test_a_crash_behind_a_trim_costs_no_new_index(tmp_path: Path) -> None:
+    """D-18 D-27: files of the index that the trim removes are not counted any more when they go."""
+    with open_still(tmp_path / "live", "os", consume_queue_flush_interval_ms=86_400_000) as store:
+        for number in range(200):
+            end = store.writer("t").put(b"x" * 100, keys=f"k{number}").end_offset
+        store.wait_flushed(end)
+        dispatched(store)
+        there = len(list((tmp_path / "live" / "index").iterdir()))
+        assert store.trim(1 << 40) > 0
+        assert len(list((tmp_path / "live" / "index").iterdir())) < there
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    with open_small(tmp_path / "crashed") as store:
+        assert store.recovery.mode == "unclean"
+        assert store.recovery.index_start == store.recovery.dispatch_start == end
+        assert [m.keys for m in store.query("t", "k199")] == [("k199",)]
+
+
+def test_index_files_that_a_recovery_may_drop_are_not_counted(tmp_path: Path) -> None:
+    """D-18: those whose keys are all of records that are not flushed; without one, two crashes in a row
+    would cost the whole index."""
+    with open_still(tmp_path, "os", consume_queue_flush_interval_ms=86_400_000) as store:
+        for number in range(60):
+            end = store.writer("t").put(b"x", keys=f"k{number}").end_offset
+        store.wait_flushed(end)
+        for number in range(60, 80):
+            store.writer("t").put(b"x", keys=f"k{number}")
+        dispatched(store)
+        save(store)
+        assert len(list((tmp_path / "index").iterdir())) == 2
+        assert (own(tmp_path).indexed, own(tmp_path).index_files) == (end, 1)
 
 
 def test_slow_syncs_are_told(

@@ -15,7 +15,8 @@ import pytest
 
 from rocketstore._native import index_file, syscalls
 from rocketstore.log import index_segment
-from rocketstore.log.index import IndexStore, following_name, hash_of, new_name
+from rocketstore.log.index import IndexStore, hash_of
+from rocketstore.log.index_names import following_name, new_name
 from rocketstore.log.index_segment import CHUNK_BYTES, IndexSegment, Shape
 from rocketstore.log.layout import StoreLayout
 from tests.index_tools import NOW_MS, forge, names, opened, put
@@ -30,6 +31,30 @@ def layout(tmp_path: Path) -> StoreLayout:
     (tmp_path / "index").mkdir(mode=0o700)
     (tmp_path / "rocketstore" / "tmp").mkdir(parents=True)
     return StoreLayout(tmp_path)
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.EIO, os.strerror(errno.EIO))])
+def test_names_that_a_dead_process_gave_are_synced(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, error: OSError | None
+) -> None:
+    """D-13 D-18: everybody sees them, but they may not be on disk; a sync that fails is not tried again."""
+    left = opened(layout)
+    put(left, "k", 10)
+    left.close()
+    synced: list[object] = []
+
+    def sync_directory(path: object) -> None:
+        synced.append(path)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(syscalls, "sync_directory", sync_directory)
+    index = opened(layout)
+    for _ in range(2):
+        assert index.sync() is (error is None)
+        put(index, "l", 20)
+    assert synced == [str(layout.index)]
+    index.close()
 
 
 def test_a_fresh_file_is_whole_before_it_has_its_name(
