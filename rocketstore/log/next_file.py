@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketstore._native import syscalls
+from rocketstore.log.descriptors import waiting_max
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 #: Files that wait for their names, each with a descriptor; the one that waits longest goes for another.
 READY_MAX: Final = 64
-#: Of the descriptors that a process may have they take one in so many; where it may have fewer, none.
-DESCRIPTORS_A_FILE: Final = 64
 
 
 class NextFile:
@@ -154,9 +152,7 @@ class NextFileMaker(Worker):
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         super().__init__("rocketstore-queue-files", on_failure)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        unlimited = limit == resource.RLIM_INFINITY
-        self._ready_max = READY_MAX if unlimited else min(READY_MAX, limit // DESCRIPTORS_A_FILE)
+        self._ready_max = waiting_max(READY_MAX)
         self._lock = threading.Lock()
         # Guarded by it.
         self._asked: dict[Ahead, None] = {}

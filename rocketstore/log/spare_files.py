@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from rocketstore.log.descriptors import waiting_max
 from rocketstore.log.new_file import NewFile
 
 __all__ = ["SpareFiles"]
@@ -26,6 +27,7 @@ class SpareFiles:
         self._directory = directory
         self._tmp = tmp_directory
         self._size = size
+        self._max = waiting_max(SPARES_MAX)
         self._lock = threading.Lock()
         # Guarded by it.
         self._ready: list[NewFile] = []
@@ -40,7 +42,7 @@ class SpareFiles:
 
     @property
     def _most(self) -> int:
-        return min(SPARES_MAX, self._asked // 2)
+        return min(self._max, self._asked // 2)
 
     def take(self, directory: Path, start_offset: int) -> NewFile | None:
         """The first file of the queue in `directory`; None: there is none that could be used there."""

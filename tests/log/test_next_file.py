@@ -13,7 +13,7 @@ import pytest
 
 from rocketstore import Store
 from rocketstore._native import syscalls
-from rocketstore.log import new_file, next_file, reserved_blocks, unfinished_files
+from rocketstore.log import descriptors, new_file, next_file, reserved_blocks, unfinished_files
 from rocketstore.log.consume_queue import UNIT, ConsumeQueue
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, make_directories, segment_name
@@ -254,7 +254,7 @@ class TestMaker:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They are for files that must be open."""
-        monkeypatch.setattr(next_file.resource, "getrlimit", lambda _: (63, 63))
+        monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (63, 63))
         maker = NextFileMaker(lambda _: None)
         maker.start()
         queue = make_queue(tmp_path, maker.ask)

@@ -6,12 +6,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from rocketstore._native import syscalls
-from rocketstore.log import new_file, next_file, queue_directories, unfinished_files
+from rocketstore.log import (
+    descriptors,
+    new_file,
+    next_file,
+    queue_directories,
+    unfinished_files,
+)
 from rocketstore.log.consume_queue import UNIT
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, make_directories, segment_name
@@ -104,9 +111,9 @@ def test_one_that_cannot_be_closed_keeps_no_other_open(
             os.close(int(number))
 
 
-@pytest.mark.parametrize(("times", "ready"), [(1, 0), (7, 3), (500, SPARES_MAX)])
+@pytest.mark.parametrize(("times", "ready"), [(1, 0), (7, 3)])
 def test_half_as_many_wait_as_were_asked_for(layout: StoreLayout, times: int, ready: int) -> None:
-    """A store of a few queues holds none, and none too many descriptors."""
+    """A store of a few queues holds none."""
     before = open_files()
     spares = asked(layout, times)
     assert spares.make_ahead()
@@ -116,6 +123,21 @@ def test_half_as_many_wait_as_were_asked_for(layout: StoreLayout, times: int, re
     assert open_files() == before
     assert not spares.make_ahead()  # never again
     assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    ("limit", "ready"), [(63, 0), (256, 4), (resource.RLIM_INFINITY, SPARES_MAX)]
+)
+def test_few_where_descriptors_are_few(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, limit: int, ready: int
+) -> None:
+    """They are for files that must be open."""
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (limit, limit))
+    spares = asked(layout, 500)
+    before = open_files()
+    assert spares.make_ahead()
+    assert open_files() == before + ready
+    spares.drop()
 
 
 def test_none_for_a_queue_of_another_owner_or_mode(layout: StoreLayout) -> None:
