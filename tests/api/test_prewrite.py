@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import rocketstore
+from tests.waiting import wait_until
 
 SIZE = 1 << 16
 
@@ -40,7 +40,5 @@ def test_the_next_segment_is_made_from_the_beginning_on(tmp_path: Path) -> None:
         while store.end_offset < SIZE + SIZE // 4:
             writer.put(bytes(1000))
         third = tmp_path / "s" / "commitlog" / f"{2 * SIZE:020d}"
-        deadline = time.monotonic() + 20
-        while not third.exists() and time.monotonic() < deadline:
-            time.sleep(0.001)
+        wait_until(third.exists)
         assert blocks_with_data(third) == SIZE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,18 +19,12 @@ from rocketstore.log.layout import StoreLayout, make_directories, segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.next_file import NextFile, NextFileMaker
 from rocketstore.log.reserved_blocks import ReservedBlocks
-from tests.log.file_tools import LONG_S, blocks
+from tests.log.file_tools import blocks
 from tests.small_store import Calls, dispatched, everything, open_small, put_many
+from tests.waiting import wait_until
 
 FILE_UNITS = 8
 SIZE = FILE_UNITS * UNIT
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def make_queue(

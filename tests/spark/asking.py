@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
 
-__all__ = ["PATIENCE_S", "Asker", "Gate", "wait_until"]
+__all__ = ["PATIENCE_S", "Asker", "Gate"]
 
 PATIENCE_S = 120.0
 
@@ -50,12 +49,3 @@ class Gate:
         if step == self._step:
             self.reached.set()
             assert self.open.wait(PATIENCE_S)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Polls files that another thread makes; the time only ends a test that fails."""
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if true():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not happen")

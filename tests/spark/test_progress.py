@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
 from tests.spark.reading import make_store
+from tests.waiting import wait_until
 
 
 def progress(root: Path, **options: str) -> Progress:
@@ -76,10 +76,7 @@ def test_what_is_not_on_the_disk_is_not_given_out(tmp_path: Path) -> None:
         start = stream.initial()
         put = store.writer("t").put(b"not yet")
         with rocketstore.open(tmp_path / "s", "r") as reader:
-            deadline = time.monotonic() + 20
-            while reader.visible_offset < put.end_offset:
-                assert time.monotonic() < deadline, "the reader never saw the message"
-                time.sleep(0.01)
+            wait_until(lambda: reader.visible_offset >= put.end_offset)
             assert reader.flushed_offset == 0
         assert store.flushed_offset < put.end_offset
         assert stream.latest(start) == start
