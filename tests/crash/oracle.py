@@ -15,7 +15,12 @@ from unittest import mock
 
 import rocketstore
 from rocketstore import Message, Store
-from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint
+from rocketstore.log.checkpoint import (
+    CheckpointFile,
+    OwnCheckpoint,
+    RocketmqCheckpoint,
+    RocketmqTimes,
+)
 from rocketstore.log.worker import Worker
 from rocketstore.tools.verify import verify
 from tests.crash.expectation import BATCH, Expectation, body_of, keys_of, tags_of
@@ -25,10 +30,6 @@ __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
 #: Of the images, so many take a message after the second recovery, are closed and verified.
 GOES_ON = 0.3
-LENGTHS = {
-    "commitlog": "commit_log_file_size_bytes",
-    "consumequeue": "consume_queue_file_size_bytes",
-}
 
 
 class Wrong(AssertionError):
@@ -56,13 +57,15 @@ def judge(root: Path, expected: Expectation, *, killed: bool, rng: random.Random
 
 def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.Random) -> None:
     check_lengths(root, expected)
-    known = own_checkpoint(root)
+    known, times = own_checkpoint(root), rocketmq_times(root)
     queues = len(list((root / "consumequeue").glob("*/*")))
     # What recovery alone has done: read before any worker acts.
     with mock.patch.object(Worker, "start"):
         store = rocketstore.open(root, "rw", **expected.options)
     try:
         check_progress(store, known, queues)
+        last = store.recovery.last_store_timestamp_ms
+        check(max(times[:3]) <= last, f"RocketMQ would skip records after {last}: {times}")
         messages = check_messages(store, expected, killed=killed)
         check_places(store, expected, messages)
         check_offsets(store, expected)
@@ -92,11 +95,28 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
 
 def check_lengths(root: Path, expected: Expectation) -> None:
     """Every file that has its name has its length: RocketMQ loads nothing else (D-06)."""
-    for directory in ("commitlog", "consumequeue"):
-        wanted = expected.options[LENGTHS[directory]]
-        for path in (root / directory).rglob("*" + 20 * "[0-9]"):
+    options = expected.options
+    slots, entries = options["index_slots"], options["index_entries"]
+    lengths = {
+        "commitlog": options["commit_log_file_size_bytes"],
+        "consumequeue": options["consume_queue_file_size_bytes"],
+        "index": 40 + 4 * slots + 20 * entries,
+    }
+    for directory, wanted in lengths.items():
+        for path in (root / directory).rglob("*"):
             size = path.stat().st_size
-            check(size == wanted, f"{path.relative_to(root)} has {size} bytes, not {wanted}")
+            check(
+                path.is_dir() or size == wanted,
+                f"{path.relative_to(root)} has {size} bytes, not {wanted}",
+            )
+
+
+def rocketmq_times(root: Path) -> RocketmqTimes:
+    file = RocketmqCheckpoint(root / "checkpoint")
+    try:
+        return file.load()
+    finally:
+        file.close()
 
 
 def own_checkpoint(root: Path) -> OwnCheckpoint | None:
