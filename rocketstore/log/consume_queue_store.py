@@ -176,11 +176,12 @@ class ConsumeQueueStore:
 
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
-        if self._digest is None:
-            with self._lock:
-                names = [(topic, n) for topic, queues in self._queues.items() for n in queues]
-            self._digest = _digest(names)
-        return self._digest
+        with self._lock:
+            if self._digest is None:
+                self._digest = _digest(
+                    (topic, n) for topic, queues in self._queues.items() for n in queues
+                )
+            return self._digest
 
     def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
         """Whether a queue is missing since a checkpoint said `digest`. One whose first record lies at or
