@@ -25,9 +25,9 @@ from rocketstore.errors import (
 )
 from rocketstore.log import destroy
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout, inherit_owner, make_directories
+from rocketstore.log.layout import StoreLayout, make_directories
 from rocketstore.log.lock import StoreLock, abort_exists, remove_abort
-from rocketstore.log.state_files import sync_file_system
+from rocketstore.log.state_files import make_like, sync_file_system
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Derived", "make_like", "rebuild_engine"]
+__all__ = ["Derived", "rebuild_engine"]
 
 #: Below the store's own directory: what is being made, and what it has replaced until that is removed.
 WORK: Final = "rebuild"
@@ -170,16 +170,6 @@ def make_work(layout: StoreLayout) -> StoreLayout:
     for directory, model in made:
         make_like(directory, model.stat())
     return work
-
-
-def make_like(directory: Path, model: os.stat_result) -> None:
-    """A new directory with the owner and mode of another."""
-    syscalls.mkdir(os.fspath(directory))
-    fd = syscalls.open_directory(os.fspath(directory))
-    try:
-        inherit_owner(fd, model)
-    finally:
-        syscalls.close(fd)
 
 
 def remove_work(layout: StoreLayout) -> None:

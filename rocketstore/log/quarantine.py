@@ -26,6 +26,7 @@ from rocketstore.log.layout import (
     read_json,
     segment_name,
 )
+from rocketstore.log.state_files import make_like
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -195,12 +196,7 @@ def _new_directory(layout: StoreLayout, offset: int) -> Path:
             _remove(directory)
             break
         number += 1
-    syscalls.mkdir(os.fspath(directory))
-    fd = syscalls.open_directory(os.fspath(directory))
-    try:
-        inherit_owner(fd, layout.quarantine.stat())
-    finally:
-        syscalls.close(fd)
+    make_like(directory, layout.quarantine.stat())
     return directory
 
 

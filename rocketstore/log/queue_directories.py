@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rocketstore._native import syscalls
-from rocketstore.log.state_files import inherit_owner
+from rocketstore.log.state_files import make_like
 
 __all__ = ["QueueDirectories"]
 
@@ -25,12 +25,7 @@ class QueueDirectories:
         """The directory of a queue, and that of its topic; what is missing of them."""
         for path in (directory.parent, directory):
             if not path.is_dir():
-                syscalls.mkdir(os.fspath(path))
-                fd = syscalls.open_directory(os.fspath(path))
-                try:
-                    inherit_owner(fd, self._root.stat())
-                finally:
-                    syscalls.close(fd)
+                make_like(path, self._root.stat())
                 self._synced.discard(path.parent)
 
     def sync(self, directories: Iterable[Path]) -> None:

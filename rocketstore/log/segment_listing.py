@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.log.layout import parse_segment_name
-from rocketstore.log.state_files import inherit_owner
+from rocketstore.log.state_files import make_like
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -94,12 +94,7 @@ def make_directory(directory: Path) -> None:
     model = missing[-1].parent.stat()
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            syscalls.mkdir(os.fspath(path), 0o700)
-            fd = syscalls.open_directory(os.fspath(path))
-            try:
-                inherit_owner(fd, model)
-            finally:
-                syscalls.close(fd)
+            make_like(path, model)
         syscalls.sync_directory(os.fspath(path.parent))
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "file_model",
     "inherit_owner",
     "make_directories",
+    "make_like",
     "read_json",
     "sync_file_system",
     "write_state_file",
@@ -58,11 +59,7 @@ def make_directories(layout: StoreLayout) -> None:
     model = layout.root.stat()
     for directory in layout.directories[1:]:
         if _make(directory, NEW_DIRECTORY_MODE):
-            fd = syscalls.open_directory(os.fspath(directory))
-            try:
-                inherit_owner(fd, model)
-            finally:
-                syscalls.close(fd)
+            _give(directory, model)
             syscalls.sync_directory(os.fspath(directory.parent))
 
 
@@ -85,6 +82,24 @@ def _make(directory: Path, mode: int) -> bool:
             raise
         return False
     return True
+
+
+def make_like(directory: Path, model: os.stat_result) -> None:
+    """A new directory with the owner, group and mode of another; its name is not synced.
+
+    Raises:
+        FileExistsError, OSError: there is something, or it cannot be made.
+    """
+    syscalls.mkdir(os.fspath(directory), NEW_DIRECTORY_MODE)
+    _give(directory, model)
+
+
+def _give(directory: Path, model: os.stat_result) -> None:
+    fd = syscalls.open_directory(os.fspath(directory))
+    try:
+        inherit_owner(fd, model)
+    finally:
+        syscalls.close(fd)
 
 
 def check_owner(layout: StoreLayout) -> None:

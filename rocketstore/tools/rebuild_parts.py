@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.positions import Positions
 from rocketstore._native.waiting import Signal
-from rocketstore.engine.rebuilding import make_like
 from rocketstore.errors import ReadFailedError, StoreFailedError
 from rocketstore.log.consume_queue import UnitRefusedError
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
@@ -22,6 +21,7 @@ from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.mapped_file_queue import MappedFileQueue
 from rocketstore.log.next_file import files_made_ahead
+from rocketstore.log.state_files import make_like
 
 if TYPE_CHECKING:
     from rocketstore.log.consume_queue import ConsumeQueue
