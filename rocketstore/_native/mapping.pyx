@@ -36,7 +36,6 @@ def _mappings_allowed():
 
 #: Files of stores that may be mapped in this process at a time.
 MAPPED_FILES_MAX = _mappings_allowed() * SHARE_PERCENT // 100
-cdef int64_t mapped_files_max = MAPPED_FILES_MAX
 
 
 @cython.final
@@ -79,8 +78,8 @@ cdef Mapping map_memory(int fd, object path, int64_t size, int protection, int f
     cdef Mapping mapping = Mapping.__new__(Mapping)
     cdef void *base = NULL
     cdef int64_t result = -EINTR
-    if fd >= 0 and rs_counted(rs_mapped_files) >= mapped_files_max:
-        raise OSError(ENOMEM, f"{mapped_files_max} files of stores are mapped already: "
+    if fd >= 0 and rs_counted(rs_mapped_files) >= <int64_t>MAPPED_FILES_MAX:
+        raise OSError(ENOMEM, f"{MAPPED_FILES_MAX} files of stores are mapped already: "
                               f"{SHARE_PERCENT} % of vm.max_map_count, which can be raised", path)
     while not done(result, path):
         with nogil:
