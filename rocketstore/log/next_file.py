@@ -136,7 +136,7 @@ class Ahead(Protocol):
         ...
 
     def drop(self) -> None:
-        """It is not needed for now. Raises OSError."""
+        """It is not needed for now."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""First files for queues that are still to come: whole and on disk, and without a name (decision 0020).
+"""First files for queues that are still to come: whole and on disk, and without a name (decision 0021).
 
 A queue's first file waits for the disk, and behind the dispatcher that makes it every other queue waits, too.
 """
