@@ -7,10 +7,12 @@ import random
 import secrets
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketstore.log.layout import StoreLayout, make_directories
 from tests.interop.oracle import missing_tools
 
 if TYPE_CHECKING:
@@ -54,6 +56,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=no_java))
         if "proof" in item.keywords and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(PROOF_TIMEOUT_S))
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    """A new store's directories, and nothing in them."""
+    layout = StoreLayout(tmp_path / "store")
+    make_directories(layout)
+    return layout
 
 
 @pytest.fixture

@@ -6,10 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import Message, Store
+from rocketstore._native import syscalls
+
+if TYPE_CHECKING:
+    import pytest
 
 DAY_MS = 86_400_000
 SEGMENT = 4096
@@ -119,6 +124,14 @@ class Calls:
             return real(*arguments)
 
         return call
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Calls:
+    """The system calls of these modules, in order."""
+    calls = Calls(syscalls)
+    for module in modules:
+        monkeypatch.setattr(module, "syscalls", calls)
+    return calls
 
 
 def put_many(writer: Any, count: int, size: int) -> None:

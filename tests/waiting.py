@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["wait_until"]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -322,14 +322,19 @@ def test_missing_segments_are_refused_until_they_are_back(made: MadeStore, gone:
     assert served(made.root)[1] == offsets(made)
 
 
+def checkpointed(store: Store) -> int:
+    """A hundred messages, dispatched and in the checkpoint; where the next one will be."""
+    for number in range(100):
+        store.put_message("orders", b"%d" % number)
+    dispatched(store)
+    save(store)
+    return store.end_offset
+
+
 def test_a_new_queue_costs_no_scan_of_the_log(tmp_path: Path) -> None:
     """D-18: what the checkpoint does not count is new, unless records below its dispatch name it."""
     with open_small(tmp_path / "live", durability="os") as store:
-        for number in range(100):
-            store.put_message("orders", b"%d" % number)
-        dispatched(store)
-        save(store)
-        before = store.end_offset
+        before = checkpointed(store)
         store.put_message("fresh", b"x")
         dispatched(store)
         shutil.copytree(tmp_path / "live", tmp_path / "crashed")
@@ -347,11 +352,7 @@ def test_new_queues_on_both_sides_of_a_checkpoint_cost_no_scan_of_the_log(
     """D-18: a queue that is on disk when the checkpoint is stored, and its units are not or its records not
     yet; another one comes afterwards."""
     with open_still(tmp_path / "live", "os", consume_queue_flush_interval_ms=86_400_000) as store:
-        for number in range(100):
-            store.put_message("orders", b"%d" % number)
-        dispatched(store)
-        save(store)
-        before = store.end_offset
+        before = checkpointed(store)
         store.put_message("fresh", b"x")
         dispatched(store)
         if not derived:

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from rocketstore import DiskFullError, StoreConfig
-from rocketstore._native import syscalls
 from rocketstore.log import new_file as files_module
 from tests.made_store import PRE_BLANK, MadeStore
 from tests.small_store import (
     BLANK_MAGIC,
     SEGMENT,
-    Calls,
     dispatched,
     everything,
     log_bytes,
     open_small,
     parts,
     segments,
+    watched,
 )
 
 #: A record of topic "t" with an IPv4 host, no properties and the record CRC, without its body.
@@ -128,9 +127,8 @@ def test_full_disk_at_a_roll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nu
     with open_small(tmp_path) as store:
         writer = store.writer("t")
         writer.put(body(1900))
-        calls = Calls(syscalls)
+        calls = watched(monkeypatch, files_module)
         calls.errors["fallocate"] = OSError(number, "no room")
-        monkeypatch.setattr(files_module, "syscalls", calls)
         writer.put(body(1900))
         end = store.end_offset
         for _ in range(2):
@@ -153,9 +151,8 @@ def test_a_small_message_still_fits_while_the_disk_is_full(
         writer = store.writer("t")
         writer.put(body(3000))
         parts(store).preallocator.take(SEGMENT, 10)  # the spare is gone, its name stays
-        calls = Calls(syscalls)
+        calls = watched(monkeypatch, files_module)
         calls.errors["fallocate"] = OSError(errno.ENOSPC, "no room")
-        monkeypatch.setattr(files_module, "syscalls", calls)
         with pytest.raises(DiskFullError):
             writer.put(body(2000))
         assert writer.put(body(500)).physical_offset == 3000

@@ -15,14 +15,10 @@ from unittest import mock
 
 import rocketstore
 from rocketstore import Message, Store
-from rocketstore.log.checkpoint import (
-    CheckpointFile,
-    OwnCheckpoint,
-    RocketmqCheckpoint,
-    RocketmqTimes,
-)
+from rocketstore.log.checkpoint import OwnCheckpoint
 from rocketstore.log.worker import Worker
 from rocketstore.tools.verify import verify
+from tests.checkpoints import own_checkpoint, rocketmq_times
 from tests.crash.expectation import BATCH, Expectation, body_of, keys_of, tags_of
 
 __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
@@ -109,22 +105,6 @@ def check_lengths(root: Path, expected: Expectation) -> None:
                 path.is_dir() or size == wanted,
                 f"{path.relative_to(root)} has {size} bytes, not {wanted}",
             )
-
-
-def rocketmq_times(root: Path) -> RocketmqTimes:
-    file = RocketmqCheckpoint(root / "checkpoint")
-    try:
-        return file.load()
-    finally:
-        file.close()
-
-
-def own_checkpoint(root: Path) -> OwnCheckpoint | None:
-    file = CheckpointFile(root / "rocketstore" / "checkpoint")
-    try:
-        return file.load()
-    finally:
-        file.close()
 
 
 def check_progress(store: Store, known: OwnCheckpoint | None, queues: int) -> None:

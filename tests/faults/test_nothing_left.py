@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rocketstore import RocketStoreError
-from rocketstore._native import index_file, syscalls
+from rocketstore._native import index_file
 from rocketstore.log import (
     checkpoint,
     committer,
@@ -29,7 +29,7 @@ from rocketstore.log import (
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import StoreLock
 from rocketstore.tools import verify
-from tests.small_store import Calls, open_small, until
+from tests.small_store import Calls, open_small, until, watched
 
 
 def full() -> OSError:
@@ -39,9 +39,8 @@ def full() -> OSError:
 
 def failing(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> Calls:
     """Calls of `name` by one module fail until `errors` is emptied."""
-    calls = Calls(syscalls)
+    calls = watched(monkeypatch, module)
     calls.errors[name] = full()
-    monkeypatch.setattr(module, "syscalls", calls)
     return calls
 
 
@@ -340,9 +339,8 @@ def test_a_failed_commit_is_not_tried_again(
 def test_an_error_is_not_its_own_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-16: who follows the causes of an error comes to an end."""
     with open_small(tmp_path) as store:
-        calls = Calls(syscalls)
+        calls = watched(monkeypatch, new_file)
         calls.errors["fallocate"] = OSError(errno.EIO, "Input/output error")
-        monkeypatch.setattr(new_file, "syscalls", calls)
         with pytest.raises(OSError, match="Input/output") as caught:
             store.writer("t").put(b"x")
         seen: list[BaseException] = []

@@ -9,26 +9,15 @@ import pytest
 
 from rocketstore import Store
 from rocketstore.log import checkpointer
-from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.checkpoint import OwnCheckpoint
+from tests.checkpoints import own_checkpoint, rocketmq_times
 from tests.small_store import dispatched, open_small, open_still, parts
 
 
 def own(root: Path) -> OwnCheckpoint:
-    file = CheckpointFile(root / "rocketstore" / "checkpoint")
-    try:
-        found = file.load()
-        assert found is not None
-        return found
-    finally:
-        file.close()
-
-
-def times(root: Path) -> tuple[int, ...]:
-    file = RocketmqCheckpoint(root / "checkpoint")
-    try:
-        return tuple(file.load())
-    finally:
-        file.close()
+    found = own_checkpoint(root)
+    assert found is not None
+    return found
 
 
 def save(store: Store, *, derived: bool = True) -> None:
@@ -41,11 +30,11 @@ def test_log_time_follows_the_flush(tmp_path: Path) -> None:
     with open_still(tmp_path, "os") as store:
         first = store.writer("t").put(b"x")
         save(store)
-        assert times(tmp_path)[0] == 0
+        assert rocketmq_times(tmp_path)[0] == 0
         store.wait_flushed(first.end_offset)
-        assert times(tmp_path)[0] == 0  # the file is not written by the flush itself
+        assert rocketmq_times(tmp_path)[0] == 0  # the file is not written by the flush itself
         save(store)
-        assert times(tmp_path)[0] == first.store_timestamp_ms
+        assert rocketmq_times(tmp_path)[0] == first.store_timestamp_ms
 
 
 def test_durable_offset_is_a_record_end_that_is_flushed(tmp_path: Path) -> None:

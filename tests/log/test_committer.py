@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from rocketstore import Store
-from rocketstore._native import syscalls
 from rocketstore.log import committer as committer_module
 from rocketstore.log.committer import Committer
-from tests.small_store import SEGMENT, Calls, log_bytes, open_still, parts, until
+from tests.small_store import SEGMENT, log_bytes, open_still, parts, until, watched
 
 DAY_MS = 86_400_000
 
@@ -34,8 +33,7 @@ def test_writes_the_range_and_moves_the_position(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S000-90: committed … wrote, at its own place, by one write."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(committer_module, "syscalls", calls)
+    calls = watched(monkeypatch, committer_module)
     committer = idle(store)
     positions = parts(store).commit_log.positions
     first = store.writer("t").put(b"first")
@@ -100,8 +98,7 @@ def test_slow_commit_is_logged(
 
 def test_a_failed_write_fails_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """K-28: a write that does not succeed is no commit."""
-    calls = Calls(syscalls)
-    monkeypatch.setattr(committer_module, "syscalls", calls)
+    calls = watched(monkeypatch, committer_module)
     store = open_still(tmp_path, "memory")
     calls.errors["pwrite"] = OSError(28, "No space left on device")
     store.writer("t").put(b"x")

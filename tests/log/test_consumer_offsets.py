@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-from pathlib import Path
 
 import pytest
 
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.consumer_offsets import Clamped, ConsumerOffsets, GroupClaimedError
 from rocketstore.log.layout import StoreLayout
-from rocketstore.log.state_files import make_directories
 
 
 class Owner:
@@ -20,13 +18,6 @@ class Owner:
 
 def durable(_: int) -> None:
     """A log in which everything is flushed already."""
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "store")
-    make_directories(layout)
-    return layout
 
 
 def loaded(layout: StoreLayout, *, read_only: bool = False) -> ConsumerOffsets:

@@ -11,16 +11,8 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.new_file import NewFile
-from rocketstore.log.state_files import make_directories
 
 SIZE = 4096
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "s")
-    make_directories(layout)
-    return layout
 
 
 def segment(layout: StoreLayout, start: int) -> MappedFile:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore._native import syscalls
 from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore.log import live_links, mapped_file_queue
 from rocketstore.log.checkpointer import Checkpointer
@@ -19,7 +18,7 @@ from rocketstore.log.layout import StoreLayout, segment_name
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.state_files import make_directories
 from tests.log.log_store import SEGMENT, LogBuilder, durable_at, load_log, recover_store
-from tests.small_store import Calls, dispatched, everything, open_small, parts
+from tests.small_store import dispatched, everything, open_small, parts, watched
 
 
 def leave(store: Store) -> None:
@@ -128,8 +127,7 @@ def test_second_names_are_gone_for_good_before_recovery_removes_a_segment(
     make_directories(layout)
     for directory in (layout.commit_log, layout.live):
         (directory / segment_name(0)).write_bytes(bytes(4096))
-    calls = Calls(syscalls)
-    monkeypatch.setattr(live_links, "syscalls", calls)
+    calls = watched(monkeypatch, live_links)
     LiveLinks(layout).restore()
     assert calls.made == ["unlink", "sync_directory"]
 
@@ -140,8 +138,7 @@ def test_each_removal_at_the_end_is_durable_before_the_next_one(
     """D-22: last to first on the disk, too: what is left is never a log with a gap."""
     layout = LogBuilder().fill(60).write(tmp_path / "s")
     log = load_log(layout)
-    calls = Calls(syscalls)
-    monkeypatch.setattr(mapped_file_queue, "syscalls", calls)
+    calls = watched(monkeypatch, mapped_file_queue)
     log.remove_from(2 * SEGMENT)
     assert calls.made == ["unlink", "sync_directory"] * 2
     log.close()

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore._native import syscalls
 from rocketstore.log import descriptors, new_file, next_file, reserved_blocks, unfinished_files
 from rocketstore.log.consume_queue import UNIT, ConsumeQueue
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
@@ -20,7 +19,7 @@ from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.next_file import NextFile, NextFileMaker
 from rocketstore.log.reserved_blocks import ReservedBlocks
 from tests.log.file_tools import blocks
-from tests.small_store import Calls, dispatched, everything, open_small, put_many
+from tests.small_store import Calls, dispatched, everything, open_small, put_many, watched
 from tests.waiting import wait_until
 
 FILE_UNITS = 8
@@ -47,10 +46,7 @@ def make_queue(
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Of the modules that make files, in order."""
-    calls = Calls(syscalls)
-    for module in (next_file, new_file, unfinished_files, reserved_blocks):
-        monkeypatch.setattr(module, "syscalls", calls)
-    return calls
+    return watched(monkeypatch, next_file, new_file, unfinished_files, reserved_blocks)
 
 
 def fill(queue: ConsumeQueue, first: int, end: int) -> None:

@@ -12,17 +12,10 @@ import pytest
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout import StoreLayout, make_directories, segment_name
+from rocketstore.log.layout import StoreLayout, segment_name
 from rocketstore.log.quarantine import keep_copy, keep_end_of_file, pieces_of
 
 SIZE = 1 << 16
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "s")
-    make_directories(layout)
-    return layout
 
 
 def segment(

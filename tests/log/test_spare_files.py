@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native import syscalls
 from rocketstore.log import (
     descriptors,
     new_file,
@@ -21,9 +20,10 @@ from rocketstore.log import (
 )
 from rocketstore.log.consume_queue import UNIT
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout, make_directories, segment_name
+from rocketstore.log.layout import StoreLayout, segment_name
 from rocketstore.log.spare_files import SPARES_MAX, SpareFiles
-from tests.small_store import Calls, dispatched, everything, open_small
+from tests.small_store import Calls, dispatched, everything, open_small, watched
+from tests.waiting import wait_until
 
 SIZE = 100 * UNIT
 
@@ -31,17 +31,7 @@ SIZE = 100 * UNIT
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Of the modules that make files and directories, in order."""
-    calls = Calls(syscalls)
-    for module in (next_file, new_file, unfinished_files, queue_directories):
-        monkeypatch.setattr(module, "syscalls", calls)
-    return calls
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "s")
-    make_directories(layout)
-    return layout
+    return watched(monkeypatch, next_file, new_file, unfinished_files, queue_directories)
 
 
 def queue_directory(layout: StoreLayout, number: int) -> Path:
@@ -224,7 +214,8 @@ def test_a_store_of_many_new_queues(tmp_path: Path) -> None:
             for number in range(100):
                 store.writer("orders", queue_id=number).put(b"%d" % (round_ * 100 + number))
             dispatched(store)
-        assert not [spare for spare in store._engine._queues._spares._ready if spare.named]
+        spares = store._engine._queues._spares
+        wait_until(lambda: bool(spares._ready))
         found = sorted(int(m.body) for m in everything(store))
         assert found == list(range(200))
     assert not list((tmp_path / "rocketstore" / "tmp").iterdir())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout import StoreLayout, make_directories
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.store_state import (
     MAX_FOREIGN,
     VERSION,
@@ -16,13 +15,6 @@ from rocketstore.log.store_state import (
     new_store_state,
     save_store_state,
 )
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "s")
-    make_directories(layout)
-    return layout
 
 
 def test_state_comes_back(layout: StoreLayout) -> None:

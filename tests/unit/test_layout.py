@@ -15,19 +15,11 @@ from rocketstore.log.layout import (
     check_group,
     check_topic,
     is_safe_topic,
-    make_directories,
     parse_segment_name,
     segment_name,
 )
 
 pytestmark = pytest.mark.quick
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "store")
-    make_directories(layout)
-    return layout
 
 
 # ---- names ----

@@ -17,7 +17,7 @@ import pytest
 from rocketstore._native import syscalls
 from rocketstore.errors import StoreClosedError, StoreLockedError
 from rocketstore.log import lock as module
-from rocketstore.log.layout import StoreLayout, make_directories
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import (
     OUR_MARK,
     StoreLock,
@@ -61,13 +61,6 @@ file.flush()
 print("locked", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "store")
-    make_directories(layout)
-    return layout
 
 
 @pytest.fixture

@@ -28,13 +28,6 @@ from rocketstore.log.state_files import (
 pytestmark = pytest.mark.quick
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
-    layout = StoreLayout(tmp_path / "store")
-    make_directories(layout)
-    return layout
-
-
 # ---- directories ----
 
 
