@@ -15,9 +15,10 @@ from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.column_walk import LogFiles, ScanReport, SegmentFiles
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
 from rocketstore.scan_filter import RecordFilter, Wanted
-from rocketstore.scan_reading import CHECKS, ScanReading, is_foreign
+from rocketstore.scan_reading import CHECKS, ScanReading
 from rocketstore.store import Store
 
 if TYPE_CHECKING:
@@ -194,23 +195,37 @@ class Scan:
         if not wanted.timed:
             return self
         layout = self._layout()
-        slack_ms = DAY_MS if is_foreign(layout) else 0
-        files = LogFiles(layout)
-        begin, end = self.begin_offset, self.end_offset
+        state = load_store_state(layout)
+        if state is not None and state.falls_within(self.begin_offset, self.end_offset):
+            return self
+        slack_ms = DAY_MS if state is None or state.foreign else 0
+        times = self._first_times(layout)
+        if any(
+            later + slack_ms < time_ms for (_, time_ms), (_, later) in itertools.pairwise(times)
+        ):
+            return self  # a clock was set back: no order to rely on
         changes: dict[str, Any] = {}
+        for start, time_ms in times:
+            if start <= self.begin_offset:
+                continue
+            if time_ms + slack_ms < wanted.start_ms:
+                changes |= {"begin_offset": start, "aligned": True}
+            elif time_ms - slack_ms >= wanted.end_ms:
+                changes |= {"end_offset": start, "whole": True}
+                break
+        return replace(self, **changes) if changes else self
+
+    def _first_times(self, layout: StoreLayout) -> list[tuple[int, int]]:
+        """Start of each segment in reach and the store time of its first record, where there is one."""
+        files = LogFiles(layout)
         try:
-            for start in files.starts():
-                time_ms = files.first_store_time(start) if begin < start < end else None
-                if time_ms is None:
-                    continue
-                if time_ms + slack_ms < wanted.start_ms:
-                    changes |= {"begin_offset": start, "aligned": True}
-                elif time_ms - slack_ms >= wanted.end_ms:
-                    changes |= {"end_offset": start, "whole": True}
-                    break
+            starts = files.starts()
+            first = max((start for start in starts if start <= self.begin_offset), default=0)
+            wanted = (start for start in starts if first <= start < self.end_offset)
+            found = ((start, files.first_store_time(start)) for start in wanted)
+            return [(start, time_ms) for start, time_ms in found if time_ms is not None]
         finally:
             files.close()
-        return replace(self, **changes) if changes else self
 
     def _layout(self) -> StoreLayout:
         return StoreLayout(Path(self.path), tuple(map(Path, self.log_directories)))

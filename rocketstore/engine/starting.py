@@ -27,6 +27,7 @@ from rocketstore.log.populator import Populator
 from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.put_queues import PutQueues
 from rocketstore.log.store_source import StoreSource
+from rocketstore.log.store_state import load_store_state, save_store_state
 from rocketstore.log.write_buffer_pool import WriteBufferPool
 from rocketstore.services.statistics import StoreStatistics
 from rocketstore.tickets import Completions
@@ -337,7 +338,7 @@ def _reached(parts: Parts) -> Callable[[int, str], bool]:
 
 
 def _last_time(parts: Parts) -> int:
-    """Store times do not fall, unless the last one is far ahead of the clock (D-28)."""
+    """Store times do not fall, unless the last one is far ahead of the clock; then it is noted where (D-28)."""
     last = parts.report.last_store_timestamp_ms
     now = syscalls.realtime_ms()
     if last > now + FUTURE_MS:
@@ -345,5 +346,10 @@ def _last_time(parts: Parts) -> int:
             "%s: the last store time, %d, is %d s ahead of the clock; store times fall once",
             parts.layout.root, last, (last - now) // 1000,
         )  # fmt: skip
+        state = load_store_state(parts.layout)
+        if state is not None:
+            save_store_state(parts.layout, state.with_fall(parts.report.end))
+        if parts.index is not None:
+            parts.index.note_fall()
         return 0
     return last

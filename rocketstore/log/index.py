@@ -26,6 +26,7 @@ from rocketstore.log.index_segment import (
 )
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.state_files import make_directories
+from rocketstore.log.store_state import load_store_state
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -69,6 +70,7 @@ class IndexStore:
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
         self._names_synced = access != "write"
+        self._times_fell = False
         self._degraded: BaseException | None = None
         self._on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = (
@@ -82,6 +84,9 @@ class IndexStore:
         """
         if self._access == "memory":
             return
+        state = load_store_state(self._layout)
+        if state is not None and state.falls:
+            self.note_fall()
         known = {segment.name: segment for segment in self._files}
         try:
             names = sorted(path.name for path in self._layout.index.iterdir())
@@ -99,6 +104,10 @@ class IndexStore:
                     files.append(segment)
         with self._lock:
             self._files = tuple(files)
+
+    def note_fall(self) -> None:
+        """Store times fall somewhere: those of entries behind that are not kept, and a query asks for none."""
+        self._times_fell = True
 
     def _open(self, name: str) -> IndexSegment | None:
         assert self._access != "memory"
@@ -345,12 +354,14 @@ class IndexStore:
     ) -> list[int]:
         """Physical offsets of records that may have the key, newest first, each once.
 
-        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what
-        entries lose. The caller compares topic, key and store time with the record.
+        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what entries lose,
+        or any time where store times fall. The caller compares topic, key and store time with the record.
         """
         key_hash = hash_of(topic, key)
         begin_ms = max(INT64_MIN, begin_ms - TIME_LOST_MS)
         end_ms = min(INT64_MAX, end_ms)
+        if self._times_fell:
+            begin_ms, end_ms = INT64_MIN, INT64_MAX
         found: set[int] = set()
         for segment in reversed(self._files):
             header = segment.header()

@@ -1,4 +1,4 @@
-"""`rocketstore/store.json`: what a store is, and which part of its log other programs wrote.
+"""`rocketstore/store.json`: what a store is, where its times fall, which part of its log others wrote.
 
 The options in it change bytes, so they are the store's, not the process's. A file of a newer version
 is refused, unknown names of our own version are kept as they are.
@@ -36,17 +36,19 @@ VERSION = 1
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 8
 #: Ranges beyond this many are joined: a list that grows with each visit of a RocketMQ has an end.
-MAX_FOREIGN = 256
+MAX_RANGES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The content of store.json. `foreign`: ranges of physical offsets, sorted, apart."""
+    """The content of store.json. `foreign` and `falls`: ranges of physical offsets, sorted, apart."""
 
     uuid: str
     created_ms: int
     record_crc: bool
     foreign: tuple[tuple[int, int], ...] = ()
+    #: Where a record may begin whose store time is less than that of one before it (D-28).
+    falls: tuple[tuple[int, int], ...] = ()
     version: int = VERSION
     #: Names that this release does not know; written back as they were read.
     extra: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +58,15 @@ class StoreState:
         if start >= end:
             return self
         return dataclasses.replace(self, foreign=_joined([*self.foreign, (start, end)]))
+
+    def with_fall(self, physical_offset: int) -> StoreState:
+        """The same, and store times may fall with the record at this offset."""
+        falls = [*self.falls, (physical_offset, physical_offset + 1)]
+        return dataclasses.replace(self, falls=_joined(falls))
+
+    def falls_within(self, start: int, end: int) -> bool:
+        """Whether store times may fall from one record of [start, end) to another."""
+        return any(low < end and high > start for low, high in self.falls)
 
     def is_foreign(self, physical_offset: int) -> bool:
         """Whether another program may have written the byte at this offset."""
@@ -105,20 +116,26 @@ def save_store_state(layout: StoreLayout, state: StoreState) -> None:
         "created_ms": state.created_ms,
         "record_crc": state.record_crc,
         "foreign": [list(part) for part in state.foreign],
+        "store_times_fall": [list(part) for part in state.falls],
     }
     write_state_file(layout, layout.store_json, json.dumps(document, indent=1) + "\n")
 
 
 def _parse(found: dict[str, Any]) -> StoreState:
-    known = ("version", "uuid", "created_ms", "record_crc", "foreign")
+    known = ("version", "uuid", "created_ms", "record_crc", "foreign", "store_times_fall")
     return StoreState(
         uuid=str(uuid.UUID(str(found["uuid"]))),
         created_ms=_whole(found["created_ms"]),
         record_crc=found["record_crc"] is True,
-        foreign=_joined((_whole(start), _whole(end)) for start, end in found["foreign"]),
+        foreign=_ranges(found["foreign"]),
+        falls=_ranges(found.get("store_times_fall", [])),
         version=_whole(found["version"]),
         extra={name: value for name, value in found.items() if name not in known},
     )
+
+
+def _ranges(found: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    return _joined((_whole(start), _whole(end)) for start, end in found)
 
 
 def _whole(value: object) -> int:
@@ -134,6 +151,6 @@ def _joined(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
             joined.append((start, end))
-    while len(joined) > MAX_FOREIGN:
+    while len(joined) > MAX_RANGES:
         joined[:2] = [(joined[0][0], joined[1][1])]
     return tuple(joined)

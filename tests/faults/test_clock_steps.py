@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rocketstore
 from tests import native_probe
-from tests.process.other_process import other_process
+from tests.process.other_process import SMALL, TOPIC, other_process
 
 #: Puts ten messages, steps the clock, puts ten more; opens again, puts ten more; says all store times.
 STEPS = """
@@ -43,8 +46,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def times_with(built: Path, path: Path, step_s: float, when: str) -> list[int]:
-    import json
-
     given: Any = [str(built), step_s, when]
     with other_process(STEPS, path, given=given, durability="os") as other:
         said = other.line()
@@ -70,3 +71,70 @@ def test_a_clock_that_jumps_between_runs(built: Path, tmp_path: Path, step_s: fl
     assert times[20:] == sorted(times[20:])
     fell = times[20] < times[19]
     assert fell == (step_s < -60)
+
+
+#: So many messages with the clock so far from the right time, each time in a store that is opened anew.
+LIVES = """
+from pathlib import Path
+from tests import native_probe
+built, lives = given
+table = native_probe.load_built(Path(built))
+table.install(None)
+times, windows = [], []
+for step_s, count in lives:
+    table.step_clock(int(step_s * 1_000_000_000))
+    with rocketstore.open(path, **options) as store:
+        writer = store.writer(TOPIC)
+        for number in range(count):
+            times.append(writer.put(b"x" * 1000, keys="k").store_timestamp_ms)
+        windows.append((times[-count], times[-1]))
+        for begin, end in windows:
+            found = store.query(TOPIC, "k", begin=begin, end=end, limit=1000)
+            wanted = sorted(time for time in times if begin <= time <= end)
+            assert sorted(m.store_timestamp_ms for m in found) == wanted, (begin, end)
+        store.wait_flushed(store.end_offset)
+say(json.dumps(times))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lives", "known"),
+    [
+        ([[0, 200], [86_400, 250], [-86_400, 100]], True),
+        # Of the first records of segments none falls: what was put after the clock was right again lies in one.
+        ([[0, 200], [86_400, 40], [0, 5], [90_000, 200]], True),
+        # As a release left it that did not note where, or another program.
+        ([[0, 200], [400 * 86_400, 200], [0, 200]], False),
+    ],
+)
+def test_what_is_asked_by_time_is_found_where_times_fell(
+    built: Path, tmp_path: Path, lives: list[Any], known: bool
+) -> None:
+    """D-28: segments and index entries are passed over by their times only where those are in order."""
+    given: Any = [str(built), lives]
+    with other_process(
+        LIVES, tmp_path, given=given, durability="os", max_query_results=1000
+    ) as other:
+        times: list[int] = json.loads(other.line())
+    assert times != sorted(times)
+    state_file = tmp_path / "rocketstore" / "store.json"
+    state = json.loads(state_file.read_text())
+    assert state["store_times_fall"]
+    if not known:
+        del state["store_times_fall"]
+        state_file.write_text(json.dumps(state))
+    bounds = sorted({*times[::50], times[-1], times[0] + 3_600_000})
+    for bound in bounds:
+        for name, wanted in (
+            ("start_timestamp", [time for time in times if time >= bound]),
+            ("end_timestamp", [time for time in times if time < bound]),
+        ):
+            found = rocketstore.scan(tmp_path, columns=["store_timestamp_ms"], **{name: bound})
+            rows = [time for chunk in found for time in chunk["store_timestamp_ms"].tolist()]
+            assert rows == wanted, (name, bound)
+    if known:
+        with rocketstore.open(tmp_path, "r", **SMALL, max_query_results=1000) as store:
+            for begin, end in itertools.pairwise(bounds):
+                found = store.query(TOPIC, "k", begin=begin, end=end, limit=1000)
+                wanted = sorted(time for time in times if begin <= time <= end)
+                assert sorted(m.store_timestamp_ms for m in found) == wanted, (begin, end)

@@ -9,7 +9,7 @@ import pytest
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.store_state import (
-    MAX_FOREIGN,
+    MAX_RANGES,
     VERSION,
     load_store_state,
     new_store_state,
@@ -49,10 +49,30 @@ def test_foreign_ranges_are_joined() -> None:
 
 def test_foreign_ranges_have_a_bound() -> None:
     state = new_store_state(created_ms=1, record_crc=True)
-    for number in range(MAX_FOREIGN + 10):
+    for number in range(MAX_RANGES + 10):
         state = state.with_foreign(number * 10, number * 10 + 1)
-    assert len(state.foreign) == MAX_FOREIGN
-    assert all(state.is_foreign(number * 10) for number in range(MAX_FOREIGN + 10))
+    assert len(state.foreign) == MAX_RANGES
+    assert all(state.is_foreign(number * 10) for number in range(MAX_RANGES + 10))
+
+
+def test_falls_of_store_times_come_back(layout: StoreLayout) -> None:
+    """D-28: and where they lie tells which ranges have their times in order."""
+    state = new_store_state(created_ms=1, record_crc=True).with_fall(100).with_fall(7000)
+    save_store_state(layout, state)
+    assert load_store_state(layout) == state
+    assert state.falls == ((100, 101), (7000, 7001))
+    ranges = ((0, 100), (0, 101), (100, 7000), (101, 7000), (101, 7001), (7001, 9000))
+    assert [state.falls_within(*range_) for range_ in ranges] == [
+        False, True, True, False, True, False,
+    ]  # fmt: skip
+
+
+def test_falls_of_store_times_have_a_bound() -> None:
+    state = new_store_state(created_ms=1, record_crc=True)
+    for number in range(MAX_RANGES + 10):
+        state = state.with_fall(number * 10)
+    assert len(state.falls) == MAX_RANGES
+    assert all(state.falls_within(n * 10 - 1, n * 10 + 1) for n in range(MAX_RANGES + 10))
 
 
 def test_newer_version_is_refused(layout: StoreLayout) -> None:
