@@ -22,6 +22,7 @@ from pathlib import Path
 
 import rocketstore
 from bench.measure import machine
+from rocketstore import StoreConfig
 
 __all__ = ["main", "measure"]
 
@@ -67,12 +68,14 @@ class Looker(threading.Thread):
                 ends.append((now, end))
 
 
-def measure(root: Path, size: int, rate: int, seconds: float) -> Lag:
-    """Puts for `seconds` into a new store below `root`."""
+def measure(root: Path, size: int, rate: int, seconds: float, bound_bytes: int) -> Lag:
+    """Puts for `seconds` into a new store below `root`, with this `max_undispatched_bytes`."""
     found = Lag(size, rate)
     path = Path(tempfile.mkdtemp(prefix="lag-", dir=root))
     try:
-        with rocketstore.open(path / "store", durability="os") as store:
+        with rocketstore.open(
+            path / "store", durability="os", max_undispatched_bytes=bound_bytes
+        ) as store:
             looker = Looker(store, found)
             looker.start()
             began = time.monotonic()
@@ -107,12 +110,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.lag", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each case")
     parser.add_argument("--directory", type=Path, default=None, help="on the disk to measure")
+    parser.add_argument(
+        "--bound-mib",
+        type=int,
+        default=StoreConfig().max_undispatched_bytes >> 20,
+        help="max_undispatched_bytes, at which puts wait (default: %(default)s)",
+    )
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where JSON goes")
     given = parser.parse_args(arguments)
     root = given.directory or Path(tempfile.gettempdir())
     about, rows = machine(), []
     for size, rate in CASES:
-        found = measure(root, size, rate, given.seconds)
+        found = measure(root, size, rate, given.seconds, given.bound_mib << 20)
         rows.append({key: value for key, value in asdict(found).items() if key != "lags_s"})
         wanted = f"{rate / 1e6:.1f} M/s" if rate else "full rate"
         print(
