@@ -103,6 +103,9 @@ class FollowedQueue:
                 return None
             self.used = True
             file = self._file_of(queue_offset)
+            if file is None:  # another may have its name by now: of a queue that was made anew
+                self._list()
+                file = self._file_of(queue_offset)
             if file is None:
                 return None
             position = queue_offset * UNIT_SIZE - file.start_offset

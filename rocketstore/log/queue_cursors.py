@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import length_hint
 from typing import TYPE_CHECKING, Literal
 
-from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
 from rocketstore.log import fetch as read
 from rocketstore.log.light_queues import offset_in_queue
 
@@ -26,7 +26,7 @@ Edge = Literal["earliest", "latest"]
 # Turns after which new queues of the topic are looked for, even while there is work.
 TURNS_PER_LISTING = 64
 
-_PASSED_OVER = (read.MESSAGE_WAS_REMOVING, read.NO_MATCHED_MESSAGE, read.OFFSET_FOUND_NULL)
+_PASSED_OVER = (read.MESSAGE_WAS_REMOVING, read.NO_MATCHED_MESSAGE)
 _OUT_OF_RANGE = (read.OFFSET_TOO_SMALL, read.OFFSET_OVERFLOW_BADLY)
 _NO_QUEUE = (read.NO_MATCHED_LOGIC_QUEUE, read.NO_MESSAGE_IN_QUEUE)
 
@@ -180,9 +180,27 @@ class QueueCursors:
             return bool(messages)
         if cursor.status in _PASSED_OVER:
             cursor.position = next_offset
+        elif cursor.status == read.OFFSET_FOUND_NULL:
+            self._no_file(cursor, next_offset)
         elif cursor.status in _OUT_OF_RANGE or (cursor.status in _NO_QUEUE and cursor.position > 0):
             self._out_of_range(cursor)
         return False
+
+    def _no_file(self, cursor: Cursor, next_offset: int) -> None:
+        """A file of the queue is missing: its messages are in the log, and are not passed over in silence."""
+        minimum, _ = self._reader.bounds(self._topic, cursor.queue_id)
+        if cursor.position < minimum:  # it was trimmed away since the look
+            cursor.status = read.OFFSET_TOO_SMALL
+            self._out_of_range(cursor)
+            return
+        error = ReadFailedError(
+            f"{self._topic}/{cursor.queue_id}: no queue file for the offsets {cursor.position} to "
+            f"{next_offset - 1}; the log still has their messages"
+        )
+        error.add_note(
+            f"'rocketstore rebuild' makes the file anew, seek({next_offset}) steps over it"
+        )
+        raise error
 
     def _out_of_range(self, cursor: Cursor) -> None:
         """The position is below the minimum or beyond the end: moves it if allowed, else raises."""
