@@ -5,30 +5,20 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstore.consumer import Consumer
-from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
+from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.follower import Follower
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.reader import Reader
-from rocketstore.tools.rebuild import rebuild
 from tests.consumer_setting import Setting, offsets_of
 from tests.made_store import rocketmq_store
-from tests.small_store import open_small, put_many
 
 FIRST_MS = 1_700_000_000_000
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    made = Setting(tmp_path / "store")
-    yield made
-    made.source.close()
 
 
 def test_iterating_gives_every_message_in_order_and_ends(setting: Setting) -> None:
@@ -347,42 +337,6 @@ def test_an_offset_below_the_minimum_is_an_error_that_names_the_bounds(
     assert consumer.statuses == {0: "OFFSET_TOO_SMALL"}
     consumer.seek("earliest")
     assert next(consumer).queue_offset == minimum
-
-
-@pytest.mark.parametrize("mode", ["r", "rw"])
-def test_messages_without_a_queue_file_are_not_passed_over(tmp_path: Path, mode: str) -> None:
-    """As the table of statuses says. They are in the log, and a rebuild finds them."""
-    with open_small(tmp_path) as store:
-        put_many(store.writer("orders"), 40, 1)
-    (tmp_path / "consumequeue" / "orders" / "0" / f"{200:020d}").unlink()
-    with open_small(tmp_path, mode) as store:
-        consumer = store.consumer("orders")
-        assert offsets_of(next(consumer) for _ in range(10)) == list(range(10))
-        for _ in range(2):
-            with pytest.raises(
-                ReadFailedError, match="no queue file for the offsets 10 to 19"
-            ) as caught:
-                next(consumer)
-        assert "rebuild" in caught.value.__notes__[0]
-        assert consumer.statuses == {0: "OFFSET_FOUND_NULL"}
-        consumer.seek(20, queue_id=0)
-        assert offsets_of(consumer) == list(range(20, 40))
-    rebuild(tmp_path)
-    with open_small(tmp_path) as store:
-        assert offsets_of(store.consumer("orders")) == list(range(40))
-
-
-def test_a_queue_that_was_made_anew_while_it_was_read(setting: Setting, tmp_path: Path) -> None:
-    """Between two looks its directory goes and comes back: what was not there for a moment is found."""
-    setting.made.fill(40)
-    consumer = setting.consumer(queue_id=0)
-    assert offsets_of(consumer.poll(10)) == list(range(10))
-    directory = setting.layout.queue_directory("orders", 0)
-    directory.rename(tmp_path / "away")
-    with pytest.raises(ReadFailedError, match="no queue file"):
-        consumer.poll(10)
-    (tmp_path / "away").rename(directory)
-    assert offsets_of(consumer) == list(range(10, 40))
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", [0, 1, 2]), ("latest", [])])

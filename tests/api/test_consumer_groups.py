@@ -8,7 +8,7 @@ import gc
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,13 +26,6 @@ from rocketstore.log.layout import StoreLayout
 from rocketstore.log.reader import Reader
 from tests.consumer_setting import Setting, offsets_of
 from tests.made_store import rocketmq_store
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    made = Setting(tmp_path / "store")
-    yield made
-    made.source.close()
 
 
 def test_damage_is_raised_behind_what_is_sound_and_can_be_stepped_over(setting: Setting) -> None:
