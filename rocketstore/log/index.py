@@ -70,7 +70,7 @@ class IndexStore:
         self._lock = threading.Lock()  # held while the tuple of files is replaced
         self._files: tuple[IndexSegment, ...] = ()
         self._names_synced = access != "write"
-        self._times_fell = False
+        self._times_fell: bool | None = None  # not looked yet
         self._degraded: BaseException | None = None
         self._on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = (
@@ -84,9 +84,7 @@ class IndexStore:
         """
         if self._access == "memory":
             return
-        state = load_store_state(self._layout)
-        if state is not None and state.falls:
-            self.note_fall()
+        self._times_fell = self._times_fell or None
         known = {segment.name: segment for segment in self._files}
         try:
             names = sorted(path.name for path in self._layout.index.iterdir())
@@ -108,6 +106,12 @@ class IndexStore:
     def note_fall(self) -> None:
         """Store times fall somewhere: those of entries behind that are not kept, and a query asks for none."""
         self._times_fell = True
+
+    def _fell(self) -> bool:
+        if self._times_fell is None:
+            state = load_store_state(self._layout)
+            self._times_fell = state is not None and bool(state.falls)
+        return self._times_fell
 
     def _open(self, name: str) -> IndexSegment | None:
         assert self._access != "memory"
@@ -360,7 +364,7 @@ class IndexStore:
         key_hash = hash_of(topic, key)
         begin_ms = max(INT64_MIN, begin_ms - TIME_LOST_MS)
         end_ms = min(INT64_MAX, end_ms)
-        if self._times_fell:
+        if (begin_ms > 0 or end_ms < INT64_MAX) and self._fell():
             begin_ms, end_ms = INT64_MIN, INT64_MAX
         found: set[int] = set()
         for segment in reversed(self._files):

@@ -66,7 +66,7 @@ class StoreState:
 
     def falls_within(self, start: int, end: int) -> bool:
         """Whether store times may fall from one record of [start, end) to another."""
-        return any(low < end and high > start for low, high in self.falls)
+        return any(low < end and high > start + 1 for low, high in self.falls)
 
     def is_foreign(self, physical_offset: int) -> bool:
         """Whether another program may have written the byte at this offset."""

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.errors import ReadFailedError
+from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
+from rocketstore.log.fetch import OFFSET_FOUND_NULL, Fetch
+from rocketstore.log.reader import Reader
 from rocketstore.tools.rebuild import rebuild
 from tests.consumer_setting import Setting, offsets_of
 from tests.small_store import open_small, put_many
@@ -46,3 +48,24 @@ def test_a_queue_that_was_made_anew_while_it_was_read(setting: Setting, tmp_path
         consumer.poll(10)
     (tmp_path / "away").rename(directory)
     assert offsets_of(consumer) == list(range(10, 40))
+
+
+def test_a_file_that_was_trimmed_between_two_looks(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had is out of range then, as it is for any consumer that comes late; nothing is missing."""
+    setting.made.fill(40)
+    strict = setting.consumer(queue_id=0)
+    floating = setting.consumer(queue_id=0, reset="earliest")
+    for consumer in (strict, floating):
+        assert offsets_of(consumer.poll(10)) == list(range(10))
+    gone = Fetch([], 20, OFFSET_FOUND_NULL)
+    answers = [gone]
+    fetch = Reader.fetch
+    monkeypatch.setattr(Reader, "fetch", lambda *asked: answers.pop() if answers else fetch(*asked))
+    monkeypatch.setattr(Reader, "bounds", lambda *_: (20, 40))
+    with pytest.raises(OffsetOutOfRangeError, match="offset 10 is outside 20 … 40") as caught:
+        strict.poll(10)
+    assert caught.value.status == "OFFSET_TOO_SMALL"
+    answers.append(gone)
+    assert offsets_of(floating.poll(10)) == list(range(20, 30))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rocketstore._native import index_file, syscalls
+from rocketstore.log import index as index_store
 from rocketstore.log.index import hash_of
 from rocketstore.log.index_segment import IndexSegment
 from rocketstore.log.layout import StoreLayout
@@ -261,3 +262,19 @@ def test_a_query_outlives_the_files_it_looks_at(layout: StoreLayout) -> None:
     index.trim(1000)
     index.close()
     assert [offset for offset, _ in segment.find(hash_of("T", "a"), 0, 2**62, 9)] == [1, 0]
+
+
+@pytest.mark.parametrize("window", [{"begin_ms": NOW_MS}, {"end_ms": NOW_MS}, {}])
+def test_where_times_fall_is_asked_only_with_a_time(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, window: dict[str, int]
+) -> None:
+    """A reader beside a live writer looks at the directory anew for each query."""
+    index = opened(layout)
+    assert put(index, "a", 0, NOW_MS)
+    looks: list[StoreLayout] = []
+    monkeypatch.setattr(index_store, "load_store_state", looks.append)
+    for times in (1, 2):
+        index.load()
+        assert index.query("T", "a", **window) == [0]
+        assert index.query("T", "a", **window) == [0]
+        assert len(looks) == (times if window else 0)
