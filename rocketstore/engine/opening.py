@@ -26,7 +26,7 @@ from rocketstore.log import destroy, recovery
 from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.consumer_offsets import recovered_offsets
 from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
@@ -226,6 +226,8 @@ class Opening:
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         catching_up.run(dispatcher, index, report.end)
+        made_anew = report.dispatch_start <= report.begin
+        queues.know_ends(-1 if made_anew else report.end)
         # The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
         # wrote last by the mark, and only the bytes differ, that is damage to who reads.
         found = report.foreign and (self.lock is not None or not self._last_writer_was_ours())
@@ -242,7 +244,7 @@ class Opening:
             dispatcher=dispatcher,
             arrival=arrival,
             flags=RunningFlags(),
-            offsets=self._load_offsets(queues),
+            offsets=recovered_offsets(self.layout, queues, read_only=self.lock is None),
             report=report,
             batches=recovered_batches(self.layout, log, report),
             verify=VERIFY_ALL | lenient,
@@ -269,11 +271,16 @@ class Opening:
             return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
         trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
         derived_end = dispatch_from = None
+        if not trusted:
+            queues.know_ends(-1)
         if not trusted and (len(queues) or batch_topics(self.layout)):
             derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:
             names = own.queue_count, own.queues_digest
-            dispatch_from = 0 if queues.has_lost_any(names, own.dispatched) else None  # D-18
+            lost = queues.has_lost_any(names, own.dispatched)
+            # After a clean stop it shows when a queue is used: looking into all of them takes too long.
+            lost = lost or (not clean and queues.has_shortened(own.dispatched))
+            dispatch_from = 0 if lost else None  # D-18
         return recovery.Marks(
             own=own,
             ours=ours,
@@ -381,17 +388,6 @@ class Opening:
         if report.mode != "clean" or report.index_start < report.end:
             index.reset_from(report.index_start)
         return index
-
-    def _load_offsets(self, queues: ConsumeQueueStore) -> ConsumerOffsets:
-        offsets = ConsumerOffsets(self.layout, read_only=self.lock is None)
-        offsets.load()
-
-        def known_end(topic: str, queue_id: int) -> int | None:
-            queue = queues.get(topic, queue_id)
-            return None if queue is None else queue.max_offset
-
-        offsets.clamp(known_end)  # D-17: before the first put
-        return offsets
 
 
 def _begin(log: MappedFileQueue, positions: Positions) -> int:

@@ -27,6 +27,7 @@ from rocketstore.log import destroy
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, make_directories
 from rocketstore.log.lock import StoreLock, abort_exists, remove_abort
+from rocketstore.log.queue_ends import drop_queue_ends
 from rocketstore.log.state_files import make_like, sync_file_system
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Rebuilding(Opening):
         keep_ended(work, queues, report.begin)
         queues.close()
         sync_file_system(work.root)  # before it gets its name (D-18)
+        drop_queue_ends(layout)
         self.replacing = True
         replace(layout, work, index=config.index_enabled)
         fresh = ConsumeQueueStore(

@@ -364,4 +364,12 @@ class Engine:
             )
             return
         if write.checkpointer.close_clean():
+            self._save_queue_ends()
             remove_abort(self.layout)
+
+    def _save_queue_ends(self) -> None:
+        assert self._queues is not None
+        try:
+            self._queues.save_ends(self.positions.flushed)
+        except OSError as error:  # what was known before still holds
+            logger.warning("%s: the ends of queues are not kept: %s", self.path, error)

@@ -318,8 +318,7 @@ def _next_offset(parts: Parts) -> Callable[[str, int], int]:
 
     def next_offset(topic: str, queue_id: int) -> int:
         parts.dispatcher.catch_up(parts.positions.visible)
-        queue = parts.queues.get(topic, queue_id)
-        units = queue.max_offset if queue is not None else 0
+        units = parts.queues.end_for_puts(topic, queue_id)
         return max(units, parts.offsets.highest(topic, queue_id))
 
     return next_offset

@@ -20,24 +20,16 @@ from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.new_file import NewFile
 from rocketstore.log.next_file import NextFile
+from rocketstore.log.queue_units import QUEUE_OFFSET_MAX, UNIT_SIZE, UnitRefusedError, check_gap
 from rocketstore.log.reserved_blocks import ReservedBlocks
 from rocketstore.log.segment_listing import file_at
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["ConsumeQueue", "UnitRefusedError"]
+__all__ = ["ConsumeQueue"]
 
-UNIT = 20
 #: A queue that fills a file within this has the next one made ahead.
 FILLED_S = 120
-#: A gap of more units than this is not filled: such a record's offset is not believed.
-GAP_UNITS_MAX = 1 << 22
-#: With room for a whole file behind it, the byte behind a unit is still an i64.
-QUEUE_OFFSET_MAX = (1 << 62) // UNIT
-
-
-class UnitRefusedError(ValueError):
-    """A queue offset that a record cannot have; nothing was changed."""
 
 
 class ConsumeQueue:
@@ -82,8 +74,10 @@ class ConsumeQueue:
         self._told = mapped
         self._only_here = access == "memory"  # memory holds what no file does
         self._mapped = False
-        self._loaded = False
+        self.loaded = False
         self.used = False
+        #: Where it ended when the store was closed last, at least; 0: not known (format 20.9).
+        self.known_end = 0
         self._blocks = ReservedBlocks()
         #: How far readers may look.
         self.end = QueueEnd()
@@ -94,7 +88,7 @@ class ConsumeQueue:
 
     def load(self) -> None:
         """Maps the files and finds the end: the first unit that is not written ends the queue."""
-        if not self._loaded:
+        if not self.loaded:
             self._snapshot()
 
     def _snapshot(self) -> tuple[MappedFile, ...]:
@@ -103,15 +97,16 @@ class ConsumeQueue:
             self.used = True
             if not self._mapped:
                 self._files.load()
-                if self._files.shapes and self._access == "write":
+                if self._files.shapes and self._access != "read":
                     self._files.repair_last()
+                    self._only_here = self._access != "write"
                 for file in self._files.files:
                     file.advise("random")
                 self._mapped = True
                 self._told(self)
-            if not self._loaded:
+            if not self.loaded:
                 self._find_end()
-                self._loaded = True
+                self.loaded = True
             return self._files.files
 
     def park(self) -> bool:
@@ -135,11 +130,15 @@ class ConsumeQueue:
         be believed, and is asked again the next time."""
         last = self._files.last
         if last is not None:
-            self._max_offset = last.start_offset // UNIT + queue_file.written_units(last)
+            self._max_offset = last.start_offset // UNIT_SIZE + queue_file.written_units(last)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.queue_id}"
 
     @property
     def units_per_file(self) -> int:
-        return self.file_size // UNIT
+        return self.file_size // UNIT_SIZE
 
     # ---- reading ----
 
@@ -152,10 +151,15 @@ class ConsumeQueue:
         self.end.value = value
 
     @property
-    def max_offset(self) -> int:
+    def written_end(self) -> int:
         """Queue offset behind the last unit."""
         self.load()
         return self._max_offset
+
+    @property
+    def max_offset(self) -> int:
+        """The same, or where the queue is known to have ended: what lies between is missing."""
+        return max(self.written_end, self.known_end)
 
     @property
     def min_offset(self) -> int:
@@ -169,7 +173,7 @@ class ConsumeQueue:
 
     def _find_minimum(self, minimum: int) -> int:
         for file in self._snapshot():
-            first = file.start_offset // UNIT
+            first = file.start_offset // UNIT_SIZE
             count = min(self.units_per_file, self._max_offset - first)
             if count <= 0:
                 break
@@ -180,17 +184,19 @@ class ConsumeQueue:
 
     def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
         """File, byte position of the unit in it, units readable from there in this file."""
-        file = file_at(self._snapshot(), self.file_size, queue_offset * UNIT)
+        file = file_at(self._snapshot(), self.file_size, queue_offset * UNIT_SIZE)
         if file is None:
             return None
-        position = queue_offset * UNIT - file.start_offset
-        available = min(file.end_offset // UNIT, self._max_offset) - queue_offset
+        position = queue_offset * UNIT_SIZE - file.start_offset
+        available = min(file.end_offset // UNIT_SIZE, self._max_offset) - queue_offset
         return (file, position, available) if available > 0 else None
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """(physical_offset, size, tags_code) of one unit; None where none is."""
         located = self.locate(queue_offset)
-        return None if located is None else queue_file.read_unit(located[0], located[1] // UNIT)
+        return (
+            None if located is None else queue_file.read_unit(located[0], located[1] // UNIT_SIZE)
+        )
 
     @property
     def physical_begin(self) -> int | None:
@@ -202,7 +208,7 @@ class ConsumeQueue:
     def physical_end(self) -> int:
         """End of the record of the last unit; -1 for an empty queue."""
         for file in reversed(self._snapshot()):
-            count = min(self.units_per_file, self._max_offset - file.start_offset // UNIT)
+            count = min(self.units_per_file, self._max_offset - file.start_offset // UNIT_SIZE)
             end = queue_file.physical_end(file, max(0, count))
             if end >= 0:
                 return end
@@ -223,19 +229,19 @@ class ConsumeQueue:
             UnitRefusedError: there is no such place, or the gap in front is too large to be believed.
         """
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
-            raise UnitRefusedError(f"{self.topic}/{self.queue_id}: no unit {queue_offset}")
-        position = queue_offset * UNIT
+            raise UnitRefusedError(f"{self.name}: no unit {queue_offset}")
+        position = queue_offset * UNIT_SIZE
         with self._lock:
             self._only_here = self._access != "write"
             self._snapshot()
             file = self._files.find(position)
             while file is None:
                 file = self._grow(position)
-            first = file.start_offset // UNIT
-            limit = self._reserve(file, position - file.start_offset + UNIT)
+            first = file.start_offset // UNIT_SIZE
+            limit = self._reserve(file, position - file.start_offset + UNIT_SIZE)
             if file is self._files.last and self._is_full_soon(position):
                 self._ask_ahead(self.next_file)
-        return file, first, limit // UNIT
+        return file, first, limit // UNIT_SIZE
 
     def _is_full_soon(self, position: int) -> bool:
         """Whether the last file, written as fast as until now, is full within FILLED_S of its making; the
@@ -247,15 +253,12 @@ class ConsumeQueue:
 
     def _grow(self, position: int) -> MappedFile | None:
         files = self._files
-        if files.last is not None and position >= files.end_offset + GAP_UNITS_MAX * UNIT:
-            raise UnitRefusedError(
-                f"{self.topic}/{self.queue_id}: queue offset {position // UNIT} is "
-                f"{(position - files.end_offset) // UNIT} units beyond the queue's end"
-            )
-        if files.last is not None and position < files.begin_offset:
-            raise UnitRefusedError(
-                f"{self.topic}/{self.queue_id}: unit {position // UNIT} was trimmed away"
-            )
+        if files.last is not None:
+            check_gap(self.name, files.end_offset // UNIT_SIZE, position // UNIT_SIZE)
+            if position < files.begin_offset:
+                raise UnitRefusedError(
+                    f"{self.name}: unit {position // UNIT_SIZE} was trimmed away"
+                )
         if position < files.end_offset:
             return self._restore(position)
         start = files.end_offset if files.files else files.start_for(position)
@@ -274,8 +277,8 @@ class ConsumeQueue:
         if first:
             if position > start:
                 self._reserve(file, position - start)
-                queue_file.fill_pre_blank(file, 0, (position - start) // UNIT)
-            self._max_offset = max(self._max_offset, position // UNIT)
+                queue_file.fill_pre_blank(file, 0, (position - start) // UNIT_SIZE)
+            self._max_offset = max(self._max_offset, position // UNIT_SIZE)
         return files.find(position)
 
     def _restore(self, position: int) -> MappedFile:
@@ -283,7 +286,7 @@ class ConsumeQueue:
         start = self._files.start_for(position)
         if not any(low <= start <= high - self.file_size for low, high in self._files.gaps):
             raise UnitRefusedError(
-                f"{self.topic}/{self.queue_id}: no file has unit {position // UNIT}, and none can"
+                f"{self.name}: no file has unit {position // UNIT_SIZE}, and none can"
             )
         logger.warning("%s: the file at %d is missing, it is made again", self.directory, start)
         file = self._files.make(start, sparse=True)
@@ -310,15 +313,11 @@ class ConsumeQueue:
         """Pre-blanks from the end of the queue up to `queue_offset`; returns how many."""
         if not self._snapshot() or queue_offset <= self._max_offset:
             return 0
-        if queue_offset - self._max_offset > GAP_UNITS_MAX:
-            raise UnitRefusedError(
-                f"{self.topic}/{self.queue_id}: a gap of {queue_offset - self._max_offset} units"
-            )
-        filled = queue_offset - self._max_offset
+        filled = check_gap(self.name, self._max_offset, queue_offset)
         while self._max_offset < queue_offset:
             file, first, _ = self.room_for(self._max_offset)
             count = min(queue_offset, first + self.units_per_file) - self._max_offset
-            self._reserve(file, (self._max_offset - first + count) * UNIT)
+            self._reserve(file, (self._max_offset - first + count) * UNIT_SIZE)
             queue_file.fill_pre_blank(file, self._max_offset - first, count)
             self._max_offset += count
         return filled
@@ -332,8 +331,8 @@ class ConsumeQueue:
             return
         self.next_file.sync_name()
         for file in self._snapshot():
-            low = max(file.start_offset, first_unit * UNIT)
-            high = min(file.end_offset, end_unit * UNIT)
+            low = max(file.start_offset, first_unit * UNIT_SIZE)
+            high = min(file.end_offset, end_unit * UNIT_SIZE)
             if low < high:
                 file.sync(low - file.start_offset, high - file.start_offset)
 
@@ -353,11 +352,11 @@ class ConsumeQueue:
             if self._ends_below(last, physical_offset):
                 break
             left = queue_file.cut(last, physical_offset)
-            self._max_offset = last.start_offset // UNIT + left
+            self._max_offset = last.start_offset // UNIT_SIZE + left
             if self._max_offset < before:
                 changed = True
                 if self._access == "write":
-                    last.sync(left * UNIT, last.size)
+                    last.sync(left * UNIT_SIZE, last.size)
             if left or len(self._files.files) == 1:
                 break
             self._files.remove_from(last.start_offset)
@@ -369,9 +368,9 @@ class ConsumeQueue:
     def _ends_below(self, file: MappedFile, physical_offset: int) -> bool:
         """Whether the file has neither a unit at or beyond `physical_offset` nor anything behind its end;
         told without looking at its units, nearly always."""
-        written = self._max_offset - file.start_offset // UNIT
+        written = self._max_offset - file.start_offset // UNIT_SIZE
         end = queue_file.physical_end(file, written)
-        stale = file.find_data(written * UNIT, file.size) < file.size
+        stale = file.find_data(written * UNIT_SIZE, file.size) < file.size
         return 0 <= end <= physical_offset and not stale
 
     def trim(self, minimum: int) -> list[str]:

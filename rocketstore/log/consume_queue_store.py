@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.checkpoint import crc32c
+from rocketstore.errors import ReadFailedError
 from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.mapped_queues import MappedQueues
 from rocketstore.log.queue_directories import QueueDirectories
+from rocketstore.log.queue_ends import (
+    QueueEnds,
+    drop_queue_ends,
+    load_queue_ends,
+    queue_key,
+    save_queue_ends,
+)
 from rocketstore.log.spare_files import SpareFiles
 from rocketstore.log.state_files import sync_file_system
 
@@ -54,12 +62,15 @@ class ConsumeQueueStore:
         self._directories = QueueDirectories(layout.consume_queue)
         self._spares = SpareFiles(layout.consume_queue, layout.tmp, file_size)
         self._digest: tuple[int, int] | None = None
+        self._ends = QueueEnds()
+        self._ends_hold = False
         self._failed = False
 
     def load(self) -> None:
         """Knows every queue that has a directory; its files are opened when they are needed."""
         if self._access == "memory":
             return
+        self._ends = load_queue_ends(self._layout)
         for topic in _names(self._layout.consume_queue):
             if not is_safe_topic(os.fsencode(topic)):
                 logger.warning(
@@ -95,6 +106,8 @@ class ConsumeQueueStore:
             ask_ahead=lambda following: self.ask_ahead(following),
             spare=self._spare,
         )
+        if self._ends_hold:
+            queue.known_end = self._ends.least(topic, queue_id)
         return queue
 
     def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
@@ -201,10 +214,66 @@ class ConsumeQueueStore:
         )
         return all(_digest(names) != digest for names in believed)
 
-    def close(self) -> None:
+    # ---- where queues ended when the store was closed ----
+
+    def has_shortened(self, dispatched: int) -> bool:
+        """Whether a queue ends before where it ended then: units or files of it are missing. Not asked where
+        our checkpoint says that queues have less of the log: they are being made anew."""
+        return 0 < self._ends.log_end <= dispatched and any(
+            queue.written_end < self._ends.least(queue.topic, queue.queue_id)
+            for queue in self.all()
+        )
+
+    def know_ends(self, log_end: int) -> None:
+        """From now on queues that end before are known to lack something. Not where the log ends before, at
+        `log_end`, or is another: nothing is known of such queues, now or later."""
+        if self._ends.log_end > log_end:
+            self._ends = QueueEnds()
+            if self._access == "write":
+                drop_queue_ends(self._layout)
+            return
+        self._ends_hold = True
+        for queue in self._made_ones():
+            queue.known_end = self._ends.least(queue.topic, queue.queue_id)
+
+    def save_ends(self, log_end: int) -> None:
+        """At a clean close: all units are durable, of a log up to `log_end`."""
+        found = {
+            queue_key(queue.topic, queue.queue_id): queue.max_offset
+            for queue in self._made_ones()
+            if queue.loaded and queue.max_offset
+        }
+        ends = self._ends.with_ends(log_end, found)
+        if ends != self._ends:
+            save_queue_ends(self._layout, ends)
+
+    def end_for_puts(self, topic: str, queue_id: int) -> int:
+        """Offset of the next message of a queue, as far as its units tell.
+
+        Raises:
+            ReadFailedError: it lacks units of messages that are in the log; another message must not get the
+                offset of one of them. The next open makes them anew, since this one does not stop cleanly.
+        """
+        queue = self.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if queue.written_end >= queue.known_end:
+            return queue.written_end
+        error = ReadFailedError(
+            f"{queue.name} ends at {queue.written_end}, and ended at {queue.known_end} when the "
+            "store was closed: files of the queue, or their units, are missing; the log still "
+            "has the messages"
+        )
+        error.add_note("close the store and open it again: that makes them anew")
+        self.degrade(error)
+        raise error
+
+    def _made_ones(self) -> list[ConsumeQueue]:
         with self._lock:
-            made = [queue for queues in self._queues.values() for queue in queues.values() if queue]
-        for queue in made:
+            return [queue for queues in self._queues.values() for queue in queues.values() if queue]
+
+    def close(self) -> None:
+        for queue in self._made_ones():
             queue.close()
         self._spares.drop(closed=True)
 

@@ -26,9 +26,10 @@ from rocketstore.log.layout import check_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["Clamped", "ConsumerOffsets", "GroupClaimedError"]
+__all__ = ["Clamped", "ConsumerOffsets", "GroupClaimedError", "recovered_offsets"]
 
 logger = logging.getLogger(__name__)
 
@@ -221,3 +222,18 @@ def _offsets_of(row: object) -> Iterator[tuple[int, int]]:
             continue
         if int(queue_id) < 1 << 31 and type(offset) is int and 0 <= offset <= MAX_OFFSET:
             yield int(queue_id), offset
+
+
+def recovered_offsets(
+    layout: StoreLayout, queues: ConsumeQueueStore, *, read_only: bool
+) -> ConsumerOffsets:
+    """The offsets of a store whose queues are recovered, none behind the end of its queue (D-17)."""
+    offsets = ConsumerOffsets(layout, read_only=read_only)
+    offsets.load()
+
+    def end_of(topic: str, queue_id: int) -> int | None:
+        queue = queues.get(topic, queue_id)
+        return None if queue is None else queue.max_offset
+
+    offsets.clamp(end_of)
+    return offsets

@@ -21,11 +21,11 @@ from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
 from rocketstore._native.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
-from rocketstore.log.consume_queue import UnitRefusedError
 from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import listed_queues
 from rocketstore.log.mapped_queues import POINTED_MAX
+from rocketstore.log.queue_units import UnitRefusedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class Dispatcher(Worker):
             self._loop.ignore_queue(raw, queue_id)
             return
         queue = self._queue(raw, queue_id)
-        self._loop.add_queue(raw, queue_id, queue.max_offset, queue.end)
+        self._loop.add_queue(raw, queue_id, queue.written_end, queue.end)
         self._known.add((raw, queue_id))
 
     def _fill_gap(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
@@ -357,7 +357,7 @@ class Dispatcher(Worker):
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)
         if (raw, queue_id) not in self._known:
-            self._loop.add_queue(raw, queue_id, queue.max_offset, queue.end)
+            self._loop.add_queue(raw, queue_id, queue.written_end, queue.end)
             self._known.add((raw, queue_id))
         self._loop.advance(raw, queue_id, queue_offset)
 

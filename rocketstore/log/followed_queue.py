@@ -60,13 +60,17 @@ class FollowedQueue:
         horizon: Callable[[], Horizon],
         matches: Callable[[MappedFile, int, int], bool],
         mapped: Callable[[FollowedQueue], None] = lambda _: None,
+        known_end: Callable[[int, int], int] = lambda found, _: found,
     ) -> None:
         """`matches(file, position, queue_offset)`: whether a unit is that of its record. `mapped` is told
-        when files are mapped while none was."""
+        when files are mapped while none was. `known_end(found, log_end)`: where the queue is known to have
+        ended, if that is behind what was found in a log whose queues are complete up to there."""
         self._directory = directory
         self._horizon = horizon
         self._matches = matches
         self._told = mapped
+        self._known_of = known_end
+        self._known_end = 0
         self.used = False
         self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
@@ -94,7 +98,7 @@ class FollowedQueue:
     def max_offset(self) -> int:
         with self._lock:
             self._refresh()
-            return self._max_offset
+            return max(self._max_offset, self._known_end)
 
     def locate(self, queue_offset: int) -> tuple[MappedFile, int, int] | None:
         """File, position and number of readable units there; None when the file is gone."""
@@ -138,13 +142,23 @@ class FollowedQueue:
             return
         if not self._starts:
             self._list()
+            if self._starts:
+                self._find_end(horizon)
+            self._know_end(horizon)
             if not self._starts:
                 return
-            self._find_end(horizon)
         self._advance(horizon)
+        if self._max_offset < self._known_end:
+            self._know_end(horizon)  # it may have been made anew
         if horizon.minimum != self._minimum_of or self._min_offset >= self._max_offset:
             self._find_minimum(horizon.minimum)
         self._epoch = horizon.epoch
+
+    def _know_end(self, horizon: Horizon) -> None:
+        complete = horizon.visible
+        if horizon.dispatched is not None:
+            complete = min(complete, horizon.dispatched)
+        self._known_end = self._known_of(self._max_offset, complete)
 
     def _list(self) -> None:
         """Which files there are; their size is taken from them (format 1.2)."""

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
@@ -24,6 +25,7 @@ from rocketstore.log.log_directories import has_segment, list_log
 from rocketstore.log.log_end import SIZE_BYTES, LogEnd
 from rocketstore.log.mapped_queues import MappedQueues
 from rocketstore.log.other_queues import BatchQueues
+from rocketstore.log.queue_ends import FollowedEnds
 from rocketstore.log.segment_listing import usual_size
 from rocketstore.log.store_state import has_stale_checksums
 from rocketstore.log.unit_matching import UnitMatching
@@ -71,6 +73,7 @@ class Follower:
         self._segment_size = 0
         self._queues: dict[tuple[str, int], FollowedQueue] = {}
         self._mapped = MappedQueues()
+        self._ends = FollowedEnds(layout)
         self._changes = -1
         self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
@@ -132,6 +135,7 @@ class Follower:
                         lambda: self._horizon,
                         self._matching.units_of(topic, queue_id),
                         self._mapped.mapped,
+                        partial(self._ends.least, topic, queue_id),
                     )
                     self._queues[topic, queue_id] = known
             return known or self._batches.queue(topic, queue_id)

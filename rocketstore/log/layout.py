@@ -129,6 +129,10 @@ class StoreLayout:
         return self.own / "recovery.json"
 
     @property
+    def queue_ends(self) -> Path:
+        return self.own / "queue_ends"
+
+    @property
     def removal(self) -> Path:
         return self.own / "removal"
 

@@ -123,15 +123,19 @@ class MappedFileQueue:
 
     def repair_last(self, *, sparse: bool = False) -> None:
         """Gives each file in `shapes`, as a rule the last one, its length on disk. For recovery, which
-        has kept a copy (D-21) of what is cut off here.
+        has kept a copy (D-21) of what is cut off here. Over private mappings nothing on disk changes: a
+        file in memory takes the place of one that is short.
 
         A short file gets zeros, with blocks unless `sparse`; one that is too long is cut; an empty last
         one is removed, so that its name is free. DiskFullError changes nothing of that file.
         """
         with self._lock:
-            self._check_write("repair files")
+            if self.access == "read":
+                self._check_write("repair files")
             for shape in list(self.shapes):
-                if shape.found_bytes == 0 and shape.last:
+                if self.access != "write":
+                    self._repair_in_memory(shape)
+                elif shape.found_bytes == 0 and shape.last:
                     syscalls.unlink(shape.path)
                     syscalls.sync_directory(os.fspath(self.directory))
                 elif self._placed(shape):
@@ -148,6 +152,13 @@ class MappedFileQueue:
         clear = all(file.end_offset <= start or file.start_offset >= end for file in others)
         return clear and end < 1 << 63
 
+    def _repair_in_memory(self, shape: Shape) -> None:
+        short = self.find(shape.start_offset)
+        if shape.missing_bytes and short is not None:
+            whole = MappedFile.anonymous(shape.start_offset, shape.wanted_bytes)
+            whole.write(0, short.read(0, short.size))
+            self._replace(whole)
+
     def _repair(self, shape: Shape, *, sparse: bool) -> None:
         fd = syscalls.open(shape.path, os.O_RDWR)
         try:
@@ -160,8 +171,10 @@ class MappedFileQueue:
             raise_explained(error, shape.path, shape.missing_bytes)
         finally:
             syscalls.close(fd)
-        start = shape.start_offset
-        whole = self._open(shape.path, start, shape.wanted_bytes)
+        self._replace(self._open(shape.path, shape.start_offset, shape.wanted_bytes))
+
+    def _replace(self, whole: MappedFile) -> None:
+        start = whole.start_offset
         old = [file for file in self.files if file.start_offset == start]
         kept = [file for file in self.files if file.start_offset != start]
         self._set(sorted([*kept, whole], key=_start))

@@ -187,18 +187,18 @@ class QueueCursors:
         return False
 
     def _no_file(self, cursor: Cursor, next_offset: int) -> None:
-        """A file of the queue is missing: its messages are in the log, and are not passed over in silence."""
+        """A file of the queue is missing, or its end: the messages are not passed over in silence."""
         minimum, _ = self._reader.bounds(self._topic, cursor.queue_id)
         if cursor.position < minimum:  # it was trimmed away since the look
             cursor.status = read.OFFSET_TOO_SMALL
             self._out_of_range(cursor)
             return
         error = ReadFailedError(
-            f"{self._topic}/{cursor.queue_id}: no queue file for the offsets {cursor.position} to "
-            f"{next_offset - 1}; the log still has their messages"
+            f"{self._topic}/{cursor.queue_id}: the queue has no units of the offsets "
+            f"{cursor.position} to {next_offset - 1}; the log still has their messages"
         )
         error.add_note(
-            f"'rocketstore rebuild' makes the file anew, seek({next_offset}) steps over it"
+            f"'rocketstore rebuild' makes them anew, seek({next_offset}) steps over them"
         )
         raise error
 

@@ -12,11 +12,34 @@ from rocketstore.log.layout import parse_segment_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PRE_BLANK_SIZE", "UNIT", "UNIT_SIZE", "list_files"]
+__all__ = [
+    "PRE_BLANK_SIZE",
+    "QUEUE_OFFSET_MAX",
+    "UNIT",
+    "UNIT_SIZE",
+    "UnitRefusedError",
+    "check_gap",
+    "list_files",
+]
 
 UNIT_SIZE: Final = 20
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 UNIT: Final = numpy.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+#: A gap of more units than this is not filled: such a record's offset is not believed.
+GAP_UNITS_MAX: Final = 1 << 22
+#: With room for a whole file behind it, the byte behind a unit is still an i64.
+QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
+
+
+class UnitRefusedError(ValueError):
+    """A queue offset that a record cannot have; nothing was changed."""
+
+
+def check_gap(queue: str, end: int, queue_offset: int) -> int:
+    """Units that are missing between the end of a queue and an offset; UnitRefusedError for too many."""
+    if queue_offset - end > GAP_UNITS_MAX:
+        raise UnitRefusedError(f"{queue}: {queue_offset} is too far behind its end, {end}")
+    return queue_offset - end
 
 
 def list_files(directory: Path) -> list[tuple[int, int]]:

@@ -300,6 +300,7 @@ class Reader:
 
 
 def _next_file(queue: QueueView, queue_offset: int) -> int:
-    """First queue offset of the file behind the one that should hold `queue_offset`."""
-    units = max(1, queue.file_size // UNIT_SIZE)
+    """First queue offset of the file behind the one that should hold `queue_offset`; the end of a queue that
+    has no file."""
+    units = queue.file_size // UNIT_SIZE or max(1, queue.max_offset)
     return (queue_offset // units + 1) * units

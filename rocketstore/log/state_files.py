@@ -27,6 +27,7 @@ __all__ = [
     "make_directories",
     "make_like",
     "read_json",
+    "read_state_file",
     "sync_file_system",
     "write_state_file",
 ]
@@ -149,9 +150,9 @@ def inherit_owner(fd: int, model: os.stat_result) -> None:
 # ---- replacing ----
 
 
-def write_state_file(layout: StoreLayout, path: Path, text: str) -> None:
+def write_state_file(layout: StoreLayout, path: Path, content: str | bytes) -> None:
     """Replaces a small file: readers, now or after a power cut, see the old or the new one."""
-    data = text.encode()
+    data = content.encode() if isinstance(content, str) else content
     model = _model_of(path)
     name = f"{path.name}.{os.getpid()}.{next(_counter)}"
     temporary = os.fspath(layout.tmp / name)
@@ -213,7 +214,7 @@ def read_json(path: Path, max_bytes: int, max_depth: int) -> object:
     """
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            text = _read_text(candidate, max_bytes)
+            text = read_state_file(candidate, max_bytes).decode()
             if text.strip():
                 return _parse_json(text, max_depth)
         except FileNotFoundError:
@@ -223,17 +224,18 @@ def read_json(path: Path, max_bytes: int, max_depth: int) -> object:
     return None
 
 
-def _read_text(path: Path, max_bytes: int) -> str:
+def read_state_file(path: Path, max_bytes: int) -> bytes:
+    """All of a plain file. ValueError for anything else, or one that is larger."""
     fd = syscalls.open(os.fspath(path), os.O_RDONLY)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             raise ValueError("not a plain file")
-        data = syscalls.pread(fd, max_bytes + 1, 0)
+        if found.st_size > max_bytes:
+            raise ValueError(f"more than {max_bytes} bytes")
+        return syscalls.pread(fd, found.st_size, 0)
     finally:
         syscalls.close(fd)
-    if len(data) > max_bytes:
-        raise ValueError(f"more than {max_bytes} bytes")
-    return data.decode()
 
 
 def _parse_json(text: str, max_depth: int) -> object:

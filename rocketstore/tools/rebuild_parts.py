@@ -14,13 +14,13 @@ from rocketstore._native import queue_file, syscalls
 from rocketstore._native.positions import Positions
 from rocketstore._native.waiting import Signal
 from rocketstore.errors import ReadFailedError, StoreFailedError
-from rocketstore.log.consume_queue import UnitRefusedError
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.mapped_file_queue import MappedFileQueue
 from rocketstore.log.next_file import files_made_ahead
+from rocketstore.log.queue_units import UnitRefusedError
 from rocketstore.log.state_files import make_like
 
 if TYPE_CHECKING:

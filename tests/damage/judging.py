@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError, CorruptRecordError, RocketStoreError
+from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, RocketStoreError
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_message, resynchronise, scan_segment
 from rocketstore._native.unit_reader import read_units
@@ -292,7 +292,7 @@ def _skipping(
                 yield message
                 at = message.queue_offset + 1
             return
-        except CorruptRecordError:
+        except (CorruptRecordError, ReadFailedError):
             yield None
             at += 1
         finally:

@@ -12,10 +12,11 @@ from rocketstore import Store
 from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore.log import live_links, mapped_file_queue
 from rocketstore.log.checkpointer import Checkpointer
-from rocketstore.log.consume_queue import UNIT, ConsumeQueue
+from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, segment_name
 from rocketstore.log.live_links import LiveLinks
+from rocketstore.log.queue_units import UNIT_SIZE
 from rocketstore.log.state_files import make_directories
 from tests.log.log_store import SEGMENT, LogBuilder, durable_at, load_log, recover_store
 from tests.small_store import dispatched, everything, open_small, parts, watched
@@ -71,7 +72,7 @@ def test_units_that_are_missing_at_the_end_of_a_file_end_the_queue(tmp_path: Pat
             0,
             tmp_path / "orders",
             "write",
-            4 * UNIT,
+            4 * UNIT_SIZE,
             tmp_directory=tmp_path,
             log_minimum=lambda: 0,
             make_directory=lambda path: path.mkdir(exist_ok=True),
@@ -82,7 +83,7 @@ def test_units_that_are_missing_at_the_end_of_a_file_end_the_queue(tmp_path: Pat
         before.put(number, 100 * number, 100, 0)
     before.close()
     first = tmp_path / "orders" / segment_name(0)
-    first.write_bytes(first.read_bytes()[: 3 * UNIT] + bytes(UNIT))
+    first.write_bytes(first.read_bytes()[: 3 * UNIT_SIZE] + bytes(UNIT_SIZE))
     after = queue()
     after.truncate_from(300)
     assert after.max_offset == 3

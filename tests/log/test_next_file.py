@@ -12,18 +12,19 @@ import pytest
 
 from rocketstore import Store
 from rocketstore.log import descriptors, new_file, next_file, reserved_blocks, unfinished_files
-from rocketstore.log.consume_queue import UNIT, ConsumeQueue
+from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, make_directories, segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.next_file import NextFile, NextFileMaker
+from rocketstore.log.queue_units import UNIT_SIZE
 from rocketstore.log.reserved_blocks import ReservedBlocks
 from tests.log.file_tools import blocks
 from tests.small_store import Calls, dispatched, everything, open_small, put_many, watched
 from tests.waiting import wait_until
 
 FILE_UNITS = 8
-SIZE = FILE_UNITS * UNIT
+SIZE = FILE_UNITS * UNIT_SIZE
 
 
 def make_queue(
@@ -300,7 +301,10 @@ class TestMaker:
 
 def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
     """From end to end, and nothing is left when it is closed."""
-    sizes = {"consume_queue_file_size_bytes": 10_000 * UNIT, "commit_log_file_size_bytes": 8 << 20}
+    sizes = {
+        "consume_queue_file_size_bytes": 10_000 * UNIT_SIZE,
+        "commit_log_file_size_bytes": 8 << 20,
+    }
     store: Store = open_small(tmp_path, **sizes)
     with store:
         writer = store.writer("orders")
@@ -344,7 +348,7 @@ def test_a_gap_that_fits_no_file_takes_no_unit(tmp_path: Path) -> None:
     """Files in places that are no multiples of their size: told, and nothing is made."""
     directory = tmp_path / "orders"
     directory.mkdir()
-    for start in (UNIT, SIZE + 3 * UNIT):
+    for start in (UNIT_SIZE, SIZE + 3 * UNIT_SIZE):
         (directory / segment_name(start)).write_bytes(bytes(SIZE))
     queue = make_queue(tmp_path, lambda _: None)
     with pytest.raises(ValueError, match="and none can"):
@@ -359,7 +363,7 @@ def test_blocks_are_reserved_in_growing_steps(tmp_path: Path) -> None:
     file = files.create(0, sparse=True)
     reserved = ReservedBlocks()
     steps = []
-    while (end := reserved.reserve(file, (steps[-1] if steps else 0) + UNIT)) < file.size:
+    while (end := reserved.reserve(file, (steps[-1] if steps else 0) + UNIT_SIZE)) < file.size:
         steps.append(end)
         assert blocks(file) >= end
     assert steps[:7] == [1 << n for n in (16, 17, 18, 19, 20, 21)] + [3 << 20]

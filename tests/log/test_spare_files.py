@@ -18,14 +18,14 @@ from rocketstore.log import (
     queue_directories,
     unfinished_files,
 )
-from rocketstore.log.consume_queue import UNIT
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, segment_name
+from rocketstore.log.queue_units import UNIT_SIZE
 from rocketstore.log.spare_files import SPARES_MAX, SpareFiles
 from tests.small_store import Calls, dispatched, everything, open_small, watched
 from tests.waiting import wait_until
 
-SIZE = 100 * UNIT
+SIZE = 100 * UNIT_SIZE
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def test_where_everything_lies() -> None:
         "live": "rocketstore/live",
         "quarantine": "rocketstore/quarantine",
         "recovery": "rocketstore/recovery.json",
+        "queue_ends": "rocketstore/queue_ends",
         "removal": "rocketstore/removal",
         "tmp": "rocketstore/tmp",
         "journal": "rocketstore/journal",

@@ -1,0 +1,211 @@
+"""Queues that lost what stood at their end while the store was closed (format 20.9)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketstore.errors import ReadFailedError
+from rocketstore.log import consume_queue_store
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.queue_ends import load_queue_ends
+from rocketstore.tools import verify
+from rocketstore.tools.rebuild import rebuild
+from tests.consumer_setting import offsets_of
+from tests.small_store import open_small, put_many
+
+#: A file of a queue holds ten units.
+COUNT = 35
+
+
+def queue_files(root: Path) -> list[Path]:
+    return sorted((root / "consumequeue" / "orders" / "0").iterdir())
+
+
+def lose_last(root: Path) -> None:
+    queue_files(root)[-1].unlink()
+
+
+def lose_all(root: Path) -> None:
+    for path in queue_files(root):
+        path.unlink()
+
+
+def lose_units(root: Path) -> None:
+    with queue_files(root)[-1].open("r+b") as file:
+        file.seek(3 * 20)
+        file.write(bytes(7 * 20))
+
+
+def cut_last(root: Path) -> None:
+    os.truncate(queue_files(root)[-1], 60)
+
+
+LOSSES = [(lose_last, 30), (lose_all, 0), (lose_units, 33), (cut_last, 30)]
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """Two queues, closed cleanly; the second was not touched by the last run."""
+    for topic in ("others", "orders"):
+        with open_small(tmp_path) as store:
+            put_many(store.writer(topic), COUNT, 1)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("lose", "left"), LOSSES)
+def test_readers_hear_of_an_end_that_is_missing(
+    closed: Path, lose: Callable[[Path], None], left: int
+) -> None:
+    lose(closed)
+    with open_small(closed, "r") as store:
+        consumer = store.consumer("orders")
+        assert offsets_of(next(consumer) for _ in range(left)) == list(range(left))
+        with pytest.raises(ReadFailedError, match=f"no units of the offsets {left} to "):
+            next(consumer)
+        assert store.max_queue_offset("orders", 0) == COUNT
+        assert offsets_of(store.consumer("others")) == list(range(COUNT))
+    rebuild(closed)
+    with open_small(closed) as store:
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT))
+        assert store.writer("orders").put(b"x").queue_offset == COUNT
+
+
+@pytest.mark.parametrize(("lose", "left"), LOSSES)
+def test_no_message_gets_the_offset_of_another(
+    closed: Path, lose: Callable[[Path], None], left: int
+) -> None:
+    """Puts to that queue are refused, to others not; the open after that makes the units anew."""
+    lose(closed)
+    with open_small(closed) as store:
+        for _ in range(2):
+            with pytest.raises(ReadFailedError, match=f"ended at {COUNT} when"):
+                store.writer("orders").put(b"x")
+            with pytest.raises(ReadFailedError):
+                store.put_message("orders", b"x")
+        assert store.writer("others").put(b"x").queue_offset == COUNT
+    with open_small(closed) as store:
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT))
+        assert store.writer("orders").put(b"x").queue_offset == COUNT
+        assert offsets_of(store.consumer("others")) == list(range(COUNT + 1))
+    assert verify(closed).ok
+    with open_small(closed) as store:
+        assert store.recovery.mode == "clean"
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT + 1))
+
+
+@pytest.mark.parametrize(("lose", "left"), LOSSES)
+def test_after_a_crash_the_open_makes_them_anew(
+    closed: Path, lose: Callable[[Path], None], left: int
+) -> None:
+    """It looks at the end of every queue anyway."""
+    lose(closed)
+    StoreLayout(closed).abort.touch()
+    with open_small(closed, "r") as store:
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT))
+    with open_small(closed) as store:
+        assert store.writer("orders").put(b"x").queue_offset == COUNT
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT + 1))
+    assert verify(closed).ok
+
+
+def test_a_reader_beside_a_writer_hears_of_it_too(closed: Path) -> None:
+    lose_last(closed)
+    with open_small(closed), open_small(closed, "r") as follower:
+        assert follower.recovery.mode == "following"
+        consumer = follower.consumer("orders")
+        assert offsets_of(next(consumer) for _ in range(30)) == list(range(30))
+        with pytest.raises(ReadFailedError, match="no units of the offsets 30 to 34"):
+            next(consumer)
+    StoreLayout(closed).abort.touch()
+    with open_small(closed), open_small(closed, "r") as follower:
+        assert offsets_of(follower.consumer("orders")) == list(range(COUNT))
+
+
+def test_a_full_disk_does_not_spoil_a_clean_close(
+    closed: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was known before still holds."""
+    before = load_queue_ends(StoreLayout(closed))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consume_queue_store, "save_queue_ends", full)
+        with open_small(closed) as store:
+            put_many(store.writer("orders"), 1, 1)
+    assert "ends of queues are not kept" in caplog.text
+    assert load_queue_ends(StoreLayout(closed)) == before
+    with open_small(closed) as store:
+        assert store.recovery.mode == "clean"
+        assert store.writer("orders").put(b"x").queue_offset == COUNT + 1
+    assert load_queue_ends(StoreLayout(closed)).least("orders", 0) == COUNT + 2
+
+
+def test_stored_offsets_of_groups_stay(closed: Path) -> None:
+    with open_small(closed) as store:
+        consumer = store.consumer("orders", group="g")
+        assert len(consumer.poll(COUNT)) == COUNT
+        consumer.commit()
+    lose_last(closed)
+    with open_small(closed) as store:
+        assert store.consumer("orders", group="g").positions == {0: COUNT}
+
+
+def test_what_another_program_did_to_the_queues_counts(closed: Path) -> None:
+    """A RocketMQ may have removed the topic."""
+    lose_last(closed)
+    StoreLayout(closed).lock.write_bytes(b"")
+    with open_small(closed) as store:
+        put_many(store.writer("others"), 1, 1)
+    ends = load_queue_ends(StoreLayout(closed))
+    assert ends.least("others", 0) == COUNT + 1
+
+
+def test_of_another_log_it_tells_nothing(
+    closed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """An older copy of a store, with a file that is newer."""
+    older = tmp_path_factory.mktemp("older") / "store"
+    shutil.copytree(closed, older)
+    with open_small(closed) as store:
+        put_many(store.writer("orders"), COUNT, 1)
+    shutil.copy(StoreLayout(closed).queue_ends, StoreLayout(older).queue_ends)
+    with open_small(older, "r") as store:
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT))
+    with open_small(older) as store:
+        assert not StoreLayout(older).queue_ends.exists()
+        assert store.writer("orders").put(b"x").queue_offset == COUNT
+        put_many(store.writer("others"), 10 * COUNT, 1)  # beyond where the other log ended
+    with open_small(older) as store:
+        assert store.writer("orders").put(b"x").queue_offset == COUNT + 1
+
+
+def test_an_end_that_was_trimmed_away_is_remembered(tmp_path: Path) -> None:
+    """The last file of a queue stays, and with it where the next message goes."""
+    with open_small(tmp_path) as store:
+        put_many(store.writer("orders"), COUNT, 1)
+        put_many(store.writer("others"), 500, 1)
+        assert store.trim(store.end_offset) > 0
+    with open_small(tmp_path) as store:
+        assert store.writer("orders").put(b"x").queue_offset == COUNT
+
+
+@pytest.mark.parametrize("content", [b"", b"RSQE", b"\0" * 64])
+def test_a_file_that_is_none_is_as_good_as_no_file(
+    closed: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    layout = StoreLayout(closed)
+    layout.queue_ends.write_bytes(content)
+    lose_last(closed)
+    with open_small(closed) as store:
+        assert "is no use" in caplog.text
+        assert store.max_queue_offset("orders", 0) == 30
+        put_many(store.writer("others"), 1, 1)
+    assert load_queue_ends(layout).least("others", 0) == COUNT + 1

@@ -1,0 +1,77 @@
+"""The file that tells where queues ended: what is packed comes back, anything else tells nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rocketstore._native.checkpoint import crc32c
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.queue_ends import (
+    QueueEnds,
+    drop_queue_ends,
+    load_queue_ends,
+    queue_key,
+    save_queue_ends,
+)
+
+
+def test_ends_come_back(layout: StoreLayout, random_seed: int) -> None:
+    source = random.Random(random_seed)
+    wanted = {(f"topic-{n % 50}", n // 50): source.randrange(1, 1 << 62) for n in range(1000)}
+    ends = QueueEnds(1 << 62, {queue_key(*name): end for name, end in wanted.items()})
+    save_queue_ends(layout, ends)
+    assert layout.queue_ends.stat().st_size == 24 + 16 * 1000 + 4
+    found = load_queue_ends(layout)
+    assert found == ends
+    assert found.log_end == 1 << 62
+    assert {name: found.least(*name) for name in wanted} == wanted
+    assert found.least("topic-50", 0) == found.least("topic-0", 20) == 0
+    drop_queue_ends(layout)
+    drop_queue_ends(layout)
+    assert not layout.queue_ends.exists()
+    assert load_queue_ends(layout) == QueueEnds()
+
+
+def test_bytes_of_the_file(layout: StoreLayout) -> None:
+    """Format 20.9."""
+    assert queue_key("orders", 0) == 0x76EDAFD2DB6FF150
+    ends = QueueEnds(4096, {queue_key("orders", 0): 35, 7: 9})
+    data = (
+        bytes.fromhex(
+            "52535145 00000001 0000000000001000 00000000000000020000000000000007 0000000000000009"
+        )
+        + queue_key("orders", 0).to_bytes(8, "big")
+        + (35).to_bytes(8, "big")
+    )
+    assert ends.pack() == data + crc32c(data).to_bytes(4, "big")
+
+
+def test_some_ends_change() -> None:
+    ends = QueueEnds(10, {1: 1, 2: 2}).with_ends(20, {2: 5, 3: 3})
+    assert ends == QueueEnds(20, {1: 1, 2: 5, 3: 3})
+    assert ends != QueueEnds(21, {1: 1, 2: 5, 3: 3})
+
+
+def test_no_other_bytes_are_believed(random_seed: int) -> None:
+    source = random.Random(random_seed)
+    data = QueueEnds(99, {key: key for key in range(20)}).pack()
+    for _ in range(500):
+        at = source.randrange(len(data))
+        bad = bytearray(data)
+        bad[at] ^= 1 << source.randrange(8)
+        for odd in (bytes(bad), data[:at], data + data[: at + 1]):
+            with pytest.raises(ValueError, match="checksum"):
+                QueueEnds.unpack(odd)
+
+
+@pytest.mark.parametrize(
+    "changed", [(4, b"\0\0\0\2"), (0, b"RSCP"), (16, b"\xff" * 8), (16, bytes(8))]
+)
+def test_what_another_release_packed_tells_nothing(changed: tuple[int, bytes]) -> None:
+    data = bytearray(QueueEnds(99, {1: 1}).pack()[:-4])
+    at, content = changed
+    data[at : at + len(content)] = content
+    with pytest.raises(ValueError, match="version 1"):
+        QueueEnds.unpack(bytes(data) + crc32c(bytes(data)).to_bytes(4, "big"))
