@@ -159,13 +159,38 @@ def test_stored_offsets_of_groups_stay(closed: Path) -> None:
 
 
 def test_what_another_program_did_to_the_queues_counts(closed: Path) -> None:
-    """A RocketMQ may have removed the topic."""
-    lose_last(closed)
-    StoreLayout(closed).lock.write_bytes(b"")
+    """A RocketMQ may have removed the topic: the next message is the first one."""
     with open_small(closed) as store:
-        put_many(store.writer("others"), 1, 1)
-    ends = load_queue_ends(StoreLayout(closed))
-    assert ends.least("others", 0) == COUNT + 1
+        put_many(store.writer("others"), 500, 1)  # so far on that its queues are not filled again
+    lose_all(closed)
+    StoreLayout(closed).lock.write_bytes(b"lock")
+    with open_small(closed) as store:
+        assert store.recovery.mode == "foreign-clean"
+        assert store.writer("orders").put(b"x").queue_offset == 0
+    with open_small(closed) as store:
+        assert store.writer("orders").put(b"x").queue_offset == 1
+
+
+@pytest.mark.parametrize("anew", ["crash", "refused put", "rebuild"])
+def test_a_hole_that_the_log_cannot_fill_is_none(closed: Path, anew: str) -> None:
+    """All messages of the queue were trimmed away, and then its files were lost."""
+    with open_small(closed) as store:
+        put_many(store.writer("others"), 500, 1)
+        assert store.trim(store.end_offset) > 0
+    lose_all(closed)
+    if anew == "crash":
+        StoreLayout(closed).abort.touch()
+    elif anew == "rebuild":
+        rebuild(closed)
+    else:
+        with open_small(closed) as store, pytest.raises(ReadFailedError):
+            store.writer("orders").put(b"x")
+    with open_small(closed) as store:
+        offset = store.writer("orders").put(b"x").queue_offset
+    with open_small(closed) as store:
+        assert store.recovery.mode == "clean"
+        assert offsets_of(store.consumer("orders")) == [offset]
+        assert store.writer("orders").put(b"x").queue_offset == offset + 1
 
 
 def test_of_another_log_it_tells_nothing(
