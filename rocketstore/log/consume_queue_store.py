@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING
 from rocketstore._native.checkpoint import crc32c
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.consume_queue import ConsumeQueue
-from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.mapped_queues import MappedQueues
-from rocketstore.log.queue_directories import QueueDirectories
+from rocketstore.log.queue_directories import QueueDirectories, queues_in
 from rocketstore.log.queue_ends import (
     QueueEnds,
     drop_queue_ends,
@@ -71,16 +69,9 @@ class ConsumeQueueStore:
         if self._access == "memory":
             return
         self._ends = load_queue_ends(self._layout)
-        for topic in _names(self._layout.consume_queue):
-            if not is_safe_topic(os.fsencode(topic)):
-                logger.warning(
-                    "%s/%s cannot be a topic, ignored", self._layout.consume_queue, topic
-                )
-                continue
-            for name in _names(self._layout.consume_queue / topic):
-                if name.isdecimal() and name == str(int(name)) and int(name) < 2**31:
-                    # An object for each would cost seconds and megabytes where they are many.
-                    self._queues.setdefault(topic, {})[int(name)] = None
+        for topic, queue_id, _ in queues_in(self._layout.consume_queue):
+            # An object for each would cost seconds and megabytes where they are many.
+            self._queues.setdefault(topic, {})[queue_id] = None
 
     def add(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, known from now on; its directory is made with its first file."""
@@ -281,9 +272,3 @@ class ConsumeQueueStore:
 def _digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:
     names = sorted(f"{topic}/{queue_id}" for topic, queue_id in queues)
     return len(names), crc32c("\n".join(names).encode())
-
-
-def _names(directory: Path) -> list[str]:
-    if not directory.is_dir():
-        return []
-    return sorted(e.name for e in os.scandir(directory) if e.is_dir(follow_symlinks=False))

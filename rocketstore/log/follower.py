@@ -25,6 +25,7 @@ from rocketstore.log.log_directories import has_segment, list_log
 from rocketstore.log.log_end import SIZE_BYTES, LogEnd
 from rocketstore.log.mapped_queues import MappedQueues
 from rocketstore.log.other_queues import BatchQueues
+from rocketstore.log.queue_directories import directory_names, is_queue_id
 from rocketstore.log.queue_ends import FollowedEnds
 from rocketstore.log.segment_listing import usual_size
 from rocketstore.log.store_state import has_stale_checksums
@@ -113,15 +114,15 @@ class Follower:
 
     def topics(self) -> tuple[str, ...]:
         self.check()
-        names = (*_directories(self._layout.consume_queue), *self._batches.topics())
+        names = (*directory_names(self._layout.consume_queue), *self._batches.topics())
         return tuple(name for name in names if is_safe_topic(os.fsencode(name)))
 
     def queues(self, topic: str) -> tuple[int, ...]:
         self.check()
         if not is_safe_topic(topic.encode()):
             return ()
-        names = _directories(self._layout.consume_queue / topic)
-        ids = tuple(sorted(int(name) for name in names if _is_queue_id(name)))
+        names = directory_names(self._layout.consume_queue / topic)
+        ids = tuple(sorted(int(name) for name in names if is_queue_id(name)))
         return ids or tuple(self._batches.queues(topic))
 
     def queue(self, topic: str, queue_id: int) -> FollowedQueue | BatchQueue | None:
@@ -375,15 +376,3 @@ class _Arrival:
 
     def wait(self, seen: int, timeout_ms: int | None) -> int:
         return self._follower._wait(seen, timeout_ms)
-
-
-def _directories(path: os.PathLike[str]) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return []
-
-
-def _is_queue_id(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and str(int(name)) == name and int(name) < 1 << 31

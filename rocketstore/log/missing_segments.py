@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout import parse_segment_name, segment_name
+from rocketstore.log.layout import segment_name
 from rocketstore.log.log_directories import NAME_THEM, list_log
 from rocketstore.log.other_queues import batches_end
+from rocketstore.log.queue_directories import queues_in
 from rocketstore.log.queue_units import UNIT_SIZE, list_files
 
 if TYPE_CHECKING:
@@ -41,13 +40,12 @@ def _queues_end(layout: StoreLayout) -> int:
     """End of the last record that any consume queue has; -1 when there is no unit at all. One file at a
     time is mapped: a broker may have many."""
     end = -1
-    for topic in _directories(layout.consume_queue):
-        for queue in _directories(topic):
-            for start, size in reversed(list_files(queue)):
-                last = _file_end(str(queue / segment_name(start)), start, size)
-                if last >= 0:
-                    end = max(end, last)
-                    break
+    for _, _, queue in queues_in(layout.consume_queue):
+        for start, size in reversed(list_files(queue)):
+            last = _file_end(f"{queue}/{segment_name(start)}", start, size)
+            if last >= 0:
+                end = max(end, last)
+                break
     return end
 
 
@@ -67,16 +65,8 @@ def _file_end(path: str, start: int, size: int) -> int:
 
 def queue_file_size(layout: StoreLayout) -> int | None:
     """Length of the first whole consume queue file that is found; None without one."""
-    for topic in _directories(layout.consume_queue):
-        for queue in _directories(topic):
-            for name in sorted(os.listdir(queue)):
-                size = (queue / name).stat().st_size if parse_segment_name(name) is not None else 0
-                if size > 0 and size % 20 == 0:
-                    return size
+    for _, _, queue in queues_in(layout.consume_queue):
+        for _, size in list_files(queue):
+            if size > 0 and size % UNIT_SIZE == 0:
+                return size
     return None
-
-
-def _directories(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return [path / name for name in sorted(os.listdir(path)) if (path / name).is_dir()]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rocketstore.log.batch_queue import BatchQueue
 from rocketstore.log.followed_queue import Horizon
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.queue_directories import directory_names, is_queue_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,11 +47,8 @@ class BatchQueues:
     def queues(self, topic: str) -> list[int]:
         if not is_safe_topic(os.fsencode(topic)):
             return []
-        names = _directories(os.path.join(self._layout.root, "batchconsumequeue", topic))
-        ids = (
-            int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 11
-        )
-        return sorted(queue_id for queue_id in ids if queue_id < 1 << 31)
+        names = directory_names(self._layout.root / "batchconsumequeue" / topic)
+        return sorted(int(name) for name in names if is_queue_id(name))
 
     def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         with self._lock:
@@ -89,17 +87,9 @@ def batches_end(layout: StoreLayout) -> int:
 
 def batch_topics(layout: StoreLayout) -> list[str]:
     """Topics whose queues are batch queues."""
-    return _directories(os.path.join(layout.root, "batchconsumequeue"))
+    return directory_names(layout.root / "batchconsumequeue")
 
 
 def batch_directory(layout: StoreLayout, topic: str, queue_id: int) -> Path:
     """Where the files of a batch queue lie."""
     return layout.root / "batchconsumequeue" / topic / str(queue_id)
-
-
-def _directories(path: str) -> list[str]:
-    try:
-        entries = list(os.scandir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy
 
 from rocketstore.log.layout import parse_segment_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = [
     "PRE_BLANK_SIZE",
@@ -42,7 +39,7 @@ def check_gap(queue: str, end: int, queue_offset: int) -> int:
     return queue_offset - end
 
 
-def list_files(directory: Path) -> list[tuple[int, int]]:
+def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
     """Start offsets and sizes of the log-like files of a directory, in order; other names are
     passed over."""
     found = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
@@ -15,14 +15,13 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.unit_reader import check_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.extension_units import ExtensionUnits, is_address
-from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import light_queues
+from rocketstore.log.queue_directories import queues_in
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -63,8 +62,8 @@ def walk_queues(
     """Every unit of every queue. `growing`: units of records beyond the end may stand there."""
     segments = tuple(facts.files[start] for start in sorted(facts.files))
     walks = [
-        _QueueWalk(*found, segments, facts, findings, growing)
-        for found in _queue_directories(layout)
+        _QueueWalk(topic, queue_id, Path(path), segments, facts, findings, growing)
+        for topic, queue_id, path in queues_in(layout.consume_queue)
     ]
     files = [(walk, *file) for walk in walks for file in walk.files]
     looks = map_on_all_cores(lambda file: file[0].look(*file[1:]), files)
@@ -125,20 +124,6 @@ def _are_pre_blanks(directory: Path, lost: LostUnits) -> bool:
             return False
         first = high
     return first == end
-
-
-def _queue_directories(layout: StoreLayout) -> list[tuple[str, int, Path]]:
-    """Topics and queue ids as the directories say them; other names are no queues (format 6.1)."""
-    found = []
-    try:
-        topics = sorted(entry for entry in layout.consume_queue.iterdir() if entry.is_dir())
-    except FileNotFoundError:
-        return []
-    for topic in topics:
-        if is_safe_topic(os.fsencode(topic.name)):
-            ids = (entry for entry in topic.iterdir() if entry.name.isdecimal() and entry.is_dir())
-            found += [(topic.name, int(entry.name), entry) for entry in sorted(ids)]
-    return found
 
 
 class _Look(NamedTuple):
