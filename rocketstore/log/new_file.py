@@ -38,6 +38,7 @@ class NewFile:
         self.size = size
         self._fd = fd
         self._name = name
+        self._mapped: MappedFile | None = None  # owns the descriptor then
 
     @classmethod
     def make(
@@ -91,6 +92,14 @@ class NewFile:
         path = directory / segment_name(start_offset)
         return NewFile(path, start_offset, self.size, self._fd, self._name)
 
+    def populate(self) -> None:
+        """Maps it, with every page ready to be written, so that who writes there first waits for none.
+        OSError: there is no room for them; the file is as good as before."""
+        if self._mapped is None:
+            self._mapped = MappedFile.adopt(self._fd, self.path, self.start_offset, self.size)
+        self._mapped.advise("hugepage")
+        self._mapped.populate(0, self.size)
+
     def sync(self) -> None:
         syscalls.fsync(self._fd)
 
@@ -111,6 +120,8 @@ class NewFile:
             self._name = final  # what is to be removed if anything fails from here on
             if durable:
                 syscalls.sync_directory(os.fspath(self.path.parent))
+            if self._mapped is not None:
+                return self._mapped
             return MappedFile.adopt(self._fd, self.path, self.start_offset, self.size)
         except BaseException as error:
             self._give_up(error)
@@ -118,7 +129,10 @@ class NewFile:
     def drop(self) -> None:
         """It is not needed. OSError: the disk keeps it; the next open removes it."""
         try:
-            syscalls.close(self._fd)
+            if self._mapped is not None:
+                self._mapped.close()
+            else:
+                syscalls.close(self._fd)
         finally:
             if self._name is not None:
                 unlink_if_there(self._name)

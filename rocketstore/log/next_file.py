@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 #: Files that wait for their names, each with a descriptor; the one that waits longest goes for another.
 READY_MAX: Final = 64
+#: A queue whose files are full within this gets the next one with its pages in memory. Those are written to the
+#: disk once all the same: the kernel begins with what is dirty for so long.
+POPULATED_S: Final = 5.0
 
 
 class NextFile:
@@ -53,6 +57,8 @@ class NextFile:
         self._given = 1
         self._durable = 0
         self._lost: OSError | None = None
+        self._taken_at = 0.0
+        self._fast = False
 
     def make_ahead(self) -> bool:
         """Prepares it, with the names in front of it on disk. Raises: as `prepare` and `sync_name`."""
@@ -69,6 +75,9 @@ class NextFile:
         if last is None or self._ready is not None:
             return last is not None
         new = self._files.prepare(last.end_offset, sparse=False)
+        if self._fast:
+            with contextlib.suppress(OSError):  # only speed is lost
+                new.populate()
         kept = False
         with self._lock:
             if not self._closed and not new.named:
@@ -100,6 +109,8 @@ class NextFile:
             ready = ready or self._files.prepare(start_offset, sparse=True)
         file = ready.publish(durable=False)
         self._given += 1
+        now = time.monotonic()
+        self._fast, self._taken_at = now - self._taken_at < POPULATED_S, now
         return file, whole
 
     def sync_name(self) -> None:
