@@ -22,6 +22,7 @@ from pathlib import Path
 
 import rocketstore
 from bench.measure import machine
+from bench.memory import given_memory
 from rocketstore import StoreConfig
 
 __all__ = ["main", "measure"]
@@ -30,6 +31,9 @@ __all__ = ["main", "measure"]
 CASES = ((100, 1_000_000), (1024, 500_000), (100, 0), (1024, 0))
 LOOK_S = 0.0005
 FULL_RATE_BATCH = 1000
+#: That a store writes in a second at most, and beside the body of a message: its record, its unit.
+FULL_RATE_BYTES = 1 << 30
+AROUND_BYTES = 130
 
 
 @dataclass
@@ -121,7 +125,9 @@ def main(arguments: list[str] | None = None) -> int:
     root = given.directory or Path(tempfile.gettempdir())
     about, rows = machine(), []
     for size, rate in CASES:
-        found = measure(root, size, rate, given.seconds, given.bound_mib << 20)
+        rate_bytes = rate * (size + AROUND_BYTES) if rate else FULL_RATE_BYTES
+        with given_memory(int(rate_bytes * given.seconds)):
+            found = measure(root, size, rate, given.seconds, given.bound_mib << 20)
         rows.append({key: value for key, value in asdict(found).items() if key != "lags_s"})
         wanted = f"{rate / 1e6:.1f} M/s" if rate else "full rate"
         print(

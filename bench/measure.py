@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import mmap
 import os
 import platform
 import sys
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import rocketstore
+from bench.memory import take
 
 __all__ = ["Case", "RawFile", "Round", "fetch_memory", "machine", "run_threads"]
 
@@ -125,13 +124,8 @@ def fetch_memory() -> None:
 
     A virtual machine's free memory goes back to its host within seconds. Populating 32 MiB of a segment
     took 7 ms with memory at hand and 220 ms without; that would be all that a round at 1 KiB shows.
-    In huge pages, since the large folios of a file come from the same free lists.
     """
-    with mmap.mmap(-1, FETCHED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        for page in range(0, FETCHED_BYTES, mmap.PAGESIZE):
-            memory[page] = 1
+    take(FETCHED_BYTES).close()
 
 
 class RawFile:
