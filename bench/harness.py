@@ -4,7 +4,8 @@ Rounds alternate: store, raw, store, raw, … Each ends with its bytes on the di
 so that neither pays for the other's write-back. What is compared are medians over the rounds.
 Warm: a round of each before those that count, and before every round the kernel is given memory that
 its host has backed; cold: neither. `--gib 20` is one cold round of each, with a roll every GiB; the raw
-side first, since its file gives its memory back afterwards, and the host some seconds to take that.
+side first, since its file gives its memory back afterwards, and the host some seconds to take that; with
+`--given` each side has memory that the host has given.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import rocketstore
 from bench.measure import Case, RawFile, Round, fetch_memory, machine, run_threads
+from bench.memory import given_memory
 
 __all__ = ["main", "measure"]
 
@@ -50,10 +53,12 @@ def measure(case: Case, directory: Path) -> dict[str, Any]:
                     file.round(case, count)
                 if case.gib is not None:
                     _settle(case)
-                    raw.append(file.round(case, count))
+                    with _memory(case):
+                        raw.append(file.round(case, count))
                 for _ in range(case.rounds):
                     _settle(case)
-                    stored.append(_store_round(store, case, count))
+                    with _memory(case):
+                        stored.append(_store_round(store, case, count))
                     if case.gib is None:
                         _settle(case)
                         raw.append(file.round(case, count))
@@ -68,6 +73,13 @@ def _settle(case: Case) -> None:
         time.sleep(COLD_S)
     elif not case.cold:
         fetch_memory()
+
+
+def _memory(case: Case) -> AbstractContextManager[None]:
+    """For the log, its queues and what else is written beside it."""
+    if case.gib is None or not case.given:
+        return nullcontext()
+    return given_memory(int(case.gib * 1.25 * (1 << 30)))
 
 
 def _record(store: rocketstore.Store, case: Case) -> bytes:
@@ -163,6 +175,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--directory", type=Path, default=Path("build/bench"))
     parser.add_argument("--json", type=Path, default=None, help="default: a new file there")
+    parser.add_argument(
+        "--given", action="store_true", help="with --gib: memory that the host has given"
+    )
     found = parser.parse_args(words)
     if found.rounds < 5 or found.threads < 1:
         parser.error("--rounds is at least 5, --threads at least 1")
@@ -184,6 +199,7 @@ def main(words: Sequence[str] | None = None) -> int:
             seconds=given.seconds,
             gib=given.gib,
             cold=given.cold,
+            given=given.given,
         )
         results.append(measure(case, given.directory))
         _print(results[-1])

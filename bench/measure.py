@@ -37,6 +37,7 @@ class Case:
     seconds: float | None = None
     gib: float | None = None
     cold: bool = False
+    given: bool = False
 
 
 @dataclass
