@@ -34,8 +34,9 @@ def given_memory(wanted_bytes: int) -> Iterator[None]:
     command = [sys.executable, "-m", "bench.memory", str(max(0, held)), str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout is not None
-        keeper.stdout.readline()
         try:
+            if keeper.stdout.readline() != b"ready\n":
+                raise MemoryError(f"{held} bytes of memory cannot be held")
             yield
         finally:
             keeper.kill()

@@ -18,7 +18,7 @@ from rocketstore.errors import (
 )
 from rocketstore.frames import FramesResult, put_frames
 from rocketstore.log.query import query_by_key
-from rocketstore.log.time_search import Boundary, offset_at
+from rocketstore.log.time_search import Boundary
 from rocketstore.option_values import queue_ids_of
 from rocketstore.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import RESERVED_PROPERTIES, Writer, check_numbers
@@ -241,16 +241,11 @@ class Store:
     ) -> int:
         """Queue offset of the first message stored at or after `when` (boundary "lower"; the maximum
         when there is none), or of the last stored at or before it ("upper"; minimum - 1 when none)."""
-        engine = self._open()
-        engine.reader.source.catch_up()
-        queue = engine.reader.source.queue(topic, queue_id)
-        if queue is None:
+        reader = self._open().reader
+        reader.source.catch_up()
+        if reader.source.queue(topic, queue_id) is None:
             raise MessageRejectedError(f"topic {topic!r} has no queue {queue_id}")
-
-        def store_time(low: int, high: int) -> tuple[int, int] | None:
-            return engine.reader.store_time(topic, queue_id, low, high)
-
-        return offset_at(queue, timestamp_ms("when", when), store_time, boundary=boundary)
+        return reader.offset_at(topic, queue_id, timestamp_ms("when", when), boundary=boundary)
 
     # ---- what is there ----
 

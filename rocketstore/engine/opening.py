@@ -269,17 +269,21 @@ class Opening:
     ) -> recovery.Marks:
         if self.options.untrusted:
             return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
-        trusted = ours and own is not None and recovery.judge_checkpoint(own, log).speaks
+        verdict = None if own is None else recovery.judge_checkpoint(own, log)
+        trusted = ours and verdict is not None and verdict.speaks
         derived_end = dispatch_from = None
-        if not trusted:
-            queues.know_ends(-1)
+        if not trusted and (verdict is None or not verdict.missing or self.options.force):
+            queues.know_ends(
+                -1
+            )  # before recovery stores a checkpoint; a refused open changes nothing
         if not trusted and (len(queues) or batch_topics(self.layout)):
             derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:
             names = own.queue_count, own.queues_digest
             lost = queues.has_lost_any(names, own.dispatched)
             # After a clean stop it shows when a queue is used: looking into all of them takes too long.
-            lost = lost or (not clean and queues.has_shortened(own.dispatched))
+            clean_stop = clean and own.clean and own.cut < 0
+            lost = lost or (not clean_stop and queues.has_shortened(own.dispatched))
             dispatch_from = 0 if lost else None  # D-18
         return recovery.Marks(
             own=own,

@@ -176,7 +176,7 @@ class ConsumeQueueStore:
         """What stands in the queue files is not trusted to be on disk any more."""
         if not self._failed:
             self._failed = True
-            logger.error("consume queues cannot be synced any more: %s", cause)
+            logger.error("consume queues are not synced any more: %s", cause)
 
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
@@ -211,8 +211,9 @@ class ConsumeQueueStore:
         """Whether a queue ends before where it ended then: units or files of it are missing. Not asked where
         our checkpoint says that queues have less of the log: they are being made anew."""
         return 0 < self._ends.log_end <= dispatched and any(
-            queue.written_end < self._ends.least(queue.topic, queue.queue_id)
+            queue.written_end < least
             for queue in self.all()
+            if (least := self._ends.least(queue.topic, queue.queue_id))
         )
 
     def know_ends(self, log_end: int) -> None:
@@ -229,11 +230,11 @@ class ConsumeQueueStore:
 
     def save_ends(self, log_end: int) -> None:
         """At a clean close: all units are durable, of a log up to `log_end`."""
-        found = {
-            queue_key(queue.topic, queue.queue_id): queue.max_offset
-            for queue in self._made_ones()
-            if queue.loaded and queue.max_offset
-        }
+        found: dict[int, int] = {}
+        for queue in self._made_ones():
+            if queue.loaded and queue.max_offset:
+                key = queue_key(queue.topic, queue.queue_id)
+                found[key] = min(queue.max_offset, found.get(key, queue.max_offset))
         ends = self._ends.with_ends(log_end, found)
         if ends != self._ends:
             save_queue_ends(self._layout, ends)
@@ -252,8 +253,8 @@ class ConsumeQueueStore:
             return queue.written_end
         error = ReadFailedError(
             f"{queue.name} ends at {queue.written_end}, and ended at {queue.known_end} when the "
-            "store was closed: files of the queue, or their units, are missing; the log still "
-            "has the messages"
+            "store was closed: files of the queue, or their units, are missing; what was not "
+            "trimmed of the messages is in the log"
         )
         error.add_note("close the store and open it again: that makes them anew")
         self.degrade(error)

@@ -100,6 +100,13 @@ class FollowedQueue:
             self._refresh()
             return max(self._max_offset, self._known_end)
 
+    @property
+    def written_end(self) -> int:
+        """Queue offset behind the last unit; units up to `max_offset` are missing."""
+        with self._lock:
+            self._refresh()
+            return self._max_offset
+
     def locate(self, queue_offset: int) -> tuple[MappedFile, int, int] | None:
         """File, position and number of readable units there; None when the file is gone."""
         with self._lock:

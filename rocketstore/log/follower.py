@@ -285,6 +285,7 @@ class Follower:
             queue.close()
         self._queues.clear()
         self._mapped.clear()
+        self._ends = FollowedEnds(self._layout)
         self._batches.close()
         for segment in self._segments:
             segment.close()

@@ -133,11 +133,13 @@ class MappedFileQueue:
             if self.access == "read":
                 self._check_write("repair files")
             for shape in list(self.shapes):
-                if self.access != "write":
-                    self._repair_in_memory(shape)
-                elif shape.found_bytes == 0 and shape.last:
+                if shape.found_bytes == 0 and shape.last:
+                    if self.access != "write":
+                        continue  # its name is not needed
                     syscalls.unlink(shape.path)
                     syscalls.sync_directory(os.fspath(self.directory))
+                elif self._placed(shape) and self.access != "write":
+                    self._repair_in_memory(shape)
                 elif self._placed(shape):
                     self._repair(shape, sparse=sparse)
                 else:
@@ -153,10 +155,11 @@ class MappedFileQueue:
         return clear and end < 1 << 63
 
     def _repair_in_memory(self, shape: Shape) -> None:
-        short = self.find(shape.start_offset)
-        if shape.missing_bytes and short is not None:
+        if shape.missing_bytes:
             whole = MappedFile.anonymous(shape.start_offset, shape.wanted_bytes)
-            whole.write(0, short.read(0, short.size))
+            short = self.find(shape.start_offset)
+            if short is not None:
+                whole.write(0, short.read(0, short.size))
             self._replace(whole)
 
     def _repair(self, shape: Shape, *, sparse: bool) -> None:

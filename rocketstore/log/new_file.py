@@ -88,7 +88,8 @@ class NewFile:
         return self._name == os.fspath(self.path)
 
     def placed(self, directory: Path, start_offset: int) -> NewFile:
-        """The same file for another place on its disk; this one is not to be used any more."""
+        """The same file for another place on its disk; this one is not to be used any more, and has not been
+        populated."""
         path = directory / segment_name(start_offset)
         return NewFile(path, start_offset, self.size, self._fd, self._name)
 

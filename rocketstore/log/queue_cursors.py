@@ -195,7 +195,7 @@ class QueueCursors:
             return
         error = ReadFailedError(
             f"{self._topic}/{cursor.queue_id}: the queue has no units of the offsets "
-            f"{cursor.position} to {next_offset - 1}; the log still has their messages"
+            f"{cursor.position} to {next_offset - 1}; the log has what was not trimmed"
         )
         error.add_note(
             f"'rocketstore rebuild' makes them anew, seek({next_offset}) steps over them"

@@ -140,16 +140,25 @@ class FollowedEnds:
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
-        self._ends: QueueEnds | None = None
+        self._ends = QueueEnds()
+        self._seen: tuple[int, int] | None = None
 
     def least(self, topic: str, queue_id: int, found: int, log_end: int) -> int:
         """What a queue ended at that seems to end at `found`, at least `found`, in a log that queues cover up
         to `log_end`."""
-        if self._ends is None:
-            self._ends = load_queue_ends(self._layout)
+        self._look()
         if found >= self._ends.least(topic, queue_id):
             return found
-        self._ends = load_queue_ends(self._layout)  # the writer may have dropped it since
         if self._ends.log_end > log_end or not rocketstore_wrote_last(self._layout):
             return found
-        return max(found, self._ends.least(topic, queue_id))
+        return self._ends.least(topic, queue_id)
+
+    def _look(self) -> None:
+        """A writer replaces the file, or drops it."""
+        try:
+            found = os.stat(self._layout.queue_ends)
+            seen = found.st_ino, found.st_mtime_ns
+        except OSError:
+            seen = 0, 0
+        if seen != self._seen:
+            self._seen, self._ends = seen, load_queue_ends(self._layout)

@@ -25,6 +25,11 @@ class QueueView(Protocol):
     def max_offset(self) -> int: ...
 
     @property
+    def written_end(self) -> int:
+        """Queue offset behind the last unit; units up to `max_offset` are missing."""
+        ...
+
+    @property
     def file_size(self) -> int: ...
 
     @property

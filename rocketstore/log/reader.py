@@ -200,9 +200,12 @@ class Reader:
         queue = self._source.queue(topic, queue_id)
         if queue is None:
             return 0
-        return offset_at(
+        found = offset_at(
             queue, when_ms, partial(self.store_time, topic, queue_id), boundary=boundary
         )
+        if found < queue.max_offset or isinstance(queue, BatchQueue):
+            return found
+        return queue.written_end  # what is missing behind it may be younger: who reads hears of it
 
     def store_time(
         self, topic: str, queue_id: int, from_offset: int, to_offset: int

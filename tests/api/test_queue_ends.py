@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rocketstore.errors import ReadFailedError
+from rocketstore.errors import MissingSegmentsError, ReadFailedError
 from rocketstore.log import consume_queue_store
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.queue_ends import load_queue_ends
@@ -125,6 +127,61 @@ def test_a_reader_beside_a_writer_hears_of_it_too(closed: Path) -> None:
     StoreLayout(closed).abort.touch()
     with open_small(closed), open_small(closed, "r") as follower:
         assert offsets_of(follower.consumer("orders")) == list(range(COUNT))
+
+
+def test_a_reader_hears_of_what_is_lost_between_two_writers(tmp_path: Path) -> None:
+    """It was there before anything was known of ends."""
+    with open_small(tmp_path) as store, contextlib.ExitStack() as stack:
+        put_many(store.writer("orders"), COUNT, 1)
+        follower = stack.enter_context(open_small(tmp_path, "r"))
+        assert offsets_of(follower.consumer("orders")) == list(range(COUNT))
+        store.close()
+        lose_last(tmp_path)
+        with open_small(tmp_path) as again:
+            put_many(again.writer("others"), 1, 1)
+            assert offsets_of(follower.consumer("others").poll(1, 20.0)) == [0]
+            consumer = follower.consumer("orders", queue_id=0, offset=30)
+            with pytest.raises(ReadFailedError, match="no units of the offsets 30 to 34"):
+                next(consumer)
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_time_does_not_lead_over_what_is_missing(closed: Path, mode: Any) -> None:
+    with open_small(closed, "r") as store:
+        times = [message.store_timestamp_ms for message in store.consumer("orders")]
+        assert store.offset_at("orders", 0, times[-1] + 1) == COUNT
+    lose_last(closed)
+    with open_small(closed, mode) as store:
+        assert store.offset_at("orders", 0, times[-1] + 1) == 30
+        assert store.offset_at("orders", 0, times[0]) == 0
+
+
+def test_a_copy_of_a_live_store_is_looked_through(
+    closed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without the mark of a crash: our checkpoint says that the store was not closed."""
+    copy = tmp_path_factory.mktemp("copy") / "store"
+    with open_small(closed) as store:
+        put_many(store.writer("others"), 1, 1)
+        store.wait_flushed(store.end_offset)
+        shutil.copytree(closed, copy)
+    StoreLayout(copy).abort.unlink()
+    lose_last(copy)
+    with open_small(copy) as store:
+        assert store.recovery.mode == "unclean"
+        assert offsets_of(store.consumer("orders")) == list(range(COUNT))
+        assert store.writer("orders").put(b"x").queue_offset == COUNT
+
+
+def test_an_open_that_is_refused_forgets_nothing(closed: Path) -> None:
+    segment = sorted(StoreLayout(closed).commit_log.iterdir())[0]
+    away = segment.rename(closed / "away")
+    with pytest.raises(MissingSegmentsError):
+        open_small(closed)
+    away.rename(segment)
+    lose_last(closed)
+    with open_small(closed) as store, pytest.raises(ReadFailedError):
+        store.writer("orders").put(b"x")
 
 
 def test_a_full_disk_does_not_spoil_a_clean_close(

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -291,4 +292,30 @@ def test_another_file_under_the_name_is_not_taken_for_the_mapped_one(directory: 
         pass
     assert caught.value.errno == errno.ESTALE
     assert file.find_data(0, SIZE) == 0, "what is mapped can be looked at all the same"
+    queue.close()
+
+
+@pytest.mark.parametrize("access", ["write", "private"])
+def test_what_lies_in_the_place_of_another_is_not_repaired(directory: Path, access: Any) -> None:
+    """Neither on disk nor in memory: it would stand in front of good bytes."""
+    put(directory, 0, SIZE, b"a")
+    put(directory, 40, 20, b"b")
+    queue = loaded(directory, access)
+    queue.repair_last()
+    assert [(file.start_offset, file.size) for file in queue.files] == [(0, SIZE)]
+    assert len(queue.shapes) == 1
+    queue.close()
+
+
+def test_a_short_file_is_made_whole_in_memory(directory: Path) -> None:
+    put(directory, 0, SIZE, b"a")
+    path = put(directory, SIZE, 20, b"b")
+    queue = loaded(directory, "private")
+    queue.repair_last()
+    assert queue.end_offset == 2 * SIZE
+    last = queue.last
+    assert last is not None
+    assert last.read(0, SIZE) == b"b" * 20 + bytes(SIZE - 20)
+    last.write(30, b"c")
+    assert path.read_bytes() == b"b" * 20
     queue.close()
