@@ -77,17 +77,19 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             await store.writer("t").put(b"x")
             assert len([m async for m in store.consumer("t")]) >= 1
 
+    def left() -> tuple[int, int]:
+        gc.collect()
+        # Threads of the pool end by themselves once the loop's executor is gone.
+        for thread in threading.enumerate():
+            if thread.name.startswith("rocketstore-aio"):
+                thread.join(20)
+        return descriptors(), threading.active_count()
+
     run(main)
-    gc.collect()
-    before = descriptors(), threading.active_count()
+    before = left()
     for _ in range(3):
         run(main)
-    gc.collect()
-    # Threads of the pool end by themselves once the loop's executor is gone.
-    for thread in threading.enumerate():
-        if thread.name.startswith("rocketstore-aio"):
-            thread.join(20)
-    assert (descriptors(), threading.active_count()) == before
+    assert left() == before
 
 
 def test_a_store_that_is_not_closed_is_not_harmed_by_its_loops_end(tmp_path: Path) -> None:
