@@ -161,4 +161,5 @@ class FollowedEnds:
         except OSError:
             seen = 0, 0
         if seen != self._seen:
-            self._seen, self._ends = seen, load_queue_ends(self._layout)
+            self._ends = load_queue_ends(self._layout)
+            self._seen = seen  # behind it: other threads ask meanwhile
