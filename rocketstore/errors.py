@@ -6,7 +6,7 @@ in their logs. All errors pickle: their constructor arguments are their `args`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
@@ -132,8 +132,26 @@ class InvalidTopicError(MessageRejectedError):
     """A topic that RocketMQ does not allow, or that could leave the store's directory."""
 
 
+#: What the short reasons of a `CorruptRecordError` mean.
+MEANINGS: Final = {
+    "end": "the log ends there",
+    "blank": "it is what fills the end of a segment",
+    "zeros": "nothing was written there",
+    "truncated": "it reaches beyond the end of its file",
+    "magic": "no record begins there",
+    "length": "its lengths contradict each other",
+    "topic": "its topic is not one",
+    "properties": "its properties cannot be read",
+    "physical offset": "it says that it stands elsewhere",
+    "body crc": "its body is not the one that was stored",
+    "record crc": "it is not the one that was stored",
+    "unit": "the unit in its queue is of another record, or its segment is missing",
+    "batch": "it is no whole batch",
+}
+
+
 class CorruptRecordError(RocketStoreError):
-    """The bytes at `physical_offset` are not the record that should be there."""
+    """The bytes at `physical_offset` are not the record that should be there; `reason` says in a word why."""
 
     status = "MESSAGE_WAS_REMOVING"
 
@@ -143,7 +161,9 @@ class CorruptRecordError(RocketStoreError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"record at physical offset {self.physical_offset}: {self.reason}"
+        meaning = MEANINGS.get(self.reason)
+        more = f" ({meaning})" if meaning else ""
+        return f"record at physical offset {self.physical_offset}: {self.reason}{more}"
 
 
 class DecompressionError(RocketStoreError, ValueError):

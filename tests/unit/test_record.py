@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rocketstore._native import codec, status
 from rocketstore.errors import (
+    MEANINGS,
     CorruptRecordError,
     InvalidTopicError,
     MessageNotFoundError,
@@ -355,6 +356,7 @@ def test_each_status_is_one_exception(name: str) -> None:
     assert type(caught.value) is STATUS_ERRORS.get(name, CorruptRecordError)
     if isinstance(caught.value, CorruptRecordError):
         assert (caught.value.physical_offset, caught.value.reason) == (7, name)
+        assert str(caught.value) == f"record at physical offset 7: {name} ({MEANINGS[name]})"
 
 
 def test_a_number_that_is_no_status_is_refused() -> None:
