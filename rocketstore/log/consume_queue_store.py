@@ -252,7 +252,7 @@ class ConsumeQueueStore:
         if queue.written_end >= queue.known_end:
             return queue.written_end
         error = ReadFailedError(
-            f"{queue.name} ends at {queue.written_end}, and ended at {queue.known_end} when the "
+            f"{queue.directory}: ends at {queue.written_end}, ended at {queue.known_end} when the "
             "store was closed: files of the queue, or their units, are missing; what was not "
             "trimmed of the messages is in the log"
         )
