@@ -226,8 +226,9 @@ class Opening:
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         catching_up.run(dispatcher, index, report.end)
-        made_anew = report.dispatch_start <= report.begin
-        queues.know_ends(-1 if made_anew else report.end)
+        if report.dispatch_start <= report.begin:
+            queues.forget_ends()  # they were made anew
+        queues.know_ends(report.end)
         # The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
         # wrote last by the mark, and only the bytes differ, that is damage to who reads.
         found = report.foreign and (self.lock is not None or not self._last_writer_was_ours())
@@ -273,9 +274,8 @@ class Opening:
         trusted = ours and verdict is not None and verdict.speaks
         derived_end = dispatch_from = None
         if not trusted and (verdict is None or not verdict.missing or self.options.force):
-            queues.know_ends(
-                -1
-            )  # before recovery stores a checkpoint; a refused open changes nothing
+            # Before recovery stores a checkpoint; an open that is refused changes nothing.
+            queues.forget_ends()
         if not trusted and (len(queues) or batch_topics(self.layout)):
             derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
         if trusted and own is not None:

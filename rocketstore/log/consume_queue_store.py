@@ -217,16 +217,20 @@ class ConsumeQueueStore:
         )
 
     def know_ends(self, log_end: int) -> None:
-        """From now on queues that end before are known to lack something. Not where the log ends before, at
-        `log_end`, or is another: nothing is known of such queues, now or later."""
+        """From now on queues that end before are known to lack something. Nothing is known where the log ends
+        before, at `log_end`."""
         if self._ends.log_end > log_end:
-            self._ends = QueueEnds()
-            if self._access == "write":
-                drop_queue_ends(self._layout)
+            self.forget_ends()
             return
         self._ends_hold = True
         for queue in self._made_ones():
             queue.known_end = self._ends.least(queue.topic, queue.queue_id)
+
+    def forget_ends(self) -> None:
+        """What was known is of another log, or of other queues: nothing is, now or later."""
+        self._ends = QueueEnds()
+        if self._access == "write":
+            drop_queue_ends(self._layout)
 
     def save_ends(self, log_end: int) -> None:
         """At a clean close: all units are durable, of a log up to `log_end`."""

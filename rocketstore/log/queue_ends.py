@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy
 
-from rocketstore._native import syscalls
 from rocketstore._native.checkpoint import crc32c
 from rocketstore.log.lock import rocketstore_wrote_last
-from rocketstore.log.state_files import read_state_file, write_state_file
+from rocketstore.log.state_files import read_state_file, remove_state_file, write_state_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,11 +127,7 @@ def save_queue_ends(layout: StoreLayout, ends: QueueEnds) -> None:
 
 def drop_queue_ends(layout: StoreLayout) -> None:
     """Nothing is known any more; durable when this returns."""
-    try:
-        syscalls.unlink(os.fspath(layout.queue_ends))
-    except FileNotFoundError:
-        return
-    syscalls.sync_directory(os.fspath(layout.own))
+    remove_state_file(layout.queue_ends)
 
 
 class FollowedEnds:

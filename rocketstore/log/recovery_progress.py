@@ -10,13 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore._native import syscalls
 from rocketstore.log.recovery_report import Damage
-from rocketstore.log.state_files import read_json, write_state_file
+from rocketstore.log.state_files import read_json, remove_state_file, write_state_file
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -72,11 +70,7 @@ def save_progress(layout: StoreLayout, progress: RecoveryProgress) -> None:
 
 def drop_progress(layout: StoreLayout) -> None:
     """Nothing is left to be gone on with."""
-    try:
-        syscalls.unlink(os.fspath(layout.recovery))
-    except FileNotFoundError:
-        return
-    syscalls.sync_directory(os.fspath(layout.own))
+    remove_state_file(layout.recovery)
 
 
 def _parse(found: dict[str, Any]) -> RecoveryProgress:

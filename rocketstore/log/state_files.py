@@ -28,6 +28,7 @@ __all__ = [
     "make_like",
     "read_json",
     "read_state_file",
+    "remove_state_file",
     "sync_file_system",
     "write_state_file",
 ]
@@ -170,6 +171,15 @@ def write_state_file(layout: StoreLayout, path: Path, content: str | bytes) -> N
     except BaseException:
         _unlink_if_there(temporary)
         raise
+    syscalls.sync_directory(os.fspath(path.parent))
+
+
+def remove_state_file(path: Path) -> None:
+    """It is gone, also after a power cut, when this returns; it may have been missing."""
+    try:
+        syscalls.unlink(os.fspath(path))
+    except FileNotFoundError:
+        return
     syscalls.sync_directory(os.fspath(path.parent))
 
 
