@@ -8,34 +8,73 @@
 
 #include "rs_base.h"
 
-typedef uint32_t (*rs_crc32_kernel)(uint32_t crc, const uint8_t *bytes, size_t size);
+/* A number and not a pointer: csrc is compiled into several libraries, each with functions of its own. */
+typedef enum rs_crc32_kernel {
+    RS_CRC32_SLICING, /* works everywhere */
+    RS_CRC32_CLMUL,
+    RS_CRC32_CLMUL256,
+    RS_CRC32_CLMUL512,
+} rs_crc32_kernel;
 
-/* Works everywhere: sixteen bytes a step through constant tables. */
+/* Sixteen bytes a step through constant tables. */
 uint32_t rs_crc32_slicing(uint32_t crc, const uint8_t *bytes, size_t size);
 
+/* One byte a step; the running checksum is not inverted, neither before nor after. */
+uint32_t rs_crc32_step(uint32_t crc, const uint8_t *bytes, size_t size);
+
 #if defined(__x86_64__)
-#define RS_CRC32_HAS_CLMUL 1
-#define RS_CRC32_HAS_CLMUL256 1
 /* Needs PCLMULQDQ and SSE4.1 at run time. */
 uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
+uint32_t rs_crc32_copy_clmul(uint8_t *to, const uint8_t *from, size_t size);
 /* Needs VPCLMULQDQ, AVX2 and all of the above at run time. */
 uint32_t rs_crc32_clmul256(uint32_t crc, const uint8_t *bytes, size_t size);
+uint32_t rs_crc32_copy_clmul256(uint8_t *to, const uint8_t *from, size_t size);
+/* Needs AVX-512F and all of the above at run time. */
+uint32_t rs_crc32_clmul512(uint32_t crc, const uint8_t *bytes, size_t size);
+uint32_t rs_crc32_copy_clmul512(uint8_t *to, const uint8_t *from, size_t size);
 #elif defined(__aarch64__)
-#define RS_CRC32_HAS_CLMUL 1
-#define RS_CRC32_HAS_CLMUL256 0
 /* Needs the CRC32 instructions (HWCAP_CRC32) at run time. */
 uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
-#else
-#define RS_CRC32_HAS_CLMUL 0
-#define RS_CRC32_HAS_CLMUL256 0
 #endif
 
-/* The CRC-32 of eight bytes, by tables: for so few a kernel's set-up takes longer than its work. */
-uint32_t rs_crc32_of_eight(const uint8_t *bytes);
+static inline uint32_t rs_crc32(rs_crc32_kernel kernel, uint32_t crc, const uint8_t *bytes,
+                                size_t size)
+{
+#if defined(__x86_64__)
+    if (kernel == RS_CRC32_CLMUL512)
+        return rs_crc32_clmul512(crc, bytes, size);
+    if (kernel == RS_CRC32_CLMUL256)
+        return rs_crc32_clmul256(crc, bytes, size);
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
+    if (kernel != RS_CRC32_SLICING)
+        return rs_crc32_clmul(crc, bytes, size);
+#else
+    (void)kernel;
+#endif
+    return rs_crc32_slicing(crc, bytes, size);
+}
 
 /* Copies and gives the CRC-32 of the copy, from one pass over `from` where the kernel can: the two agree
  * even while `from` is changed by somebody else. The ranges do not overlap. */
-uint32_t rs_crc32_copy(rs_crc32_kernel kernel, uint8_t *to, const uint8_t *from, size_t size);
+static inline uint32_t rs_crc32_copy(rs_crc32_kernel kernel, uint8_t *to, const uint8_t *from,
+                                     size_t size)
+{
+#if defined(__x86_64__)
+    if (kernel == RS_CRC32_CLMUL512)
+        return rs_crc32_copy_clmul512(to, from, size);
+    if (kernel == RS_CRC32_CLMUL256)
+        return rs_crc32_copy_clmul256(to, from, size);
+    if (kernel == RS_CRC32_CLMUL)
+        return rs_crc32_copy_clmul(to, from, size);
+#endif
+    if (size)
+        memcpy(to, from, size);
+    return rs_crc32(kernel, 0, to, size);
+}
+
+/* The CRC-32 of eight bytes, by tables: for so few a kernel's set-up takes longer than its work. */
+uint32_t rs_crc32_of_eight(const uint8_t *bytes);
 
 /* CRC-32C (Castagnoli), table driven; only for small state files. Same calling rule. */
 uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
@@ -43,7 +82,7 @@ uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
 /* What RocketMQ stores: the top bit is dropped ("CRC-31", format.md 0). */
 static inline uint32_t rs_crc31(rs_crc32_kernel kernel, const uint8_t *bytes, size_t size)
 {
-    return kernel(0, bytes, size) & 0x7FFFFFFFu;
+    return rs_crc32(kernel, 0, bytes, size) & 0x7FFFFFFFu;
 }
 
 #endif

@@ -168,7 +168,7 @@ void rs_record_seal(uint8_t *record, size_t size, size_t topic_size, rs_crc32_ke
     rs_store64(head, (uint64_t)size << 32 | rs_magic_for(topic_size));
     const size_t covered = size - RS_RECORD_CRC_SIZE;
     uint32_t crc =
-        kernel(rs_crc32_of_eight(head), record + sizeof head, covered - sizeof head);
+        rs_crc32(kernel, rs_crc32_of_eight(head), record + sizeof head, covered - sizeof head);
     rs_put_record_crc(record + covered, crc & 0x7FFFFFFFu);
 }
 

@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 from rocketstore._native.core cimport (
     RS_BLANK, RS_NOT_FOUND, RS_OK, RS_PROPERTIES_MAX, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
     rs_batch_element, rs_batch_element_size, rs_batch_join_properties, rs_batch_next, rs_batch_put,
-    rs_crc32_kernel, rs_crc32_slicing, rs_host, rs_java_hash, rs_load32s, rs_message,
+    rs_crc32, rs_crc32_kernel, rs_host, rs_java_hash, rs_load32s, rs_message,
     rs_message_id_decode, rs_message_id_encode, rs_properties_walk, rs_property_check,
     rs_property_next, rs_property_walk, rs_record, rs_record_born_host, rs_record_check,
     rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
@@ -34,63 +34,63 @@ cdef extern from *:
     #include <asm/hwcap.h>
     #endif
 
-    /* The carry-less multiply (or CRC instruction) kernel; NULL when this CPU cannot run it. */
-    static rs_crc32_kernel rs_detect_clmul(void)
+    /* Carry-less multiplication, or on aarch64 the CRC instruction. */
+    static int rs_has_clmul(void)
     {
     #if defined(__x86_64__)
         unsigned a, b, c, d;
-        if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL) && (c & bit_SSE4_1))
-            return rs_crc32_clmul;
+        return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL) && (c & bit_SSE4_1);
     #elif defined(__aarch64__) && defined(__linux__)
-        if (getauxval(AT_HWCAP) & HWCAP_CRC32)
-            return rs_crc32_clmul;
+        return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
     #elif defined(__aarch64__) && defined(__APPLE__)
-        return rs_crc32_clmul;
+        return 1;
+    #else
+        return 0;
     #endif
-        return NULL;
     }
 
-    /* The 256-bit one: the system must save the wide registers, too (XCR0 bits 1 and 2). */
-    static rs_crc32_kernel rs_detect_clmul256(void)
+    /* The fastest kernel. For the wide ones the system must save the wide registers, too: XCR0 bits 1 and
+     * 2 for 256 bits, and 5, 6, 7 for 512. */
+    static rs_crc32_kernel rs_best_kernel(void)
     {
+        if (!rs_has_clmul())
+            return RS_CRC32_SLICING;
     #if defined(__x86_64__)
         unsigned a, b, c, d, low, high;
-        if (!rs_detect_clmul() || !__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
-            return NULL;
+        if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+            return RS_CRC32_CLMUL;
         __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
         if ((low & 6) == 6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2) &&
             (c & bit_VPCLMULQDQ))
-            return rs_crc32_clmul256;
+            return (low & 0xE6) == 0xE6 && (b & bit_AVX512F) ? RS_CRC32_CLMUL512
+                                                             : RS_CRC32_CLMUL256;
     #endif
-        return NULL;
+        return RS_CRC32_CLMUL;
     }
     """
-    rs_crc32_kernel rs_detect_clmul() noexcept nogil
-    rs_crc32_kernel rs_detect_clmul256() noexcept nogil
+    rs_crc32_kernel rs_best_kernel() noexcept nogil
 
-cdef rs_crc32_kernel CLMUL = rs_detect_clmul()
-cdef rs_crc32_kernel CLMUL256 = rs_detect_clmul256()
-cdef rs_crc32_kernel BEST = (
-    CLMUL256 if CLMUL256 is not NULL else CLMUL if CLMUL is not NULL else rs_crc32_slicing)
+cdef rs_crc32_kernel BEST = rs_best_kernel()
+# By name, in the order of their numbers: each needs what the one before does, and more.
+cdef tuple KERNELS = ("slicing", "clmul", "clmul256", "clmul512")
 
 
 cdef rs_crc32_kernel best_kernel() noexcept nogil:
     return BEST
 
 
-cdef rs_crc32_kernel kernel_named(str name) except? NULL:
-    cdef rs_crc32_kernel kernel = (
-        BEST if name == "best" else rs_crc32_slicing if name == "slicing" else
-        CLMUL if name == "clmul" else CLMUL256 if name == "clmul256" else NULL)
-    if kernel is NULL:
-        raise ValueError(f"no CRC kernel {name!r} on this CPU; there are {crc_kernels()}")
-    return kernel
+cdef rs_crc32_kernel kernel_named(str name) except *:
+    if name == "best":
+        return BEST
+    names = crc_kernels()
+    if name not in names:
+        raise ValueError(f"no CRC kernel {name!r} on this CPU; there are {names}")
+    return <rs_crc32_kernel>(<int>names.index(name))
 
 
 def crc_kernels():
     """Names of the CRC-32 kernels that this CPU can run, the fastest last."""
-    names = {"slicing": True, "clmul": CLMUL is not NULL, "clmul256": CLMUL256 is not NULL}
-    return [name for name, runs in names.items() if runs]
+    return list(KERNELS[:<int>BEST + 1])
 
 
 def crc32(data, uint32_t value=0, str kernel="best"):
@@ -101,9 +101,9 @@ def crc32(data, uint32_t value=0, str kernel="best"):
     try:
         if view.len > 1 << 16:  # for less, giving up the GIL costs more than the checksum
             with nogil:
-                value = chosen(value, <const uint8_t *>view.buf, <size_t>view.len)
+                value = rs_crc32(chosen, value, <const uint8_t *>view.buf, <size_t>view.len)
         else:
-            value = chosen(value, <const uint8_t *>view.buf, <size_t>view.len)
+            value = rs_crc32(chosen, value, <const uint8_t *>view.buf, <size_t>view.len)
     finally:
         PyBuffer_Release(&view)
     return value

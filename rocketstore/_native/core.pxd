@@ -44,10 +44,13 @@ cdef extern from "rs_base.h" nogil:
 
 
 cdef extern from "rs_crc32.h" nogil:
-    ctypedef uint32_t (*rs_crc32_kernel)(uint32_t crc, const uint8_t *bytes,
-                                         size_t size) noexcept nogil
-    enum: RS_CRC32_HAS_CLMUL
-    uint32_t rs_crc32_slicing(uint32_t crc, const uint8_t *bytes, size_t size) noexcept
+    ctypedef enum rs_crc32_kernel:
+        RS_CRC32_SLICING
+        RS_CRC32_CLMUL
+        RS_CRC32_CLMUL256
+        RS_CRC32_CLMUL512
+    uint32_t rs_crc32(rs_crc32_kernel kernel, uint32_t crc, const uint8_t *bytes,
+                      size_t size) noexcept
     uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size) noexcept
     uint32_t rs_crc31(rs_crc32_kernel kernel, const uint8_t *bytes, size_t size) noexcept
 

@@ -180,7 +180,7 @@ static void checksums(rs_crc32_kernel kernel)
     for (int i = 0; i < ROUNDS; i++) {
         rs_span text = text_of(bytes, any() % sizeof bytes, false);
         uint32_t start = any();
-        add_number(kernel(start, text.bytes, text.size));
+        add_number(rs_crc32(kernel, start, text.bytes, text.size));
         add_number(rs_crc32_copy(kernel, copy, text.bytes, text.size));
         add(copy, text.size);
         add_number(rs_crc32c(start, text.bytes, text.size));
@@ -382,13 +382,17 @@ static void all(const char *name, rs_crc32_kernel kernel)
 
 int main(void)
 {
-    all("slicing", rs_crc32_slicing);
+    all("slicing", RS_CRC32_SLICING);
 #if defined(__aarch64__)
     if (getauxval(AT_HWCAP) & HWCAP_OF_CRC32)
-        all("instructions", rs_crc32_clmul);
+        all("instructions", RS_CRC32_CLMUL);
 #elif defined(__x86_64__)
     if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1"))
-        all("instructions", rs_crc32_clmul);
+        all("instructions", RS_CRC32_CLMUL);
+    if (__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx2"))
+        all("256 bits", RS_CRC32_CLMUL256);
+    if (__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f"))
+        all("512 bits", RS_CRC32_CLMUL512);
 #endif
     return 0;
 }

@@ -72,7 +72,7 @@ static rs_scan scan_over(const uint8_t *bytes, size_t size, unsigned verify)
 {
     /* The first record says where the file begins, so that it is where it should be. */
     int64_t start = size >= 36 ? rs_load64s(bytes + RS_AT_PHYSICAL_OFFSET) & 0xFFFFFFFFFFFF : 0;
-    return (rs_scan){bytes, size, start, verify, rs_crc32_slicing};
+    return (rs_scan){bytes, size, start, verify, RS_CRC32_SLICING};
 }
 
 static uint64_t read_all(const uint8_t *bytes, size_t size, unsigned verify, rs_status *last)

@@ -107,7 +107,7 @@ static void check_log(const uint8_t *data, size_t count, const uint8_t *log, siz
         rs_store64s(copy + at + RS_AT_PHYSICAL_OFFSET, LOG_START + (int64_t)at);
     }
     rs_unit_reader reader = {
-        .segment = {copy, size, LOG_START, kind & 3, rs_crc32_slicing},
+        .segment = {copy, size, LOG_START, kind & 3, RS_CRC32_SLICING},
         .tags_codes = codes,
         .tags_code_count = sizeof codes / sizeof *codes,
         .filtered = kind & 4,

@@ -77,13 +77,13 @@ static void mend(uint8_t *data, size_t size, unsigned keep)
             continue; /* damaged ones are wanted, too */
         rs_store64s(data + at + RS_AT_PHYSICAL_OFFSET, START + (int64_t)at);
         rs_store32(data + at + RS_AT_BODY_CRC,
-                   rs_crc31(rs_crc32_slicing, record.body.bytes, record.body.size));
+                   rs_crc31(RS_CRC32_SLICING, record.body.bytes, record.body.size));
     }
 }
 
 static void check_all(const uint8_t *data, size_t size, unsigned verify)
 {
-    rs_scan scan = {data, size, START, verify, rs_crc32_slicing};
+    rs_scan scan = {data, size, START, verify, RS_CRC32_SLICING};
     check_parts(&scan, size ? data[size / 2] * size / 256 : 0);
     check_resynchronise(&scan);
 }
