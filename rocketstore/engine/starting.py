@@ -28,6 +28,7 @@ from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.put_queues import PutQueues
 from rocketstore.log.store_source import StoreSource
 from rocketstore.log.store_state import load_store_state, save_store_state
+from rocketstore.log.unfinished_files import withdraw_file
 from rocketstore.log.write_buffer_pool import WriteBufferPool
 from rocketstore.services.statistics import StoreStatistics
 from rocketstore.tickets import Completions
@@ -198,9 +199,9 @@ class _Start:
         self.statistics = StoreStatistics(self.put_queues.totals)
         self.live = LiveLinks(parts.layout)
         prewritten = config.prewrite and self.ring is not None
+        make = self._make_prewritten if prewritten else partial(parts.log.make, sparse=False)
         self.preallocator = Preallocator(
-            self._make_prewritten if prewritten else partial(parts.log.make, sparse=False),
-            self.fail,
+            partial(self._make_linked, make), self.fail, withdraw=self._withdraw
         )
         self.commit_log = CommitLog(
             parts.log,
@@ -260,6 +261,22 @@ class _Start:
             prewrite(fd, size, self.parts.positions, start_offset)
 
         return self.parts.log.make(start_offset, sparse=False, prewrite=write_zeros)
+
+    def _make_linked(self, make: Callable[[int], MappedFile], start_offset: int) -> MappedFile:
+        """With its second name: the put that takes it would wait for the disk."""
+        file = make(start_offset)
+        try:
+            self.live.prepare(file)
+        except BaseException:
+            withdraw_file(file)
+            raise
+        return file
+
+    def _withdraw(self, file: MappedFile) -> None:
+        try:
+            self.live.withdraw(file)
+        finally:
+            withdraw_file(file)
 
     def make_populator(self) -> Populator | None:
         config = self.parts.config

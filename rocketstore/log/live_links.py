@@ -28,12 +28,14 @@ BOTH_NAMES = 2
 
 
 class LiveLinks:
-    """The links of one store. Added by the put that takes a segment, checked by the flusher."""
+    """The links of one store. Prepared by who makes a segment, so that the put which takes it waits for no
+    directory; added by that put; checked by the flusher."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
         self._files: list[MappedFile] = []
+        self._waiting: set[MappedFile] = set()  # linked, and not in use
         self._possible = True
 
     def restore(self) -> list[str]:
@@ -56,11 +58,38 @@ class LiveLinks:
             syscalls.sync_directory(str(self._layout.live))
         return restored
 
+    def prepare(self, file: MappedFile) -> None:
+        """Links a segment that is going to be used, or withdrawn."""
+        if self._link(file):
+            with self._lock:
+                self._waiting.add(file)
+
+    def withdraw(self, file: MappedFile) -> None:
+        """A segment that was prepared is not needed. Its first name goes after this: `restore` would bring it
+        back."""
+        with self._lock:
+            waited = file in self._waiting
+            self._waiting.discard(file)
+        if waited:
+            self._remove(file)
+
     def add(self, file: MappedFile) -> None:
-        """Links a segment that is about to be written."""
-        if not self._possible or not file.path:
+        """A segment is about to be written."""
+        with self._lock:
+            waited = file in self._waiting
+            self._waiting.discard(file)
+        if waited:
+            self._check(file)
+        elif not self._link(file):
             return
-        live = str(self._layout.live / segment_name(file.start_offset))
+        with self._lock:
+            self._files.append(file)
+
+    def _link(self, file: MappedFile) -> bool:
+        """Gives a segment its second name, durably. Whether it has one."""
+        if not self._possible or not file.path:
+            return False
+        live = self._live_path(file)
         try:
             if os.path.lexists(live):
                 syscalls.unlink(live)
@@ -73,9 +102,8 @@ class LiveLinks:
             logger.warning(
                 "no second names for segments here (%s): do not start Java beside us", error
             )
-            return
-        with self._lock:
-            self._files.append(file)
+            return False
+        return True
 
     def check(self) -> None:
         """Every segment being written still has its name; one that lost it gets it back.
@@ -84,15 +112,18 @@ class LiveLinks:
             OSError: it cannot have it back; what was written there would be lost.
         """
         for file in self._files:
-            if syscalls.link_count(file.fd) >= BOTH_NAMES:
-                continue
-            live = str(self._layout.live / segment_name(file.start_offset))
-            logger.error("%s was removed by another program, linked again", file.path)
-            try:
-                syscalls.link(live, file.path)
-            except (FileExistsError, FileNotFoundError):
-                syscalls.link(file.path, live)  # it was the second name that went
-            syscalls.sync_directory(str(self._layout.commit_log))
+            self._check(file)
+
+    def _check(self, file: MappedFile) -> None:
+        if syscalls.link_count(file.fd) >= BOTH_NAMES:
+            return
+        live = self._live_path(file)
+        logger.error("%s was removed by another program, linked again", file.path)
+        try:
+            syscalls.link(live, file.path)
+        except (FileExistsError, FileNotFoundError):
+            syscalls.link(file.path, live)  # it was the second name that went
+        syscalls.sync_directory(str(self._layout.commit_log))
 
     def descriptors(self) -> list[int]:
         """Of the segments that must have two names."""
@@ -116,7 +147,10 @@ class LiveLinks:
             except OSError as error:
                 logger.warning("a second name of a segment cannot be removed: %s", error)
 
+    def _live_path(self, file: MappedFile) -> str:
+        return str(self._layout.live / segment_name(file.start_offset))
+
     def _remove(self, file: MappedFile) -> None:
-        live = str(self._layout.live / segment_name(file.start_offset))
+        live = self._live_path(file)
         if os.path.lexists(live):
             syscalls.unlink(live)

@@ -49,8 +49,8 @@ class Preallocator(Worker):
     """`create(start_offset)` makes one segment: allocated, synced, named (MappedFileQueue.make).
 
     At most two requests wait at a time; the smaller start comes first.
-    `publish` is told of each segment that is ready, in the worker's thread. `allowed(queued)` says how
-    many more may be asked for (WriteBufferPool.allowed).
+    `withdraw` takes one back that is not needed. `allowed(queued)` says how many more may be asked for
+    (WriteBufferPool.allowed).
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Preallocator(Worker):
         on_failure: Callable[[BaseException], None],
         *,
         segment_size: int | None = None,
-        publish: Callable[[MappedFile], None] | None = None,
+        withdraw: Callable[[MappedFile], None] = withdraw_file,
         allowed: Callable[[int], int] | None = None,
     ) -> None:
         super().__init__("rocketstore-preallocator", self._worker_failed)
         self._create = create
         self._fail_store = on_failure
         self._segment_size = segment_size
-        self._publish = publish
+        self._withdraw = withdraw
         self._allowed = allowed
         self._changed = threading.Condition()
         # Everything below is guarded by it.
@@ -222,8 +222,6 @@ class Preallocator(Worker):
                 len(queued),
                 request.waiting,
             )
-        if self._publish is not None:
-            self._publish(file)
         self._ready(request, file)
         return 0
 
@@ -255,7 +253,7 @@ class Preallocator(Worker):
     def _discard(self, request: _Request) -> None:
         file, request.file = request.file, None
         if file is not None:
-            withdraw_file(file)
+            self._withdraw(file)
 
     # ---- end ----
 

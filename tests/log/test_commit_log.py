@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedError
+from rocketstore._native import syscalls
 from rocketstore.log.commit_log import CommitLog
 from rocketstore.log.mapped_file_queue import MappedFileQueue
 from tests.small_store import SEGMENT, open_small, open_still, parts, put_many
+from tests.waiting import wait_until
 
 
 def queue_of(path: Path, file_size: int = SEGMENT) -> MappedFileQueue:
@@ -216,3 +219,37 @@ def test_a_put_that_comes_late_for_a_roll_takes_no_further_segment(
             put(bytes(SEGMENT // 8))
         assert asked == [2]
         assert store.end_offset < 2 * SEGMENT
+
+
+def test_a_put_that_rolls_waits_for_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next segment has both its names, on disk, before it is needed."""
+    with open_small(tmp_path, durability="os") as store:
+        preallocator = parts(store).preallocator
+        put = store.writer("t").put
+        here = threading.get_ident()
+        made: list[str] = []
+
+        def note(path: str) -> None:
+            if threading.get_ident() == here:
+                made.append(path)
+            sync(path)
+
+        sync = syscalls.sync_directory
+        monkeypatch.setattr(syscalls, "sync_directory", note)
+        while store.end_offset < 4 * SEGMENT:
+            if store.end_offset % SEGMENT > 3 * SEGMENT // 4:
+                wait_until(lambda: preallocator.spare() is not None)
+            put(bytes(SEGMENT // 8))
+        assert made == []
+
+
+def test_a_segment_that_was_made_ahead_goes_with_both_its_names(tmp_path: Path) -> None:
+    """The next open would bring it back by the second."""
+    with open_small(tmp_path, durability="os") as store:
+        put_many(store.writer("t"), 6, SEGMENT // 8)
+        wait_until(lambda: parts(store).preallocator.spare() is not None)
+        assert len(list((tmp_path / "rocketstore" / "live").iterdir())) == 2
+    assert list((tmp_path / "rocketstore" / "live").iterdir()) == []
+    assert len(list((tmp_path / "commitlog").iterdir())) == 1

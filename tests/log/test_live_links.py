@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log import live_links
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.new_file import NewFile
+from rocketstore.log.unfinished_files import withdraw_file
+from tests.small_store import watched
 
 SIZE = 4096
 
@@ -58,3 +61,54 @@ def test_a_name_that_was_lost_while_the_store_was_down_is_restored(layout: Store
     assert LiveLinks(layout).restore() == [f"{0:020d}"]
     assert Path(file.path).read_bytes()[:4] == b"kept"
     assert names(layout.live) == []
+
+
+def test_one_that_was_prepared_asks_no_directory_when_it_is_used(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put that takes it would wait for the disk."""
+    links = LiveLinks(layout)
+    file = segment(layout, 0)
+    links.prepare(file)
+    assert names(layout.live) == [f"{0:020d}"]
+    calls = watched(monkeypatch, live_links)
+    links.add(file)
+    assert calls.made == ["link_count"]
+    assert links.descriptors() == [file.fd]
+    links.settle(SIZE)
+    assert names(layout.live) == []
+
+
+@pytest.mark.parametrize("lost", ["commit_log", "live"])
+def test_one_that_lost_a_name_before_it_was_used_gets_it_back(
+    layout: StoreLayout, lost: str
+) -> None:
+    """D-05, from the first byte on."""
+    links = LiveLinks(layout)
+    file = segment(layout, 0)
+    links.prepare(file)
+    os.unlink(getattr(layout, lost) / f"{0:020d}")
+    links.add(file)
+    assert names(layout.live) == names(layout.commit_log) == [f"{0:020d}"]
+
+
+def test_one_that_is_not_needed_is_not_brought_back(layout: StoreLayout) -> None:
+    links = LiveLinks(layout)
+    file = segment(layout, 0)
+    links.prepare(file)
+    links.withdraw(file)
+    assert names(layout.live) == []
+    assert links.descriptors() == []
+    withdraw_file(file)
+    assert LiveLinks(layout).restore() == []
+    assert names(layout.commit_log) == []
+
+
+def test_one_that_was_prepared_and_never_used_is_settled_by_the_next_open(
+    layout: StoreLayout,
+) -> None:
+    """Its process died: it has its name, and the second one goes."""
+    LiveLinks(layout).prepare(segment(layout, 0))
+    assert LiveLinks(layout).restore() == []
+    assert names(layout.live) == []
+    assert names(layout.commit_log) == [f"{0:020d}"]

@@ -24,6 +24,7 @@ from rocketstore.log import preallocator as module
 from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.write_buffer_pool import WriteBufferPool
 from tests.log.file_tools import LONG_S, SIZE, Disk
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -375,10 +376,11 @@ def test_stop_wakes_who_waits(make: Make, disk: Disk, threads: ThreadPoolExecuto
     assert disk.names == []  # what was being made was not wanted any more
 
 
-def test_publish_hears_of_every_segment_before_it_is_taken(make: Make) -> None:
-    heard: list[int] = []
-    preallocator = make(publish=lambda file: heard.append(file.start_offset))
-    preallocator.take(0, LONG_S)
-    assert heard == [0]
-    preallocator.take(SIZE, LONG_S)
-    assert heard == [0, SIZE]
+def test_a_segment_that_is_not_needed_is_withdrawn_by_whoever_made_it(make: Make) -> None:
+    withdrawn: list[int] = []
+    preallocator = make(withdraw=lambda file: withdrawn.append(file.start_offset))
+    preallocator.take(0, LONG_S, ahead=True)
+    wait_until(lambda: preallocator.spare() is not None)
+    preallocator.stop()
+    preallocator.discard()
+    assert withdrawn == [SIZE]
