@@ -41,8 +41,10 @@ SLOW_MS = 500
 LOOK_EVERY_MS = 20
 #: The preallocated next segment is asked for when this share of the current one is used, by default.
 NEXT_SEGMENT_AT = 0.5
-#: The populator is woken after this much.
-POPULATE_EVERY_BYTES = 4 << 20
+#: After this much the log is looked at: whether a flush should begin, and for the populator.
+MARK_EVERY_BYTES = 4 << 20
+#: A flush begins once this part of the bound on unflushed bytes waits for one, whatever the flusher's interval.
+FLUSH_SHARE = 4
 NEVER = 2**63 - 1
 #: A file that was rolled out of stays locked in memory for this long (semantics 0).
 UNLOCK_DELAY_S = 6.0
@@ -255,14 +257,16 @@ class CommitLog:
         self._taken = None
 
     def half_full(self) -> None:
-        """A mark was passed: pages ahead are populated, and once the current segment is half used the
-        next one is made ready."""
+        """A mark was passed: pages ahead are populated, what waits to be flushed does not come to its bound
+        before the flusher's time, and once the current segment is half used the next one is made ready."""
         wrote = self.positions.wrote
         if wrote >= self._half_at:
             self._half_at = NEVER
             self._preallocator.request(self.queue.end_offset)
         if self._populator is not None:
             self._populator.wake()
+        if wrote - self.positions.flushed >= self._max_unflushed_bytes // FLUSH_SHARE:
+            self.log.request_flush(wrote)
         self._set_mark(wrote)
 
     def rolled(self) -> None:
@@ -285,8 +289,7 @@ class CommitLog:
 
     def _set_mark(self, wrote: int) -> None:
         """The native log says when it passes the next of the two marks."""
-        populate_at = NEVER if self._populator is None else wrote + POPULATE_EVERY_BYTES
-        self.log.notify_at(min(self._half_at, populate_at))
+        self.log.notify_at(min(self._half_at, wrote + MARK_EVERY_BYTES))
 
     def populate_with(self, populator: Populator) -> None:
         """Before start(): who populates pages ahead of the appends."""

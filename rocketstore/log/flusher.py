@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 SLOW_FLUSH_MS = 500
 #: One msync covers at most this much, so that `flushed` moves and waiters wake on the way.
-FLUSH_STEP_BYTES = 64 << 20
+FLUSH_STEP_BYTES = 16 << 20
 #: The longest that bytes of a `disk` store wait which nobody waits for (semantics 7.2).
 SYNC_MODE_MS = 10
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rocketstore import Store
+from rocketstore.log import commit_log
 from rocketstore.log import flusher as flusher_module
 from rocketstore.log.committer import able, pages_between
 from rocketstore.log.flusher import Flusher
-from tests.small_store import SEGMENT, open_still, parts
+from tests.small_store import SEGMENT, open_still, parts, until
 
 PAGE = 4096
 
@@ -91,6 +92,23 @@ def test_timed_waits_for_its_moment(store: Store) -> None:
     flusher._next_timed = 0.0
     flusher.step()
     assert store.flushed_offset == end
+
+
+def test_much_that_waits_is_not_left_to_the_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer would come to the bound, and wait for a flush of all of it."""
+    monkeypatch.setattr(commit_log, "MARK_EVERY_BYTES", PAGE)
+    bound = 64 * PAGE
+    options = {"commit_log_file_size_bytes": 1024 * PAGE, "max_unflushed_bytes": bound}
+    with open_still(tmp_path, "os", **options) as store:
+        writer = store.writer("t")
+        while store.end_offset < bound // commit_log.FLUSH_SHARE - 2 * PAGE:
+            writer.put(b"x" * 1000)
+        assert not store.flushed_offset
+        while store.end_offset < bound // 2:
+            writer.put(b"x" * 1000)
+        until(store, lambda: store.flushed_offset > 0)
 
 
 def test_a_wish_ends_the_waiting(store: Store) -> None:
