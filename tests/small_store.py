@@ -67,7 +67,7 @@ def no_dispatch(store: Store) -> Iterator[None]:
     """Nothing becomes readable in its queue meanwhile; afterwards all does."""
     dispatcher: Any = dispatched(store)._engine._dispatcher
     dispatcher._service.paused = True
-    dispatcher.catch_up = lambda target: 0
+    dispatcher.catch_up = lambda target, **options: 0
     dispatcher.wake()
     try:
         yield

@@ -1,8 +1,7 @@
 """The dispatch loop: records to queue units and index entries, without the GIL.
 
-It runs over one segment until it needs Python: a new queue, another queue file, a full index file, a gap,
-a record that cannot be believed. Python mends that and runs it again from the same record; every step is
-idempotent, since the record itself says where its unit goes.
+It runs over one segment until it needs Python: a new queue or queue file, a full index file, a gap, a bad record.
+Python mends that and runs it again; every step is idempotent, since the record itself says where its unit goes.
 """
 
 cimport cython
@@ -37,6 +36,8 @@ BAD_RECORD = REASON_BAD_RECORD
 ARRIVALS = REASON_ARRIVALS
 FAULT = REASON_FAULT
 
+#: A run of at most this much keeps the GIL: to get it again, beside a busy writer, takes 5 ms.
+SHORT_RUN_BYTES = 32 << 10
 cdef int64_t IGNORED = INT64_MIN  # next offset of a queue that gets no units
 
 
@@ -225,8 +226,11 @@ cdef class DispatchLoop:
         call.segment = segment.base
         call.start, call.end = segment.start_offset, segment.start_offset + segment.size
         call.offset, call.to_offset = from_offset, to_offset
-        with nogil:
+        if to_offset - from_offset <= SHORT_RUN_BYTES:
             whole = walk_guarded(&call)
+        else:
+            with nogil:
+                whole = walk_guarded(&call)
         if whole:
             return call.reason, call.offset
         # A record that was dispatched in part is dispatched again, like after any other stop.

@@ -279,11 +279,9 @@ cdef class Positions:
         `indexed` or `dispatched` first and `wrote` last always sees dispatched <= visible <= committed
         <= wrote, whatever moves meanwhile.
         """
-        cdef bint done
         shared.check_writable()
-        with nogil:
-            done = self.publish_c(shared)
-        if not done:
+        # It waits for nothing, so the GIL stays: to get it again takes 5 ms beside a thread that puts.
+        if not self.publish_c(shared):
             raise_unwritten(shared.file.path if shared.file is not None else None)
 
     cdef bint publish_c(self, Positions shared) noexcept nogil:

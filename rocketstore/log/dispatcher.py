@@ -96,11 +96,12 @@ class Dispatcher(Worker):
 
     def step(self) -> float | None:
         """Dispatches what is visible; tries again in a while when something is in the way."""
-        self.catch_up(self._positions.visible)
+        natively = self._listener is None and not self._service.paused
+        self.catch_up(self._positions.visible, short=natively)
         if self._stuck is not None:
             return RETRY_S
         segment = self._find(self._positions.dispatched)
-        if segment is None or self._listener is not None or self._service.paused:
+        if segment is None or not natively:
             return None
         shared = self._shared
         page = None if shared is None or shared.lost else shared.positions
@@ -135,17 +136,19 @@ class Dispatcher(Worker):
         """(physical offset, why) while dispatching cannot go on, else None."""
         return self._stuck
 
-    def catch_up(self, target_offset: int) -> int:
-        """Dispatches up to `target_offset`, at most the visible end; returns how far it got."""
+    def catch_up(self, target_offset: int, *, short: bool = False) -> int:
+        """Dispatches up to `target_offset`, at most the visible end; returns how far it got.
+        `short`: only what stands there first, in a run that keeps the GIL."""
         with self._alone():
             target = min(target_offset, self._positions.visible)
+            sizes = [RUN_BYTES, 1 << 62]  # a record may be longer
             while self._positions.dispatched < target:
-                before = self._positions.dispatched
-                after = self._walk(before, min(target, before + RUN_BYTES), target)
-                if after == before:
-                    after = self._walk(before, target, target)
+                before = after = self._positions.dispatched
+                for size in [native.SHORT_RUN_BYTES, *sizes] if short else sizes:
+                    if after == before:
+                        after = self._walk(before, min(target, before + size), target)
                 self._publish(after)
-                if after == before:
+                if after == before or short:
                     break
             return self._positions.dispatched
 
@@ -261,20 +264,18 @@ class Dispatcher(Worker):
             return self._roll_index()
         if reason == native.BAD_RECORD:
             return False
-        raw, queue_id, queue_offset, physical_offset, size, tags_code, properties = (
-            self._loop.current()
-        )
+        raw, queue_id, queue_offset, physical_offset, size, tags, properties = self._loop.current()
         if reason == native.NEW_QUEUE:
             self._new_queue(raw, queue_id, queue_offset)
         elif reason == native.LIGHT:
-            self._put_lights(queue_id, physical_offset, size, tags_code, properties)
+            self._put_lights(queue_id, physical_offset, size, tags, properties)
             self._loop.lights_written()
         else:
             queue = self._queue(raw, queue_id)
             if reason == native.GAP:
                 self._fill_gap(queue, raw, queue_offset)
             elif reason == native.CONFLICT:
-                self._overwrite(queue, queue_offset, physical_offset, size, tags_code)
+                self._overwrite(queue, queue_offset, physical_offset, size, tags)
             self._point(queue, raw, queue_offset)
         return True
 
