@@ -151,10 +151,12 @@ def open_unnamed(directory, uint32_t mode=0o600):
 def link_unnamed(int fd, path):
     """Gives the file its name; FileExistsError when there is one, nothing is ever replaced."""
     own = f"/proc/self/fd/{fd}"
-    if os.path.exists(own):
+    try:
         name(LINK, own, AT_SYMLINK_FOLLOW, 0, path)
-    else:  # no /proc in this container
-        name(LINK, "", AT_EMPTY_PATH, 0, path, fd)
+    except FileNotFoundError:
+        if os.path.exists(own):
+            raise
+        name(LINK, "", AT_EMPTY_PATH, 0, path, fd)  # no /proc in this container
 
 
 def link(old, new):

@@ -87,6 +87,10 @@ class NewFile:
         """Whether it has its final name already, the last resort of D-06."""
         return self._name == os.fspath(self.path)
 
+    @property
+    def end_offset(self) -> int:
+        return self.start_offset + self.size
+
     def placed(self, directory: Path, start_offset: int) -> NewFile:
         """The same file for another place on its disk; this one is not to be used any more, and has not been
         populated."""

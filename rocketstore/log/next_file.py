@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,11 +32,15 @@ __all__ = ["Ahead", "NextFile", "NextFileMaker", "files_made_ahead"]
 
 logger = logging.getLogger(__name__)
 
-#: Files that wait for their names, each with a descriptor; the one that waits longest goes for another.
+#: Queues whose files wait for their names, each with a descriptor; what waits longest goes for another's.
 READY_MAX: Final = 64
 #: A queue whose files are full within this gets the next one with its pages in memory. Those are written to the
 #: disk once all the same: the kernel begins with what is dirty for so long.
 POPULATED_S: Final = 5.0
+#: One whose files are full within this has so many ahead: a sync of one beside a busy log takes 10 to 200 ms, and a
+#: file that the dispatcher makes itself 40, in which a million puts a second are 8 MiB behind.
+HURRIED_S: Final = 1.0
+HURRIED_AHEAD: Final = 3
 
 
 class NextFile:
@@ -50,7 +56,10 @@ class NextFile:
         self._spare = spare
         self._lock = threading.Lock()
         # Guarded by it.
-        self._ready: NewFile | None = None
+        self._ready: deque[NewFile] = deque()
+        self._taken_end = (
+            0  # where the file that was taken last ends; it may not be among the others yet
+        )
         self._closed = False
         # Names that were given, and those of them that are on disk. One that a process gave which died may
         # not be there, although everybody sees it.
@@ -58,7 +67,7 @@ class NextFile:
         self._durable = 0
         self._lost: OSError | None = None
         self._taken_at = 0.0
-        self._fast = False
+        self._lasted_s = math.inf  # how long the file before the last one was enough
 
     def make_ahead(self) -> bool:
         """Prepares it, with the names in front of it on disk. Raises: as `prepare` and `sync_name`."""
@@ -66,25 +75,46 @@ class NextFile:
         return self.prepare()
 
     def prepare(self) -> bool:
-        """Makes it, with blocks, unless there is one; one thread at a time. False: none can be made ahead.
+        """Makes it, with blocks, unless there is one; a few where the queue is in a hurry. One thread at a time.
+        False: none can be made ahead.
 
         Raises:
             DiskFullError, OSError: no room; nothing was changed.
         """
-        last = self._files.last
-        if last is None or self._ready is not None:
-            return last is not None
-        new = self._files.prepare(last.end_offset, sparse=False)
-        if self._fast:
+        while (start := self._wanted()) is not None:
+            new = self._files.prepare(start, sparse=False)
+            if new.named or not self._keep(new):
+                new.discard()
+                return False
+        return bool(self._ready)
+
+    def _wanted(self) -> int | None:
+        """Where the next one to be made starts; None: it has what it needs, or needs nothing."""
+        with self._lock:
+            most = HURRIED_AHEAD if self._lasted_s < HURRIED_S else 1
+            if self._closed or self._files.last is None or len(self._ready) >= most:
+                return None
+            return self._following()
+
+    def _following(self) -> int:
+        if self._ready:
+            return self._ready[-1].end_offset
+        return max(self._files.end_offset, self._taken_end)
+
+    def _keep(self, new: NewFile) -> bool:
+        """Puts it behind those that are ready; False where none is wanted any more."""
+        with self._lock:
+            start = self._following()
+        if new.start_offset != start:  # the dispatcher was quicker, and has made that one itself
+            new = new.placed(self._files.directory, start)
+        if self._lasted_s < POPULATED_S:
             with contextlib.suppress(OSError):  # only speed is lost
                 new.populate()
-        kept = False
         with self._lock:
-            if not self._closed and not new.named:
-                self._ready, kept = new, True
-        if not kept:
-            new.discard()
-        return kept
+            if not self._closed and new.start_offset == self._following():
+                self._ready.append(new)
+                return True
+        return False
 
     def take(self, start_offset: int) -> tuple[MappedFile, bool]:
         """The file that starts there, ready or made now, and whether it has all its blocks. `sync_name` before
@@ -92,11 +122,7 @@ class NextFile:
 
         Raises: as `MappedFileQueue.make`.
         """
-        with self._lock:
-            ready, self._ready = self._ready, None
-        if ready is not None and ready.start_offset != start_offset:
-            ready.discard()
-            ready = None
+        ready = self._take_ready(start_offset)
         if self._files.files:
             with contextlib.suppress(OSError):  # who syncs the queue is told
                 self.sync_name()  # of the file before: what a crash leaves has no gap
@@ -110,8 +136,18 @@ class NextFile:
         file = ready.publish(durable=False)
         self._given += 1
         now = time.monotonic()
-        self._fast, self._taken_at = now - self._taken_at < POPULATED_S, now
+        self._lasted_s, self._taken_at = now - self._taken_at, now
         return file, whole
+
+    def _take_ready(self, start_offset: int) -> NewFile | None:
+        with self._lock:
+            ready = self._ready.popleft() if self._ready else None
+            self._taken_end = start_offset + (self._files.file_size or 0)
+        if ready is not None and ready.start_offset != start_offset:
+            ready.discard()
+            ready = None
+            self.drop()  # what is behind it does not fit either
+        return ready
 
     def sync_name(self) -> None:
         """The names that were given are on disk. Raises OSError, and once it has, always (D-13)."""
@@ -133,10 +169,10 @@ class NextFile:
     def drop(self, *, closed: bool = False) -> None:
         """It is not needed for now, or never again."""
         with self._lock:
-            ready, self._ready = self._ready, None
+            ready, self._ready = self._ready, deque()
             self._closed = self._closed or closed
-        if ready is not None:
-            ready.discard()
+        for new in ready:
+            new.discard()
 
 
 class Ahead(Protocol):

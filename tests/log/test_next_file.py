@@ -233,10 +233,10 @@ class TestMaker:
         before = len(os.listdir("/proc/self/fd"))
         queue = make_queue(tmp_path, maker.ask)
         fill(queue, 0, FILE_UNITS)
-        wait_until(lambda: queue.next_file._ready is not None)
+        wait_until(lambda: bool(queue.next_file._ready))
         assert len(os.listdir("/proc/self/fd")) == before + 1
         maker.stop()
-        assert queue.next_file._ready is None
+        assert not queue.next_file._ready
         assert len(os.listdir("/proc/self/fd")) == before
         queue.close()
 
@@ -288,7 +288,7 @@ class TestMaker:
             fill(queue, 0, FILE_UNITS)
             queues.append(queue)
             wait_until(lambda: not maker._asked)
-        assert [queue.next_file._ready is not None for queue in queues] == [
+        assert [bool(queue.next_file._ready) for queue in queues] == [
             False,
             False,
             True,
@@ -312,7 +312,7 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
             writer.put_batch([b"x"] * 1_000)
             dispatched(store)
         queue = store._engine._queues.get("orders", 0)
-        wait_until(lambda: queue.next_file._ready is not None)
+        wait_until(lambda: bool(queue.next_file._ready))
         writer.put_batch([b"x"] * 2_000)
         assert len(everything(dispatched(store))) == 11_000
         assert len(queue.files) == 2

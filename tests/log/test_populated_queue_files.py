@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import resource
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from rocketstore.log import next_file
 from rocketstore.log.mapped_file_queue import MappedFileQueue
 from rocketstore.log.new_file import NewFile
-from rocketstore.log.next_file import NextFile
+from rocketstore.log.next_file import HURRIED_AHEAD, NextFile
 
 PAGES = 64
 SIZE = PAGES * 4096
@@ -78,6 +79,7 @@ def test_one_that_is_not_needed_leaves_nothing(files: MappedFileQueue) -> None:
     following = NextFile(files)
     for _ in range(3):
         faults_of_writing(files, following)
+    following.drop()
     descriptors = len(os.listdir("/proc/self/fd"))
     mapped = Path("/proc/self/maps").read_text().count("queue")
     assert following.prepare()
@@ -85,4 +87,91 @@ def test_one_that_is_not_needed_leaves_nothing(files: MappedFileQueue) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert Path("/proc/self/maps").read_text().count("queue") == mapped
     assert len(list(files.directory.iterdir())) == 3
+    files.close()
+
+
+def test_a_queue_in_a_hurry_has_a_few_ahead(files: MappedFileQueue) -> None:
+    following = NextFile(files)
+    for _ in range(2):
+        faults_of_writing(files, following)
+    assert following.prepare()
+    for _ in range(HURRIED_AHEAD):
+        file, whole = following.take(files.end_offset)
+        assert whole
+        files.publish(file)
+    assert not following.take(files.end_offset)[1]
+    files.close()
+
+
+def test_one_that_takes_its_time_has_one(
+    files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_file, "HURRIED_S", 0.0)
+    following = NextFile(files)
+    for _ in range(2):
+        faults_of_writing(files, following)
+    assert following.prepare()
+    for whole in (True, False):
+        file, found = following.take(files.end_offset)
+        assert found == whole
+        files.publish(file)
+    files.close()
+
+
+@pytest.mark.parametrize("lasted_s", [0.0, math.inf])
+def test_a_file_that_comes_too_late_is_the_next_one(
+    files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, lasted_s: float
+) -> None:
+    """While it was made and synced, the dispatcher needed it and made that one itself."""
+    following = NextFile(files)
+    faults_of_writing(files, following)
+    made = files.prepare
+
+    def late(start_offset: int, *, sparse: bool) -> NewFile:
+        monkeypatch.setattr(files, "prepare", made)
+        new = made(start_offset, sparse=sparse)
+        file, whole = following.take(start_offset)
+        assert not whole
+        files.publish(file)
+        following._lasted_s = lasted_s
+        return new
+
+    monkeypatch.setattr(files, "prepare", late)
+    assert following.prepare()
+    file, whole = following.take(files.end_offset)
+    assert whole, "it was thrown away, and the dispatcher makes the one after it, too"
+    assert [made.start_offset for made in files.files] == [0, SIZE]
+    assert file.start_offset == 2 * SIZE
+    file.close()
+    following.drop(closed=True)
+    files.close()
+
+
+def test_what_does_not_fit_goes_with_what_is_behind_it(files: MappedFileQueue) -> None:
+    following = NextFile(files)
+    for _ in range(2):
+        faults_of_writing(files, following)
+    assert following.prepare()
+    files.publish(files.make(files.end_offset, sparse=False))  # by somebody who did not take
+    file, whole = following.take(files.end_offset)
+    assert not whole
+    files.publish(file)
+    assert following.prepare()
+    file, whole = following.take(files.end_offset)
+    assert whole, "the next ones were made behind those that do not fit"
+    file.close()
+    following.drop(closed=True)
+    files.close()
+
+
+def test_one_that_was_taken_is_followed_before_it_is_among_the_others(
+    files: MappedFileQueue,
+) -> None:
+    """The dispatcher took it, and puts it there in a moment."""
+    following = NextFile(files)
+    faults_of_writing(files, following)
+    file, _ = following.take(files.end_offset)
+    assert following.prepare()
+    files.publish(file)
+    assert following.take(files.end_offset)[1]
     files.close()
