@@ -14,6 +14,7 @@ LIGHT: int
 BAD_RECORD: int
 ARRIVALS: int
 FAULT: int
+SHORT_RUN_BYTES: int
 
 @final
 class DispatchLoop:
