@@ -34,6 +34,7 @@ cdef int failures_left = 0
 cdef int calls = 0
 cdef int raised_signal = 0
 cdef size_t most_bytes = 0
+cdef int advised[64]
 
 
 cdef bint fails() noexcept nogil:
@@ -70,6 +71,7 @@ cdef int failing_msync(void *address, size_t size, int flags) noexcept nogil:
     return -1 if fails() else real.msync(address, size, flags)
 
 cdef int failing_madvise(void *address, size_t size, int advice) noexcept nogil:
+    advised[calls % 64] = advice
     return -1 if fails() else real.madvise(address, size, advice)
 
 cdef int failing_mlock(const void *address, size_t size) noexcept nogil:
@@ -193,6 +195,11 @@ def restore():
 
 def calls_made():
     return calls
+
+
+def advice_given():
+    """Of the calls of madvise since the last fail, in order."""
+    return [advised[at] for at in range(calls)]
 
 
 def is_forked():

@@ -1,6 +1,23 @@
+from typing import final
+
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
+from rocketstore._native.waiting import Signal
 
-def populate_ahead(
-    file: MappedFile, positions: Positions, populated: int, window_bytes: int
-) -> int: ...
+SLEEP: int
+DONE: int
+
+@final
+class PagesAhead:
+    """Keeps [wrote, wrote + window) ready. One a populator."""
+
+    paused: bool
+
+    def __init__(self, positions: Positions, window_bytes: int) -> None: ...
+    @property
+    def populated(self) -> int: ...
+    @property
+    def hurried(self) -> bool: ...
+    def skip_to(self, offset: int) -> None: ...
+    def serve(self, signal: Signal, file: MappedFile) -> None: ...
+    def round(self, file: MappedFile, now: int) -> int: ...

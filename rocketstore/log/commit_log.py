@@ -41,7 +41,9 @@ SLOW_MS = 500
 LOOK_EVERY_MS = 20
 #: The preallocated next segment is asked for when this share of the current one is used, by default.
 NEXT_SEGMENT_AT = 0.5
-#: After this much the log is looked at: whether a flush should begin, and for the populator.
+#: After this much the log is looked at: whether a flush should begin, and for the populator. First, and then as often
+#: as what was appended has doubled: the pages of a burst are made ready soon.
+MARK_FIRST_BYTES = 64 << 10
 MARK_EVERY_BYTES = 4 << 20
 #: A flush begins once this part of the bound on unflushed bytes waits for one, whatever the flusher's interval.
 FLUSH_SHARE = 4
@@ -101,6 +103,7 @@ class CommitLog:
         self._closed = False
         self._ended = False
         self._half_at = NEVER
+        self._began = 0
         self._populator: Populator | None = None
         # Part of the queue, not yet of the log: the next roll goes there, else the log had a gap.
         self._taken: MappedFile | None = None
@@ -126,6 +129,7 @@ class CommitLog:
         if segment is None and self.queue.files and end_offset != self.queue.end_offset:
             raise MissingSegmentsError(f"no segment holds the end of the log, {end_offset}")
         self.queue.keep_descriptors(end_offset)
+        self._began = end_offset
         buffer = None
         if segment is not None:
             buffer = self._borrow(segment)
@@ -285,11 +289,14 @@ class CommitLog:
 
     def _watch_half(self, segment: MappedFile) -> None:
         self._half_at = segment.start_offset + int(segment.size * self._next_segment_at)
+        if self._populator is not None:
+            self._populator.wake()
         self._set_mark(self.positions.wrote)
 
     def _set_mark(self, wrote: int) -> None:
         """The native log says when it passes the next of the two marks."""
-        self.log.notify_at(min(self._half_at, wrote + MARK_EVERY_BYTES))
+        step = min(max(wrote - self._began, MARK_FIRST_BYTES), MARK_EVERY_BYTES)
+        self.log.notify_at(min(self._half_at, wrote + step))
 
     def populate_with(self, populator: Populator) -> None:
         """Before start(): who populates pages ahead of the appends."""
