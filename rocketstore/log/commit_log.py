@@ -289,8 +289,6 @@ class CommitLog:
 
     def _watch_half(self, segment: MappedFile) -> None:
         self._half_at = segment.start_offset + int(segment.size * self._next_segment_at)
-        if self._populator is not None:
-            self._populator.wake()
         self._set_mark(self.positions.wrote)
 
     def _set_mark(self, wrote: int) -> None:

@@ -250,6 +250,21 @@ def test_it_sleeps_until_woken(served: Served) -> None:
     assert served.thread.is_alive()
 
 
+def test_it_does_not_poll(served: Served) -> None:
+    status = Path(f"/proc/self/task/{served.thread.native_id}/status")
+
+    def slept() -> int:
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
+
+    served.writes(64 * KIB)
+    wait_until(lambda: served.beside.ready >= 128 * KIB)
+    time.sleep(0.05)
+    before = slept()
+    time.sleep(0.3)
+    assert slept() - before < 10
+
+
 def test_it_returns_with_the_file(served: Served) -> None:
     served.writes(14 * MIB)
     served.thread.join(60)
