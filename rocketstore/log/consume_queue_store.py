@@ -21,6 +21,7 @@ from rocketstore.log.queue_ends import (
     queue_key,
     save_queue_ends,
 )
+from rocketstore.log.queue_units import has_units_up_to
 from rocketstore.log.spare_files import SpareFiles
 from rocketstore.log.state_files import sync_file_system
 
@@ -48,6 +49,7 @@ class ConsumeQueueStore:
         log_minimum: Callable[[], int],
     ) -> None:
         self._layout = layout
+        self._tmp = layout.tmp
         self._access: Access = access
         self._file_size = file_size
         self._log_minimum = log_minimum
@@ -90,7 +92,7 @@ class ConsumeQueueStore:
             self._layout.queue_directory(topic, queue_id),
             self._access,
             self._file_size,
-            tmp_directory=self._layout.tmp,
+            tmp_directory=self._tmp,
             log_minimum=self._log_minimum,
             make_directory=self._directories.make,
             mapped=self._mapped.mapped,
@@ -210,11 +212,13 @@ class ConsumeQueueStore:
     def has_shortened(self, dispatched: int) -> bool:
         """Whether a queue ends before where it ended then: units or files of it are missing. Not asked where
         our checkpoint says that queues have less of the log: they are being made anew."""
-        return 0 < self._ends.log_end <= dispatched and any(
-            queue.written_end < least
-            for queue in self.all()
-            if (least := self._ends.least(queue.topic, queue.queue_id))
-        )
+        return 0 < self._ends.log_end <= dispatched and any(map(self._is_shorter, self.all()))
+
+    def _is_shorter(self, queue: ConsumeQueue) -> bool:
+        least = self._ends.least(queue.topic, queue.queue_id)
+        if not least or has_units_up_to(queue.directory, self._file_size, least):
+            return False
+        return queue.written_end < least
 
     def know_ends(self, log_end: int) -> None:
         """From now on queues that end before are known to lack something. Nothing is known where the log ends

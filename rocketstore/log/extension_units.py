@@ -6,6 +6,7 @@ tags code of a message and its store time. What the bits of their maps mean is t
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from pathlib import Path
@@ -37,7 +38,7 @@ class ExtensionUnit(NamedTuple):
 class ExtensionUnits:
     """The extension files of one queue, if it has any. Threads may share it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
         """`directory`: of the files; it need not be there."""
         self._directory = directory
         self._lock = threading.Lock()
@@ -47,8 +48,8 @@ class ExtensionUnits:
     @staticmethod
     def beside(queue_directory: Path) -> ExtensionUnits:
         """Those of the queue whose units lie in a directory."""
-        root, queue = queue_directory.parents[2], queue_directory
-        return ExtensionUnits(root / "consumequeue_ext" / queue.parent.name / queue.name)
+        above, topic, queue = os.fspath(queue_directory).rsplit(os.sep, 2)
+        return ExtensionUnits(f"{os.path.dirname(above)}/consumequeue_ext/{topic}/{queue}")
 
     def unit(self, address: int) -> ExtensionUnit | None:
         """The unit at an address; None where there is none, or no whole one: then nothing is known."""
@@ -74,7 +75,7 @@ class ExtensionUnits:
                 return None
         start = offset - offset % self._file_size
         if start not in self._files:
-            path = str(self._directory / segment_name(start))
+            path = os.path.join(self._directory, segment_name(start))
             try:
                 file = MappedFile.open(path, start, self._file_size, "read")
             except (OSError, ValueError):  # gone with its queue's units, not there yet, or cut

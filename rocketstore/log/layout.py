@@ -104,7 +104,7 @@ class StoreLayout:
             _check_name("topic", topic, WIDE_TOPIC_BYTES_MAX)
         if not 0 <= queue_id <= QUEUE_ID_MAX:
             raise ValueError(f"queue_id = {queue_id}: 0 … {QUEUE_ID_MAX}")
-        return self.consume_queue / topic / str(queue_id)
+        return self.consume_queue.joinpath(topic, str(queue_id))
 
     # What only we know.
 
