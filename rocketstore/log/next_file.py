@@ -32,7 +32,7 @@ __all__ = ["Ahead", "NextFile", "NextFileMaker", "files_made_ahead"]
 
 logger = logging.getLogger(__name__)
 
-#: Queues whose files wait for their names, each with a descriptor; what waits longest goes for another's.
+#: Files that wait for their names, each with a descriptor; what waits longest goes for another queue's.
 READY_MAX: Final = 64
 #: A queue whose files are full within this gets the next one with its pages in memory. Those are written to the
 #: disk once all the same: the kernel begins with what is dirty for so long.
@@ -69,10 +69,11 @@ class NextFile:
         self._taken_at = 0.0
         self._lasted_s = math.inf  # how long the file before the last one was enough
 
-    def make_ahead(self) -> bool:
+    def make_ahead(self) -> int:
         """Prepares it, with the names in front of it on disk. Raises: as `prepare` and `sync_name`."""
         self.sync_name()
-        return self.prepare()
+        self.prepare()
+        return len(self._ready)
 
     def prepare(self) -> bool:
         """Makes it, with blocks, unless there is one; a few where the queue is in a hurry. One thread at a time.
@@ -178,8 +179,8 @@ class NextFile:
 class Ahead(Protocol):
     """What can be made before it is needed."""
 
-    def make_ahead(self) -> bool:
-        """False: it cannot. Raises OSError."""
+    def make_ahead(self) -> int:
+        """How many files are ready then; 0: none can be. Raises OSError."""
         ...
 
     def drop(self) -> None:
@@ -203,7 +204,7 @@ class NextFileMaker(Worker):
         self._lock = threading.Lock()
         # Guarded by it.
         self._asked: dict[Ahead, None] = {}
-        self._ready: dict[Ahead, None] = {}  # in the order in which they were made
+        self._ready: dict[Ahead, int] = {}  # and how many files, in the order in which they were made
 
     def ask(self, following: Ahead) -> None:
         """`following` will be needed; again is no harm. Does nothing while the thread does not run, or
@@ -223,16 +224,17 @@ class NextFileMaker(Worker):
             ready = following.make_ahead()
         except OSError as error:
             logger.warning("the next file of a queue is not made ahead: %s", error)
-            ready = False
+            ready = 0
+        too_old = []
         with self._lock:
             del self._asked[following]
             self._ready.pop(following, None)
-            oldest = next(iter(self._ready)) if len(self._ready) >= self._ready_max else None
-            if oldest is not None:
-                del self._ready[oldest]
+            while self._ready and sum(self._ready.values()) + ready > self._ready_max:
+                too_old.append(next(iter(self._ready)))
+                del self._ready[too_old[-1]]
             if ready:
-                self._ready[following] = None
-        if oldest is not None:
+                self._ready[following] = ready
+        for oldest in too_old:
             oldest.drop()
         return 0
 

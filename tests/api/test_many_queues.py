@@ -18,6 +18,8 @@ QUEUES = 60
 #: Files that may be mapped beside those that were before.
 MANY = 20
 POINTED = 5
+#: Files made ahead for queues, which are mapped too.
+READY = 5
 SHAPE = {"index_slots": SMALL["index_slots"], "index_entries": SMALL["index_entries"]}
 
 
@@ -28,6 +30,7 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> int:
     before = mapped_files()
     monkeypatch.setattr("rocketstore.log.mapped_queues.MANY_FILES", before + MANY)
     monkeypatch.setattr("rocketstore.log.dispatcher.POINTED_MAX", POINTED)
+    monkeypatch.setattr("rocketstore.log.next_file.READY_MAX", READY)
     return before
 
 

@@ -298,6 +298,25 @@ class TestMaker:
         for queue in queues:
             queue.close()
 
+    def test_a_queue_in_a_hurry_counts_with_all_its_files(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each has a descriptor."""
+        monkeypatch.setattr(next_file, "READY_MAX", next_file.HURRIED_AHEAD + 1)
+        maker = NextFileMaker(lambda _: None)
+        maker.start()
+        queues = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            queue = make_queue(tmp_path / name, maker.ask)
+            fill(queue, 0, 3 * FILE_UNITS)
+            wait_until(lambda: not maker._asked)
+            queues.append(queue)
+        assert [len(queue.next_file._ready) for queue in queues] == [0, next_file.HURRIED_AHEAD]
+        maker.stop()
+        for queue in queues:
+            queue.close()
+
 
 def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
     """From end to end, and nothing is left when it is closed."""
