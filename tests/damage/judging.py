@@ -106,6 +106,8 @@ class LogJudge:
         where = field_at(hit.data, position - self._starts[number])
         found = self._scan(0)
         if found == self._scanned:
+            if where == "body length" and not self._read(hit)[FIELDS.index("body")]:
+                where = "body length made 0"
             return Verdict(where, self._unseen(number, name or hit.is_blank))
         stopped, _ = found
         assert stopped == self._starts[number], f"{where}: seen at {stopped}"

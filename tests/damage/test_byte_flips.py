@@ -25,8 +25,10 @@ FULL_STRIDE = 1 if STRIDE == 1 else 4 * STRIDE
 #: One byte in so many is also shown to `verify`.
 NAMED = 5
 #: Nothing but the body, its frame and its place is protected in a record without a checksum; what the
-#: queue unit repeats is noticed when the record has one.
+#: queue unit repeats is noticed when the record has one. A body of no bytes has no checksum that anybody
+#: compares (Q-13): a length made 0 passes where the first byte of the body fits as length of the topic.
 UNPROTECTED = {
+    "body length made 0",
     "queue id", "flag", "queue offset", "sys flag", "born timestamp", "born host", "store host",
     "store timestamp", "reconsume times", "prepared offset", "topic", "properties",
 }  # fmt: skip
@@ -72,6 +74,25 @@ def test_a_changed_byte_of_the_log(large: Reference, random_seed: int) -> None:
     else:
         assert set(tally.undetected()) <= UNPROTECTED
     assert tally.total() >= 2 * len(large.segments) * (SEGMENT // STRIDE)
+
+
+def test_a_body_length_made_0(large: Reference) -> None:
+    """Body 07 in front of topic 06 "orders": without it the topic is one byte longer, and all else fits. The
+    record's checksum notices that, or the unit of its queue, whose topic is another."""
+    seen = 0
+    for number in range(len(large.segments)):
+        judge = LogJudge(large, number)
+        for one in judge.placed:
+            at = one.data.find(b"\0\0\0\x01\x07\x06orders")
+            if at < 0:
+                continue
+            found = judge.flip(one.start - judge.start + at + 3, 1, name=large.record_crc)
+            queued = int.from_bytes(one.data[36:40], "big") & 0xC in (0, 8)
+            detected = large.record_crc or queued
+            assert found.outcome == ("detected" if detected else "undetected")
+            assert large.record_crc or found.where == "body length made 0"
+            seen += 1
+    assert seen
 
 
 def test_a_log_file_cut_at_any_byte(large: Reference, random_seed: int) -> None:
