@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
 ZERO_STEP_BYTES: Final = 256 * 1024
+#: Instead of a descriptor: every call refuses it.
+GIVEN_AWAY: Final = -1
 
 
 class NewFile:
@@ -92,10 +94,11 @@ class NewFile:
         return self.start_offset + self.size
 
     def placed(self, directory: Path, start_offset: int) -> NewFile:
-        """The same file for another place on its disk; this one is not to be used any more, and has not been
-        populated."""
+        """The same file for another place on its disk. This one, which has not been populated, holds nothing any
+        more: its descriptor is the other's, and may be closed and given to a third."""
         path = directory / segment_name(start_offset)
-        return NewFile(path, start_offset, self.size, self._fd, self._name)
+        fd, self._fd = self._fd, GIVEN_AWAY
+        return NewFile(path, start_offset, self.size, fd, self._name)
 
     def populate(self) -> None:
         """Maps it, with every page ready to be written, so that who writes there first waits for none.

@@ -83,9 +83,7 @@ class NextFile:
             DiskFullError, OSError: no room; nothing was changed.
         """
         while (start := self._wanted()) is not None:
-            new = self._files.prepare(start, sparse=False)
-            if new.named or not self._keep(new):
-                new.discard()
+            if not self._keep(self._files.prepare(start, sparse=False)):
                 return False
         return bool(self._ready)
 
@@ -103,9 +101,13 @@ class NextFile:
         return max(self._files.end_offset, self._taken_end)
 
     def _keep(self, new: NewFile) -> bool:
-        """Puts it behind those that are ready; False where none is wanted any more."""
+        """Puts it behind those that are ready. False: none is wanted any more, or it has its name already;
+        it is gone."""
         with self._lock:
             start = self._following()
+        if new.named:
+            new.discard()
+            return False
         if new.start_offset != start:  # the dispatcher was quicker, and has made that one itself
             new = new.placed(self._files.directory, start)
         if self._lasted_s < POPULATED_S:
@@ -115,6 +117,7 @@ class NextFile:
             if not self._closed and new.start_offset == self._following():
                 self._ready.append(new)
                 return True
+        new.discard()
         return False
 
     def take(self, start_offset: int) -> tuple[MappedFile, bool]:

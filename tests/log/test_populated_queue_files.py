@@ -147,6 +147,41 @@ def test_a_file_that_comes_too_late_is_the_next_one(
     files.close()
 
 
+def test_one_that_comes_too_late_again_is_closed_once(
+    files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the time of a second close its descriptor is a file's of another thread."""
+    following = NextFile(files)
+    for _ in range(2):
+        faults_of_writing(files, following)
+    made, populate = files.prepare, NewFile.populate
+
+    def needed() -> None:
+        file, whole = following.take(files.end_offset)
+        assert not whole
+        files.publish(file)
+        following._lasted_s = 0.0
+
+    def late(start_offset: int, *, sparse: bool) -> NewFile:
+        monkeypatch.setattr(files, "prepare", made)
+        new = made(start_offset, sparse=sparse)
+        needed()
+        return new
+
+    def later(new: NewFile) -> None:
+        monkeypatch.setattr(NewFile, "populate", populate)
+        populate(new)
+        needed()
+
+    monkeypatch.setattr(files, "prepare", late)
+    monkeypatch.setattr(NewFile, "populate", later)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    assert not following.prepare()
+    assert caplog.messages == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors + 2  # of the two that were needed
+    files.close()
+
+
 def test_what_does_not_fit_goes_with_what_is_behind_it(files: MappedFileQueue) -> None:
     following = NextFile(files)
     for _ in range(2):
