@@ -16,6 +16,7 @@ typedef struct rs_segment {
     uint8_t *bytes;
     int64_t start; /* physical offset of its first byte */
     int64_t size;
+    int fd; /* kept for the caller, who writes what was laid aside */
 } rs_segment;
 
 /* Next queue offset of one (topic, queue id), and what its puts add up to. Written under the mutex.
@@ -40,6 +41,11 @@ typedef struct rs_log {
     int64_t limit; /* `wrote` may reach this without looking at the positions again */
     int64_t max_unflushed_bytes; /* D-14 */
     int64_t max_undispatched_bytes;
+    /* Where batches are laid instead of in the segment, from `aside_least` to `aside_size` bytes long; NULL:
+     * none are. Up to `ready` the segment's pages are in memory, and stored to. */
+    uint8_t *aside;
+    int64_t aside_least, aside_size;
+    int64_t ready;
     int64_t
         notify_at; /* once `wrote` passes this, rs_appended.notify is set; then it is INT64_MAX */
 } rs_log;
@@ -51,7 +57,14 @@ typedef struct rs_appended {
     int64_t store_timestamp_ms;
     bool rolled; /* a blank was written and the next segment became the current one */
     bool notify; /* `notify_at` was passed */
+    bool aside; /* the caller writes the batch to the segment's file, and calls rs_log_written */
 } rs_appended;
+
+/* Records of batches that are laid aside have so many bytes on average: smaller ones take longer to encode
+ * than a thread beside them needs to make their pages ready. Batches of 1000, without and with this, in turns:
+ * 8.5 and 7.2 M/s at 100 B, which is left as it was, 6.0 and 5.6 at 256 B, 3.6 and 4.0 at 512 B, 2.1 and 2.7
+ * at 1 KiB; 1 GiB of 1 KiB with memory that the host had not given, 0.82 and 1.15. */
+#define RS_ASIDE_RECORD_MIN 512
 
 /* Appends one record: sets its queue offset, physical offset and store timestamp, rolls when it
  * does not fit (totalSize + 8 must be free), publishes `wrote` with a release store. RS_OK;
@@ -63,10 +76,17 @@ rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue,
 /* Appends `count` records that differ only in their body, all in one segment; `offsets` receives
  * their physical offsets. The first record's magic is stored last: after the death of the process
  * all of them are there or none (D-37). Statuses as above; RS_RECORD_TOO_LARGE when the batch fits
- * no segment. */
+ * no segment.
+ *
+ * With appended->aside the batch stands in log->aside, and nothing is published: the caller writes it to the
+ * file, its first page last, before rs_log_written. Until then nothing else may be appended; where writing
+ * fails, nothing at all any more. */
 rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies, size_t count,
                               rs_queue_state *queue, int64_t now_ms, int64_t *offsets,
                               rs_appended *appended);
+
+/* What was laid aside, `appended`, is in the file: only now anybody may see it. */
+void rs_log_written(rs_log *log, rs_appended *appended);
 
 /* As rs_log_append for a record that is also listed in `count` light queues (format.md 6.7): `text`
  * holds the message's properties and has `room` bytes; INNER_MULTI_QUEUE_OFFSET with their next

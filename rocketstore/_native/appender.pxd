@@ -9,10 +9,13 @@ from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.waiting cimport Mutex, Signal
+from rocketstore._native.write_through cimport WriteThrough
 
 cdef class Log:
     cdef rs_log log
     cdef Mutex mutex
+    cdef public WriteThrough through  # None: every append is stored to the segment, or the ring
+    cdef int write_error
     cdef readonly Positions positions
     cdef readonly Signal dispatch_signal
     cdef readonly GroupCommit group
@@ -35,8 +38,8 @@ cdef class Log:
     cdef public int64_t sync_flush_timeout_ms
 
     cdef int64_t now_ms(self) noexcept nogil
-    cdef int64_t monotonic_ns(self) noexcept nogil
     cdef rs_status append_locked(self, append_call *call) noexcept nogil
+    cdef rs_status append_many_locked(self, append_call *call) noexcept nogil
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil
     cdef void publish(self) noexcept nogil
     cdef int ready(self) except -1

@@ -8,7 +8,6 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
@@ -24,9 +23,9 @@ from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport DISK, MEMORY, OS, set_host
-from rocketstore._native.syscalls cimport forked_since, process_token, sys
+from rocketstore._native.syscalls cimport forked_since, process_token
 from rocketstore._native.wait_line cimport WaitLine, line_place
-from rocketstore._native.waiting cimport Mutex, Signal
+from rocketstore._native.waiting cimport Mutex, Signal, now_ns, wall_ns
 
 from rocketstore._native.codec import pack_host
 from rocketstore.errors import (
@@ -59,7 +58,6 @@ cdef class Log:
                  int64_t ring_size=0, Py_ssize_t ring_address=0, bint buffered=False,
                  bint visible_when_flushed=False, int64_t max_unflushed_bytes,
                  int64_t max_undispatched_bytes, str store_host not None):
-        cdef timespec wall, steady
         self.owner = owner
         self.token = process_token()
         self.positions = positions
@@ -81,10 +79,7 @@ cdef class Log:
         self.log.last_record_start = -1
         self.log.notify_at = INT64_MAX
         set_host(&self.store_host, pack_host(store_host))
-        sys.clock_gettime(CLOCK_REALTIME, &wall)
-        sys.clock_gettime(CLOCK_MONOTONIC, &steady)
-        self.clock_offset_ns = ((wall.tv_sec - steady.tv_sec) * 1_000_000_000
-                                + wall.tv_nsec - steady.tv_nsec)
+        self.clock_offset_ns = wall_ns() - now_ns()
 
     def start(self, int64_t end_offset, int64_t last_record_start, int64_t last_store_timestamp_ms,
               MappedFile segment=None, MappedFile buffer=None):
@@ -186,12 +181,7 @@ cdef class Log:
 
     cdef int64_t now_ms(self) noexcept nogil:
         """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show."""
-        return (self.monotonic_ns() + self.clock_offset_ns) // 1_000_000
-
-    cdef int64_t monotonic_ns(self) noexcept nogil:
-        cdef timespec now
-        sys.clock_gettime(CLOCK_MONOTONIC, &now)
-        return now.tv_sec * 1_000_000_000 + now.tv_nsec
+        return (now_ns() + self.clock_offset_ns) // 1_000_000
 
     cdef void publish(self) noexcept nogil:
         """On the mapped path what is written is committed, and visible unless that waits for a flush."""
@@ -207,6 +197,16 @@ cdef class Log:
         if call.message.born_timestamp_ms == NOW:
             call.message.born_timestamp_ms = call.now_ms
         return self.settle_locked(guarded_append(call))
+
+    cdef rs_status append_many_locked(self, append_call *call) noexcept nogil:
+        cdef rs_status status
+        if self.through is not None:
+            self.through.offer(&self.log)
+        status = self.append_locked(call)
+        if status == RS_OK and call.appended.aside:
+            self.write_error = <int>-self.through.write(&self.log, call.appended)
+            status = self.settle_locked(<rs_status>FAULTED if self.write_error else RS_OK)
+        return status
 
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil:
         if status == RS_OK:
@@ -233,8 +233,7 @@ cdef class Log:
         cdef rs_status status
         memset(&call, 0, sizeof(call))
         call.log, call.message, call.appended = &self.log, message, appended
-        call.queue = &queue.state
-        call.lights = lights
+        call.queue, call.lights = &queue.state, lights
         while True:
             self.ready()
             if self.mutex.try_lock():
@@ -265,7 +264,7 @@ cdef class Log:
             self.ready()
             with nogil:
                 self.mutex.lock()
-                status = self.append_locked(call)
+                status = self.append_many_locked(call)
                 self.mutex.unlock()
             if status == RS_OK:
                 return self.after(call.appended)
@@ -283,7 +282,7 @@ cdef class Log:
                 "send smaller batches, or open the store with a larger commit_log_file_size_bytes "
                 "or write_buffer_bytes")
         elif <int>status == FAULTED:
-            self.owner.segment_faulted()
+            self.owner.segment_faulted(self.write_error)
         elif <int>status != REFUSED:
             raise RocketStoreError(f"append ended with status {<int>status}")
         return 0
@@ -360,7 +359,7 @@ cdef class Log:
             line, at = self.group.committed_line, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
-        started = self.monotonic_ns()
+        started = now_ns()
         deadline = started + timeout_ms * 1_000_000
         while True:
             stirs = rs_load_int(&self.group.stirs)
@@ -370,7 +369,7 @@ cdef class Log:
             if found == FAILED:
                 self.owner.fail(self.group.failure())
                 continue
-            left = deadline - self.monotonic_ns()
+            left = deadline - now_ns()
             if rs_position_load(self.log.positions, at) < end_offset and left > 0:
                 with nogil:
                     line.join(&place, end_offset)
@@ -381,7 +380,7 @@ cdef class Log:
                     line.leave(&place)
                 PyErr_CheckSignals()
             if rs_position_load(self.log.positions, at) >= end_offset:
-                left = self.monotonic_ns() - started
+                left = now_ns() - started
                 if left > SLOW_NS:
                     self.owner.put_took(left, "waiting for the disk")
                 return 1
@@ -397,4 +396,5 @@ cdef rs_segment describe(MappedFile segment, MappedFile buffer):
     cdef rs_segment described
     described.bytes = buffer.base if buffer is not None else segment.base
     described.start, described.size = segment.start_offset, segment.size
+    described.fd = segment.fd
     return described

@@ -16,7 +16,7 @@ from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.property_text cimport Text, text_free, text_start
 from rocketstore._native.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.queue_state cimport QueueState
-from rocketstore._native.waiting cimport Bell, Signal
+from rocketstore._native.waiting cimport Bell, Signal, now_ns
 from rocketstore._native.writer cimport Writer
 
 from bisect import insort
@@ -152,7 +152,7 @@ cdef class CompletionPort:
         self.unsampled += 1
         if self.unsampled >= SAMPLE_EVERY:
             self.unsampled = 0
-            started = writer.log.monotonic_ns()
+            started = now_ns()
         queue = writer.pick(shard_key)
         text_start(&text)
         try:
@@ -169,7 +169,7 @@ cdef class CompletionPort:
         result = put_result(&appended, queue.queue_id, 1, writer.log.met,
                             &writer.template.store_host)
         if started:
-            writer.log.owner.put_took(writer.log.monotonic_ns() - started, "put")
+            writer.log.owner.put_took(now_ns() - started, "put")
         return result
 
     def promise(self, PutResult result not None, durability, waiter):
@@ -198,7 +198,7 @@ cdef class CompletionPort:
         cdef Wait wait = Wait.__new__(Wait)
         cdef bint first = self.pending == 0
         wait.end_offset, wait.size, wait.level = end_offset, size, level
-        wait.due_ns = self.log.monotonic_ns() + self.timeout_ns
+        wait.due_ns = now_ns() + self.timeout_ns
         wait.result, wait.waiter = result, waiter
         # The bell first: a flush that comes now has been noticed here, or it rings.
         if first:
@@ -319,7 +319,7 @@ cdef class CompletionPort:
     def expire(self):
         """Fails waiters that have waited longer than the timeout. Returns the seconds until the next one
         is due, or None when nobody waits."""
-        cdef int64_t now = self.log.monotonic_ns(), next_ns = -1
+        cdef int64_t now = now_ns(), next_ns = -1
         cdef Wait wait
         for at in range(2):
             kept = []

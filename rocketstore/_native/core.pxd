@@ -180,6 +180,7 @@ cdef extern from "rs_log_file.h" nogil:
         uint8_t *bytes
         int64_t start
         int64_t size
+        int fd
     ctypedef struct rs_queue_state:
         int64_t next_offset
         int64_t messages
@@ -198,6 +199,10 @@ cdef extern from "rs_log_file.h" nogil:
         int64_t limit
         int64_t max_unflushed_bytes
         int64_t max_undispatched_bytes
+        uint8_t *aside
+        int64_t aside_least
+        int64_t aside_size
+        int64_t ready
         int64_t notify_at
     ctypedef struct rs_appended:
         int64_t physical_offset
@@ -206,11 +211,13 @@ cdef extern from "rs_log_file.h" nogil:
         int64_t store_timestamp_ms
         bint rolled
         bint notify
+        bint aside
     rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                             rs_appended *appended)
     rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies,
                                   size_t count, rs_queue_state *queue, int64_t now_ms,
                                   int64_t *offsets, rs_appended *appended)
+    void rs_log_written(rs_log *log, rs_appended *appended)
     rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
                                    rs_queue_state **lights, size_t count, uint8_t *text,
                                    size_t room, int64_t now_ms, rs_appended *appended)

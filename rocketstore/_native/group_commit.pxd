@@ -5,6 +5,11 @@ from rocketstore._native.positions cimport Positions
 from rocketstore._native.wait_line cimport WaitLine
 from rocketstore._native.waiting cimport Mutex, Signal
 
+# All of it, its first page last: 0, or minus an errno.
+cdef int64_t write_head_last_c(int fd, const uint8_t *data, int64_t size,
+                               int64_t offset) noexcept nogil
+
+
 cpdef enum Outcome:
     FLUSHED = 0  # nothing written is left to flush
     BUSY = 1  # another thread flushes, or will at once

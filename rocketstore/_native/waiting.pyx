@@ -9,7 +9,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.errno cimport EINTR
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t
-from posix.time cimport CLOCK_MONOTONIC, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
 
 from rocketstore._native.syscalls cimport outcome, sys
 
@@ -51,6 +51,12 @@ cdef enum:
 cdef int64_t now_ns() noexcept nogil:
     cdef timespec now
     sys.clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef int64_t wall_ns() noexcept nogil:
+    cdef timespec now
+    sys.clock_gettime(CLOCK_REALTIME, &now)
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 

@@ -23,6 +23,7 @@ from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport (
     PutResult, durability_level, durability_name, put_result, set_host,
 )
+from rocketstore._native.waiting cimport now_ns
 
 from rocketstore._native.codec import pack_host
 from rocketstore.errors import (
@@ -239,7 +240,7 @@ cdef class Writer:
         self.unsampled += 1
         if self.unsampled >= SAMPLE_EVERY:
             self.unsampled = 0
-            started = self.log.monotonic_ns()
+            started = now_ns()
         text_start(&text)
         try:
             self.fill(&message, queue, flag, born_time)
@@ -258,7 +259,7 @@ cdef class Writer:
         result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
         self.finish(result, asked, timeout_s)
         if started:
-            self.log.owner.put_took(self.log.monotonic_ns() - started, "put")
+            self.log.owner.put_took(now_ns() - started, "put")
         return result
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,

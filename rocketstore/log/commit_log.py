@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from rocketstore._native.appender import Log
+from rocketstore._native.write_through import WriteThrough
 from rocketstore.errors import (
     BackpressureError,
     MissingSegmentsError,
@@ -45,6 +47,8 @@ NEXT_SEGMENT_AT = 0.5
 #: as what was appended has doubled: the pages of a burst are made ready soon.
 MARK_FIRST_BYTES = 64 << 10
 MARK_EVERY_BYTES = 4 << 20
+#: Where no pages are ready: batches need none, and what is put after them soon does.
+MARK_BEHIND_BYTES = 512 << 10
 #: A flush begins once this part of the bound on unflushed bytes waits for one, whatever the flusher's interval.
 FLUSH_SHARE = 4
 NEVER = 2**63 - 1
@@ -217,14 +221,15 @@ class CommitLog:
         error.__cause__ = self._failure
         return error
 
-    def segment_faulted(self) -> None:
-        """A page of the segment could not be stored to (SIGBUS): a record may stand there in part, so the
-        store has failed (D-13). The put that met it, and all later ones, are refused."""
+    def segment_faulted(self, error: int) -> None:
+        """A page of the segment could not be stored to (SIGBUS), or a batch not be written to it (`error`, an
+        errno): a record may stand there in part, so the store has failed (D-13). The put that met it, and all
+        later ones, are refused."""
         segment = self.queue.find(self.positions.wrote)
         self.fail(
             OSError(
-                errno.EIO,
-                "a page of the log could not be stored to (SIGBUS)",
+                error or errno.EIO,
+                os.strerror(error) if error else "a page could not be stored to (SIGBUS)",
                 segment.path if segment is not None else str(self.queue.directory),
             )
         )
@@ -294,11 +299,14 @@ class CommitLog:
     def _set_mark(self, wrote: int) -> None:
         """The native log says when it passes the next of the two marks."""
         step = min(max(wrote - self._began, MARK_FIRST_BYTES), MARK_EVERY_BYTES)
+        if self._populator is not None and self._populator.populated <= wrote:
+            step = min(step, MARK_BEHIND_BYTES)
         self.log.notify_at(min(self._half_at, wrote + step))
 
     def populate_with(self, populator: Populator) -> None:
         """Before start(): who populates pages ahead of the appends."""
         self._populator = populator
+        self.log.through = WriteThrough(populator.pages)
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""

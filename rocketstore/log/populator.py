@@ -43,27 +43,27 @@ class Populator(Worker):
         self._positions = positions
         self._find = find
         self._spare = spare
-        self._pages = PagesAhead(positions, window_bytes)
+        self.pages = PagesAhead(positions, window_bytes)
 
     @property
     def populated(self) -> int:
         """Physical offset up to which pages were populated."""
-        return self._pages.populated
+        return self.pages.populated
 
     def step(self) -> float | None:
         """As long as one file is worked on. When its pages cannot be had only speed is lost, so the store goes on:
         the writer meets the pages of this file as they come."""
-        offset = max(self._pages.populated, self._positions.wrote)
+        offset = max(self.pages.populated, self._positions.wrote)
         file = self._find(offset) or self._spare()
         if file is None or not file.start_offset <= offset < file.end_offset:
             return None
         try:
-            self._pages.serve(self.signal, file)
+            self.pages.serve(self.signal, file)
         except (OSError, StoreClosedError) as error:
             logger.warning("%s: pages cannot be made ready ahead: %s", file.path, error)
-            self._pages.skip_to(file.end_offset)
+            self.pages.skip_to(file.end_offset)
         return 0
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        self._pages.paused = True
+        self.pages.paused = True
         return super().stop(timeout_s)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore import BackpressureError, DiskFullError, StoreFailedError
 from tests.crash.expectation import BATCH, body_of
+from tests.small_store import parts
 
 if TYPE_CHECKING:
     from tests.crash.writer import Run
@@ -67,6 +68,18 @@ def single(run: Run) -> None:
 
 def batches(run: Run) -> None:
     run.open()
+    _put_batches(run)
+
+
+def written_batches(run: Run) -> None:
+    """By calls, to the files whose pages are stored to."""
+    log = parts(run.open()).commit_log.log
+    assert log.through is not None
+    log.through.least_bytes = 2000
+    _put_batches(run)
+
+
+def _put_batches(run: Run) -> None:
     for n in range(14):
         queue_id = n % 2
         count = run.rng.randrange(2, 9)
@@ -191,6 +204,7 @@ WORKLOADS = {
     "prewritten": Workload(single, {**SMALL, "prewrite": True}),
     "batches": Workload(batches, SMALL),
     "batches in the system": Workload(batches, SYSTEM),
+    "written batches": Workload(written_batches, SYSTEM),
     "threads": Workload(threads, SMALL, slow_sync_us=200),
     "system": Workload(system, SYSTEM),
     "memory": Workload(system, MEMORY),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore import CompletionPort, PutResult, RocketStoreError, Store
-from tests.small_store import open_small
+from tests.small_store import open_small, parts
 
 __all__ = ["PATIENCE", "Ack", "Journal", "Run", "is_typed"]
 
@@ -115,12 +115,12 @@ class Run:
             with self.act("close"):
                 self.store.close()
 
-    def bodies(self, count: int, size: int) -> list[str]:
+    def bodies(self, count: int, size: int, least: int = 0) -> list[str]:
         """New bodies; said before they are sent."""
         found = []
         for _ in range(count):
             self._count += 1
-            found.append(f"{os.getpid()}-{self._count}:" + "x" * (size * self._count % 251))
+            found.append(f"{os.getpid()}-{self._count}:" + "x" * (least + size * self._count % 251))
             self.say("sent", found[-1])
         return found
 
@@ -154,6 +154,18 @@ class Run:
         assert self.store is not None
         bodies = self.bodies(count, 31)
         with self.act("put_batch"):
+            writer = self.store.writer(topic, queue_id=1)
+            result = writer.put_batch([body.encode() for body in bodies])
+            self.acked(topic, result, bodies)
+
+    def put_written(self, topic: str, count: int) -> None:
+        """Where records are stored to a mapping: a batch that is written to the file by a call."""
+        assert self.store is not None
+        if (through := parts(self.store).commit_log.log.through) is None:
+            return
+        through.least_bytes = 1
+        bodies = self.bodies(count, 31, 600)
+        with self.act("put_written"):
             writer = self.store.writer(topic, queue_id=1)
             result = writer.put_batch([body.encode() for body in bodies])
             self.acked(topic, result, bodies)

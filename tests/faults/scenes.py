@@ -40,6 +40,7 @@ def life(run: Run) -> None:
     run.put("orders", 3, "os")
     run.put("orders", 3, "memory")
     run.put_batch("orders", 5)
+    run.put_written("orders", 3)
     run.submit("orders")
     run.put_from_a_loop("orders")
     run.put("more", 12, size=101)

@@ -1,0 +1,28 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from rocketstore._native.mapped_file cimport MappedFile
+from rocketstore._native.positions cimport Positions
+from rocketstore._native.waiting cimport Signal
+
+cdef class PagesAhead:
+    cdef Positions positions
+    cdef int64_t opened_at
+    cdef int64_t window_bytes
+    cdef int64_t populated_end  # physical offset up to which pages were made ready
+    cdef int64_t written_end  # where the last batch ends that was written by a call
+    cdef readonly bint hurried
+    cdef bint slept
+    cdef int64_t rated_ns  # when and where the rate is taken from
+    cdef int64_t rated_at
+    cdef int64_t large_at  # start of the file that is advised to have large pages
+    cdef int64_t result
+    cdef int paused_now
+    cdef uint32_t never
+
+    cdef int check(self, MappedFile file) except -1
+    cdef void serve_c(self, Signal signal, MappedFile file) noexcept nogil
+    cdef int64_t round_c(self, MappedFile file, int64_t now) noexcept nogil
+    cdef int64_t window(self, int64_t appended) noexcept nogil
+    cdef void note_rate(self, int64_t now, int64_t wrote) noexcept nogil
+    cdef void advise_size(self, MappedFile file) noexcept nogil
+    cdef int64_t populate(self, MappedFile file) noexcept nogil

@@ -1,0 +1,211 @@
+"""Large batches of an os store: written to the file of the log by calls where its pages are not in memory."""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from rocketstore import Store, StoreFailedError, encode_frames, tools
+from rocketstore._native.write_through import WriteThrough
+from tests.disk_calls import DiskCalls, disk_calls
+from tests.small_store import BLANK_MAGIC, dispatched, everything, open_still, parts, segments
+from tests.waiting import wait_until
+
+SIZE = 1 << 20
+LARGE: dict[str, Any] = {
+    "commit_log_file_size_bytes": SIZE,
+    "consume_queue_file_size_bytes": 200_000,
+}
+PAGE = 4096
+
+Put = Callable[[Store, list[bytes]], object]
+
+
+def opened(path: Path, size: int = SIZE) -> Store:
+    """With no thread that makes pages ready, so that those of the next batch never are."""
+    options = {**LARGE, "commit_log_file_size_bytes": size}
+    store = open_still(path, "os", **options)
+    populator = parts(store).populator
+    assert populator.stop(60)
+    return store
+
+
+def put_batch(store: Store, bodies: list[bytes]) -> object:
+    return store.writer("orders", queue_id=0).put_batch(bodies)
+
+
+def put_columns(store: Store, bodies: list[bytes]) -> object:
+    offsets = numpy.cumsum([0, *map(len, bodies)], dtype=numpy.int64)
+    return store.writer("orders", queue_id=0).put_columns(b"".join(bodies), offsets)
+
+
+def put_frames(store: Store, bodies: list[bytes]) -> object:
+    offsets = numpy.cumsum([0, *map(len, bodies)], dtype=numpy.int64)
+    frames, _ = encode_frames((offsets, b"".join(bodies)), topics=["orders"])
+    return store.put_frames(frames)
+
+
+@pytest.fixture
+def calls() -> Iterator[DiskCalls]:
+    with disk_calls() as calls:
+        yield calls
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with opened(tmp_path / "store") as store:
+        yield store
+
+
+def some_bodies(rng: random.Random, count: int = 120, size: int = 900) -> list[bytes]:
+    return [rng.randbytes(rng.randrange(size - 200, size + 200)) for _ in range(count)]
+
+
+def bodies_of(store: Store) -> list[bytes]:
+    return [bytes(message.body) for message in everything(dispatched(store))]
+
+
+def through(store: Store) -> WriteThrough:
+    found = parts(store).commit_log.log.through
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("put", [put_batch, put_columns, put_frames])
+def test_a_large_batch_is_written(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls, put: Put
+) -> None:
+    """In two calls; it is read as if it had been stored to the mapping, now and later."""
+    sent = [b"first"]
+    with opened(tmp_path) as store:
+        put_batch(store, sent)
+        for _ in range(3):
+            bodies = some_bodies(rng)
+            calls.made.clear()
+            put(store, bodies)
+            assert calls.made == ["pwrite", "pwrite"]
+            sent += bodies
+            put_batch(store, [b"between"])  # stored to the page that the batch ends in
+            sent.append(b"between")
+            assert bodies_of(store) == sent
+    with opened(tmp_path) as store:
+        assert store.recovery.mode == "clean"
+        assert bodies_of(store) == sent
+    assert tools.verify(tmp_path).ok
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [[bytes(900)] * 60, [bytes(100)] * 1000, [bytes(900)] * 6000],
+    ids=["few", "small", "many"],
+)
+def test_others_are_stored_to_the_mapping(
+    tmp_path: Path, calls: DiskCalls, bodies: list[bytes]
+) -> None:
+    """Few bytes, small records, and what is larger than the room for batches."""
+    with opened(tmp_path, 16 << 20) as store:
+        put_batch(store, bodies)
+        assert "pwrite" not in calls.made
+        assert bodies_of(store) == bodies
+
+
+def test_so_are_pages_that_are_ready(store: Store, rng: random.Random, calls: DiskCalls) -> None:
+    bodies = some_bodies(rng)
+    through(store).pages.skip_to(SIZE)
+    put_batch(store, bodies)
+    assert calls.made == []
+    assert bodies_of(store) == bodies
+
+
+def test_no_pages_are_made_beside_written_batches(tmp_path: Path, rng: random.Random) -> None:
+    """The next batch would find them zeroed, and write them again."""
+    with open_still(tmp_path, "os", commit_log_file_size_bytes=64 << 20) as store:
+        pages = through(store).pages
+        for _ in range(80):
+            put_batch(store, some_bodies(rng))
+        for _ in range(10):
+            parts(store).populator.wake()
+            time.sleep(0.003)
+        assert pages.populated <= store.end_offset
+        writer = store.writer("orders", queue_id=0)
+        for _ in range(2000):
+            writer.put(bytes(900))
+        wait_until(lambda: pages.populated > store.end_offset)
+
+
+def test_the_first_page_comes_last(
+    store: Store, tmp_path: Path, rng: random.Random, calls: DiskCalls
+) -> None:
+    """D-37: until all is in the file nobody sees the batch, and a kill leaves no beginning of a record."""
+    put_batch(store, [b"before"])
+    end = store.end_offset
+    [path] = segments(tmp_path / "store")
+    found: list[bytes] = []
+
+    def look() -> None:
+        data = path.read_bytes()
+        assert store.end_offset == end
+        assert data[end:PAGE] == bytes(PAGE - end)
+        found.append(data[PAGE : 2 * PAGE])
+
+    calls.before["pwrite"] = look
+    put_batch(store, some_bodies(rng))
+    assert found[0] == bytes(PAGE)
+    assert found[1] != bytes(PAGE)
+
+
+def test_a_batch_rolls(tmp_path: Path, rng: random.Random, calls: DiskCalls) -> None:
+    """The blank is stored to the old segment, the batch is written to the new one."""
+    with opened(tmp_path) as store:
+        sent: list[bytes] = []
+        while len(segments(tmp_path)) < 2 or store.end_offset < SIZE:
+            bodies = some_bodies(rng)
+            put_batch(store, bodies)
+            sent += bodies
+        assert bodies_of(store) == sent
+        first, second = (path.read_bytes() for path in segments(tmp_path)[:2])
+    assert BLANK_MAGIC in first
+    assert second[4:8] != bytes(4)
+    assert tools.verify(tmp_path).ok
+
+
+@pytest.mark.parametrize("good", [0, 1], ids=["at once", "after the first"])
+def test_a_write_that_fails(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls, good: int
+) -> None:
+    """D-13: the put says why, the store takes no more, and opened again it has nothing of the batch."""
+    store = opened(tmp_path)
+    put_batch(store, [b"before"])
+    left = [good]
+
+    def fail() -> None:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "full")
+        left[0] -= 1
+
+    calls.before["pwrite"] = fail
+    with pytest.raises(StoreFailedError, match=rf"nothing was stored.*No space.*{tmp_path}"):
+        put_batch(store, some_bodies(rng))
+    with pytest.raises(StoreFailedError, match="No space"):
+        put_batch(store, [b"after"])
+    assert bodies_of(store) == [b"before"]
+    store.close()
+    calls.before.clear()
+    with opened(tmp_path) as store:
+        assert store.recovery.mode == "unclean"
+        assert bodies_of(store) == [b"before"]
+        put_batch(store, [b"after"])
+        assert bodies_of(store) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+def test_stores_with_buffers_have_their_own_way(tmp_path: Path, durability: str) -> None:
+    with open_still(tmp_path, durability, **LARGE) as store:
+        assert parts(store).commit_log.log.through is None
