@@ -19,7 +19,7 @@ cdef extern from "rs_atomic.h" nogil:
 
 cdef enum:
     # What a batch may take; memory is used as batches need it. Larger ones are stored to the mapping.
-    ASIDE_BYTES = 4 << 20
+    ASIDE_BYTES = 8 << 20
     # A batch from which on the call costs less than what it saves.
     LEAST_BYTES = 64 << 10
 

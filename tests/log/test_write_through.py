@@ -103,7 +103,7 @@ def test_a_large_batch_is_written(
 
 @pytest.mark.parametrize(
     "bodies",
-    [[bytes(900)] * 60, [bytes(100)] * 1000, [bytes(900)] * 6000],
+    [[bytes(900)] * 60, [bytes(100)] * 1000, [bytes(900)] * 10_000],
     ids=["few", "small", "many"],
 )
 def test_others_are_stored_to_the_mapping(
