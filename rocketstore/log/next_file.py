@@ -207,7 +207,7 @@ class NextFileMaker(Worker):
         self._lock = threading.Lock()
         # Guarded by it.
         self._asked: dict[Ahead, None] = {}
-        self._ready: dict[Ahead, int] = {}  # and how many files, in the order in which they were made
+        self._ready: dict[Ahead, int] = {}  # how many files, in the order in which they were made
 
     def ask(self, following: Ahead) -> None:
         """`following` will be needed; again is no harm. Does nothing while the thread does not run, or
