@@ -38,6 +38,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "put_result": ["rs_message_id"],
     "queue_state": [],
     "group_commit": [],
+    "turn": [],
     "write_through": ["rs_crc32", "rs_crc32_clmul", "rs_record", "rs_log_file"],
     "appender": ["rs_crc32", "rs_crc32_clmul", "rs_record", "rs_log_file"],
     "property_text": [],

@@ -289,7 +289,9 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
     text[size++] = RS_PROPERTY_SEPARATOR;
     size_t before = message->properties.size;
     message->properties = (rs_span){text, size};
-    rs_status status = rs_log_append(log, message, queue, now_ms, appended);
+    rs_status status = rs_record_check(message, SIZE_MAX, true);
+    if (status == RS_OK)
+        status = rs_log_append(log, message, queue, now_ms, appended);
     message->properties.size = before;
     for (size_t i = 0; status == RS_OK && i < count; i++)
         lights[i]->next_offset++;

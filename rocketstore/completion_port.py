@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import completion_port as native
 from rocketstore._native.waiting import Bell, Signal
-from rocketstore.errors import StoreClosedError, StoreReadOnlyError
+from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ class CompletionPort(native.CompletionPort):
         signal = source if isinstance(source, Signal) else Signal()
         self._source: Arrivals | None = None if signal is source else source
         self._signal = signal
-        self._writable = log is not None
         self._watcher: threading.Thread | None = None
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
@@ -66,14 +65,6 @@ class CompletionPort(native.CompletionPort):
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 8)
 
-    def promise_flushed(self, end_offset: int, waiter: object) -> int:
-        """`waiter.set_result(None)` once everything below `end_offset` is on disk."""
-        if not self._writable:
-            raise StoreReadOnlyError(
-                "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'"
-            )
-        return super().promise_flushed(end_offset, waiter)
-
     def watch_arrivals(self, seen: int, waiter: object) -> None:
         """`waiter.set_result(None)` once `arrivals` is no longer `seen`; may be without reason."""
         if self._source is not None and self._watcher is None:
@@ -89,7 +80,8 @@ class CompletionPort(native.CompletionPort):
         super().watch_arrivals(seen, waiter)
 
     def close(self) -> None:
-        """Nothing rings any more, the descriptor is closed. Waiters stay as they are. Idempotent."""
+        """Nothing rings any more, the descriptor is closed, nothing is put. Waiters stay as they are. Idempotent."""
+        self.end()
         self._end()
 
     @property

@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from rocketstore._native.codec import tags_code
+from rocketstore._native.waiting import timeout_ms
 from rocketstore.column_poll import column_poll
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
@@ -89,6 +90,7 @@ class Consumer:
         self._wait_flushed = wait_flushed
         self._busy = threading.Lock()
         self._closed = False
+        self._met: Exception | None = None  # by the last poll, behind what it gave
         self._columns: ColumnPoll | None = None
         stored: dict[int, int] = {}
         if group is not None and offsets is not None:
@@ -172,6 +174,9 @@ class Consumer:
         with self._use():
             cursors = self._cursors
             messages = list(islice(cursors.left, max_messages))
+            met, self._met = self._met, self._met if messages else None
+            if met is not None and not messages:
+                raise met
             # Each queue gives an even share when its turn comes, until the list is full.
             share = max(1, max_messages // max(1, len(cursors)))
             if not messages and self._wait(share, timeout_s):
@@ -181,9 +186,10 @@ class Consumer:
                     if not cursors.fill(min(share, max_messages - len(messages))):
                         break
                     messages += islice(cursors.left, max_messages - len(messages))
-            except RocketStoreError:
-                # What is in hand goes out first; the next call meets the same error with empty
-                # hands.
+            except Exception as error:
+                # What is in hand goes out first. The next call raises it: other queues that always have
+                # more would hide it.
+                self._met = error
                 logger.debug("a poll of %s ends early", self._topic, exc_info=True)
             return messages
 
@@ -213,6 +219,8 @@ class Consumer:
 
         With `take` for event loops: one thread fetches, another hands out.
         """
+        if max_messages < 1:
+            raise ValueError(f"max_messages is at least 1, not {max_messages}")
         with self._use():
             return bool(length_hint(self._cursors.left)) or self._cursors.fill(max_messages)
 
@@ -233,6 +241,7 @@ class Consumer:
             if chosen is not None and chosen not in self._cursors:
                 raise ValueError(f"this consumer has no queue {chosen} of topic {self._topic!r}")
             self._cursors.forget_batch()
+            self._met = None
             for cursor in self._cursors:
                 if chosen in (None, cursor.queue_id):
                     self._cursors.place(cursor, edge, time_ms)
@@ -303,7 +312,7 @@ class Consumer:
 
     def _wait(self, limit: int, timeout_s: float | None) -> bool:
         """Fills the batch, waiting until there is something or the time is over."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_ms(timeout_s) / 1000
         arrival = self._reader.source.arrival
         while True:
             # The count is read first: what arrives behind this line ends the wait at once.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import operator
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, SupportsIndex
 
 from rocketstore.errors import ConfigError
 
@@ -85,6 +86,8 @@ def queue_ids_of(queue_id: int | None, queues: int | None) -> Sequence[int]:
 
 def _number(name: str, value: object, low: int, high: int) -> int:
     """A whole number in [low, high]; a bool is none, whatever Python says."""
-    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-        return value
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = operator.index(value)
+        if low <= number <= high:
+            return number
     raise ConfigError(name, value, f"{low} … {high}")

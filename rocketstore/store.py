@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore._native import writer as native_writer
 from rocketstore._native.codec import encode_properties, pack_host
+from rocketstore._native.waiting import timeout_ms
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.engine.running import Engine
@@ -111,6 +112,7 @@ class Store:
         """
         engine = self._writable("put_message")
         engine.check_topic(topic)
+        (queue_id,) = queue_ids_of(queue_id, None)
         fields = dict(properties or {})
         fields.pop("__CRC32#", None)
         if durability is None and fields.get("WAIT", "").lower() == "false":
@@ -151,15 +153,14 @@ class Store:
             DurabilityTimeoutError: not within the timeout (default `sync_flush_timeout_ms`).
         """
         engine = self._writable("wait_flushed")
-        timeout_ms = (
-            engine.config.sync_flush_timeout_ms if timeout_s is None else int(timeout_s * 1000)
+        left_ms = (
+            engine.config.sync_flush_timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         )
         if end_offset > engine.positions.wrote:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {engine.positions.wrote}")
-        if not engine.commit_log.log.wait(end_offset, 2, timeout_ms):
+        if not engine.commit_log.log.wait(end_offset, 2, left_ms):
             raise DurabilityTimeoutError(
-                f"flushed = {engine.positions.flushed} after {timeout_ms} ms, "
-                f"asked for {end_offset}"
+                f"flushed = {engine.positions.flushed} after {left_ms} ms, asked for {end_offset}"
             )
 
     # ---- reading ----

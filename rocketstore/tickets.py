@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rocketstore._native.waiting import timeout_ms
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import start_thread
 
@@ -109,7 +110,10 @@ class Ticket:
             self._state = "failed" if error is not None else "done"
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._call(callback)
+            try:
+                self._call(callback)
+            except BaseException:  # the thread lives on for the others, whatever one asks for
+                logger.exception("a done callback of %r raised", self)
 
     def _call(self, callback: Callable[[Ticket], object]) -> None:
         try:
@@ -148,11 +152,11 @@ class Completions:
 
     def wait(self, result: PutResult, level: str, timeout: float | None) -> None:
         """Blocks until `result` met `level`; raises as Ticket.result says."""
-        timeout_ms = self._timeout_ms if timeout is None else int(timeout * 1000)
-        if not self._log.wait(result.end_offset, ("memory", "os", "disk").index(level), timeout_ms):
+        left_ms = self._timeout_ms if timeout is None else timeout_ms(timeout)
+        if not self._log.wait(result.end_offset, ("memory", "os", "disk").index(level), left_ms):
             raise DurabilityTimeoutError(
                 f"physical offset {result.physical_offset}: not known to be on disk after "
-                f"{timeout_ms} ms",
+                f"{left_ms} ms",
                 result,
             )
 

@@ -22,8 +22,8 @@ cdef class Log:
     cdef readonly Signal progress
     cdef object owner
     cdef uint64_t token
-    cdef MappedFile segment_file
-    cdef MappedFile next_file
+    cdef readonly MappedFile segment_file
+    cdef readonly MappedFile next_file
     cdef object segment_buffer
     cdef object next_buffer
     cdef int state
@@ -48,7 +48,7 @@ cdef class Log:
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1
     cdef int append_many(self, append_call *call) except -1
-    cdef int react(self, rs_status status, rs_message *message) except -1
+    cdef int react(self, rs_status status) except -1
     cdef int after(self, rs_appended *appended) except -1
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
 

@@ -12,13 +12,15 @@ from libc.string cimport memcpy, memset
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED,
-    RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_RECORD_TOO_LARGE, rs_appended, rs_host,
-    rs_log, rs_message, rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
+    RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_POSITIONS_AT_WROTE,
+    RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_appended, rs_host, rs_log, rs_message,
+    rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.group_commit cimport FAILED, GroupCommit
 from rocketstore._native.guarded_log cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
+from rocketstore._native.log_segment cimport describe
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
@@ -29,7 +31,7 @@ from rocketstore._native.waiting cimport Mutex, Signal, now_ns, wall_ns
 
 from rocketstore._native.codec import pack_host
 from rocketstore.errors import (
-    MessageTooLargeError, RocketStoreError, StoreClosedError,
+    MessageTooLargeError, PropertiesTooLargeError, RocketStoreError, StoreClosedError,
 )
 
 cdef extern from "rs_atomic.h" nogil:
@@ -42,7 +44,8 @@ cdef int64_t NOW = INT64_MIN
 cdef enum:
     STATE_CLOSED = 0
     STATE_OPEN = 1
-    STATE_REFUSING = 2  # failed, or a running flag forbids puts; the owner knows why
+    STATE_REFUSING = 2  # a running flag forbids puts
+    STATE_FAILED = 3  # the owner knows why
     SLOW_NS = 500_000_000
 
 @cython.final
@@ -148,12 +151,13 @@ cdef class Log:
             self.log.notify_at = offset
             self.mutex.unlock()
 
-    def refuse(self, bint closed):
-        """No append after this returns: closed for good, or until admit() (failed, not writeable)."""
+    def refuse(self, bint closed, bint failed=False):
+        """No append after this returns: closed or failed for good, else until admit()."""
+        cdef int state = STATE_CLOSED if closed else STATE_FAILED if failed else STATE_REFUSING
         with nogil:
             self.mutex.lock()
-            if rs_load_int(&self.state) != STATE_CLOSED:
-                rs_store_int(&self.state, STATE_CLOSED if closed else STATE_REFUSING)
+            if closed or rs_load_int(&self.state) in (STATE_OPEN, STATE_REFUSING):
+                rs_store_int(&self.state, state)
             self.mutex.unlock()
         self.group.stir()
 
@@ -185,10 +189,12 @@ cdef class Log:
 
     cdef void publish(self) noexcept nogil:
         """On the mapped path what is written is committed, and visible unless that waits for a flush."""
+        cdef int64_t wrote
         if not self.buffered:
-            rs_position_store(self.log.positions, RS_POSITIONS_AT_COMMITTED, self.log.wrote)
+            wrote = rs_position_load(self.log.positions, RS_POSITIONS_AT_WROTE)
+            rs_position_store(self.log.positions, RS_POSITIONS_AT_COMMITTED, wrote)
             if not self.visible_when_flushed:
-                rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, self.log.wrote)
+                rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, wrote)
 
     cdef rs_status append_locked(self, append_call *call) noexcept nogil:
         if rs_load_int(&self.state) != STATE_OPEN:
@@ -214,7 +220,7 @@ cdef class Log:
         elif status == RS_END_OF_FILE:
             self.full_start = segment_start(&self.log)
         elif <int>status == FAULTED:
-            rs_store_int(&self.state, STATE_REFUSING)  # nobody appends behind a record in part
+            rs_store_int(&self.state, STATE_FAILED)  # nobody appends behind a record in part
         return status
 
     cdef int ready(self) except -1:
@@ -246,7 +252,7 @@ cdef class Log:
                     self.mutex.unlock()
             if status == RS_OK:
                 return self.after(appended)
-            self.react(status, message)
+            self.react(status)
 
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1:
@@ -268,9 +274,9 @@ cdef class Log:
                 self.mutex.unlock()
             if status == RS_OK:
                 return self.after(call.appended)
-            self.react(status, call.message)
+            self.react(status)
 
-    cdef int react(self, rs_status status, rs_message *message) except -1:
+    cdef int react(self, rs_status status) except -1:
         """What an append that did not happen needs before it is tried again."""
         if status == RS_END_OF_FILE:
             self.owner.next_segment()
@@ -281,8 +287,11 @@ cdef class Log:
                 "the message or batch is larger than a segment (or the write buffer) can take; "
                 "send smaller batches, or open the store with a larger commit_log_file_size_bytes "
                 "or write_buffer_bytes")
+        elif status == RS_PROPERTIES_TOO_LARGE:
+            raise PropertiesTooLargeError(
+                "properties with the offsets of light queues: at most 32767 bytes, encoded")
         elif <int>status == FAULTED:
-            self.owner.segment_faulted(self.write_error)
+            self.owner.segment_faulted(segment_start(&self.log), self.write_error)
         elif <int>status != REFUSED:
             raise RocketStoreError(f"append ended with status {<int>status}")
         return 0
@@ -303,11 +312,9 @@ cdef class Log:
         cdef rs_appended appended
         cdef rs_status status
         cdef rs_span span
-        cdef rs_message nothing
         if data.shape[0] == 0:
             return self.log.wrote
         memset(&appended, 0, sizeof(appended))
-        memset(&nothing, 0, sizeof(nothing))
         span.bytes = &data[0]
         span.size = <size_t>data.shape[0]
         while True:
@@ -324,7 +331,7 @@ cdef class Log:
                 return appended.end_offset
             if status == RS_BAD_PHYSICAL_OFFSET:
                 raise ValueError(f"start = {start}: the log ends at {self.log.wrote}")
-            self.react(status, &nothing)
+            self.react(status)
 
     def moved(self):
         """The owner moved `committed` or `flushed`: visible follows, whoever waits hears of it."""
@@ -385,16 +392,9 @@ cdef class Log:
                     self.owner.put_took(left, "waiting for the disk")
                 return 1
             if left <= 0:
+                self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too
                 return 0
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""
         return self.wait_level(end_offset, level, timeout_ms) == 1
-
-
-cdef rs_segment describe(MappedFile segment, MappedFile buffer):
-    cdef rs_segment described
-    described.bytes = buffer.base if buffer is not None else segment.base
-    described.start, described.size = segment.start_offset, segment.size
-    described.fd = segment.fd
-    return described

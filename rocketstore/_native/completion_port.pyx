@@ -3,7 +3,7 @@ were met. Everything here but the ringing of the bell happens in the loop's own 
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
@@ -20,7 +20,9 @@ from rocketstore._native.waiting cimport Bell, Signal, now_ns
 from rocketstore._native.writer cimport Writer
 
 from bisect import insort
-from rocketstore.errors import DurabilityTimeoutError, RocketStoreError
+from rocketstore.errors import (
+    DurabilityTimeoutError, RocketStoreError, StoreClosedError, StoreReadOnlyError,
+)
 
 cpdef enum Placed:
     """What became of a waiter: nothing, since nothing was put; it is in line; it is in line and somebody has
@@ -33,6 +35,7 @@ cdef enum:
     # rest is put. Measured with 64 and 256 tasks: 8 and 32 are slower, one for the turn by a third.
     ASK_EVERY = 16
     TIDY_AT = 4096  # settled entries at the front of a line before it is moved
+    TIDY_ARRIVALS_AT = 64
 
 
 @cython.final
@@ -75,7 +78,7 @@ cdef int append_now(Log log, rs_message *message, QueueState queue,
             return 1
         if status == RS_END_OF_FILE or status == RS_FULL:
             return 0
-        log.react(status, message)
+        log.react(status)
 
 
 @cython.auto_pickle(False)
@@ -97,6 +100,9 @@ cdef class CompletionPort:
     cdef int64_t wanted
     cdef int unsampled
     cdef int unasked  # puts since the last request_flush
+    cdef bint settling
+    cdef readonly bint ended
+    cdef Py_ssize_t tidy_arrivals_at
 
     def __init__(self, Log log, Signal arrival not None, int descriptor, int64_t timeout_ms):
         self.log = log
@@ -106,11 +112,11 @@ cdef class CompletionPort:
         self.arrival_waiters = []
         self.timeout_ns = timeout_ms * 1_000_000
         self.wanted = -1
+        self.tidy_arrivals_at = TIDY_ARRIVALS_AT
         self.max_pending = self.max_pending_bytes = INT64_MAX
         arrival.hang(self.bell)
         if log is not None:
             log.progress.hang(self.bell)
-
 
     # ---- puts ----
 
@@ -143,7 +149,10 @@ cdef class CompletionPort:
         cdef int64_t started = 0
         cdef int there
         cdef PutResult result
-        if PyBytes_Check(body):
+        if writer.log is not self.log:
+            raise ValueError("the writer is of another store than the port")
+        self.check_open()
+        if PyBytes_CheckExact(body):
             data = body
         elif isinstance(body, str):
             raise TypeError("body is a str; encode it first, for example body.encode()")
@@ -197,6 +206,10 @@ cdef class CompletionPort:
         cdef list line = self.lines[level - 1]
         cdef Wait wait = Wait.__new__(Wait)
         cdef bint first = self.pending == 0
+        if self.log is None:
+            raise StoreReadOnlyError(
+                "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'")
+        self.check_open()
         wait.end_offset, wait.size, wait.level = end_offset, size, level
         wait.due_ns = now_ns() + self.timeout_ns
         wait.result, wait.waiter = result, waiter
@@ -220,6 +233,15 @@ cdef class CompletionPort:
             if self.unasked >= ASK_EVERY:
                 self.request_flush()
         return ATTEND if first or self.unasked == 1 else IN_LINE
+
+    cdef int check_open(self) except -1:
+        if self.ended:
+            raise StoreClosedError("the completion port is closed")
+        return 0
+
+    def end(self):
+        """Nothing is put or promised from here on, and the bell stays silent."""
+        self.ended = True
 
     def request_flush(self):
         """Asks for everything that was promised so far: once for all puts of a turn of the loop, so that
@@ -246,6 +268,16 @@ cdef class CompletionPort:
         """Completes every waiter whose promise is met or can no longer be met, in the order of the log.
         To be called when the descriptor is readable. Returns how many."""
         cdef int64_t before = self.pending
+        if self.settling:
+            return 0  # by a waiter of the lines that are gone through
+        self.settling = True
+        try:
+            self.settle_all()
+        finally:
+            self.settling = False
+        return before - self.pending
+
+    cdef int settle_all(self) except -1:
         cdef list waiters
         self.bell.arm_c()
         for at in range(2):
@@ -259,13 +291,13 @@ cdef class CompletionPort:
             self.fail_rest()
         if self.pending == 0 and not self.arrival_waiters:
             self.bell.disarm()
-        return before - self.pending
+        return 0
 
     cdef int settle_line(self, int at) except -1:
         cdef list line = self.lines[at]
-        cdef Py_ssize_t head = self.heads[at], end = len(line)
+        cdef Py_ssize_t head = self.heads[at]
         cdef Wait wait
-        while head < end:
+        while head < len(line):  # it grows where a waiter puts again
             wait = <Wait>line[head]
             if not self.reached(wait):
                 break
@@ -320,20 +352,25 @@ cdef class CompletionPort:
         """Fails waiters that have waited longer than the timeout. Returns the seconds until the next one
         is due, or None when nobody waits."""
         cdef int64_t now = now_ns(), next_ns = -1
+        cdef list late = []
         cdef Wait wait
+        if self.settling:
+            return 0.001
         for at in range(2):
             kept = []
             for wait in self.lines[at][self.heads[at]:]:
                 if wait.due_ns <= now and not self.reached(wait):
                     self.left(wait)
-                    if not wait.waiter.done():
-                        wait.waiter.set_exception(self.too_late(wait))
+                    late.append(wait)
                     continue
                 kept.append(wait)
                 if next_ns < 0 or wait.due_ns < next_ns:
                     next_ns = wait.due_ns
             self.lines[at] = kept
             self.heads[at] = 0
+        for wait in late:  # the lines are whole again: one that is told may put at once
+            if not wait.waiter.done():
+                wait.waiter.set_exception(self.too_late(wait))
         return None if next_ns < 0 else max(0.001, (next_ns - now) / 1e9)
 
     cdef object too_late(self, Wait wait):
@@ -356,4 +393,8 @@ cdef class CompletionPort:
         if self.arrival.load() != <uint32_t>seen:
             waiter.set_result(None)
         else:
+            if len(self.arrival_waiters) >= self.tidy_arrivals_at:
+                # Those that stopped waiting: an idle store would keep them all.
+                self.arrival_waiters = [kept for kept in self.arrival_waiters if not kept.done()]
+                self.tidy_arrivals_at = max(TIDY_ARRIVALS_AT, 2 * len(self.arrival_waiters))
             self.arrival_waiters.append(waiter)

@@ -3,7 +3,8 @@ from libc.stdint cimport int64_t, uint32_t
 from rocketstore._native.dispatcher cimport DispatchLoop, walk_call
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
-from rocketstore._native.waiting cimport Mutex, Signal
+from rocketstore._native.turn cimport Turn
+from rocketstore._native.waiting cimport Signal
 
 cdef class DispatchService:
     cdef DispatchLoop loop
@@ -11,7 +12,7 @@ cdef class DispatchService:
     cdef Positions shared
     cdef Signal arrival
     cdef MappedFile segment
-    cdef Mutex turn
+    cdef readonly Turn turn
     cdef int paused_now
     cdef int indexing
     cdef uint32_t never

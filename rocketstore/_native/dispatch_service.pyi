@@ -3,17 +3,18 @@ from typing import final
 from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
+from rocketstore._native.turn import Turn
 from rocketstore._native.waiting import Signal
 
 @final
 class DispatchService:
     """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
-    thread between take_turn and give_turn."""
+    thread in `with service.turn`."""
 
     paused: bool
     def __init__(self, loop: DispatchLoop, positions: Positions, arrival: Signal) -> None: ...
-    def take_turn(self) -> None: ...
-    def give_turn(self) -> None: ...
+    @property
+    def turn(self) -> Turn: ...
     def stop_indexing(self) -> None: ...
     def serve(
         self, signal: Signal, segment: MappedFile, shared: Positions | None, limit_ms: int

@@ -1,7 +1,6 @@
 """The dispatcher's thread without the GIL: it waits, dispatches and tells readers, until it needs Python."""
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from rocketstore._native.core cimport (
@@ -11,7 +10,8 @@ from rocketstore._native.core cimport (
 from rocketstore._native.dispatcher cimport REASON_DONE, DispatchLoop, walk_call, walk_guarded
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
-from rocketstore._native.waiting cimport Mutex, Signal, futex_wait, now_ns
+from rocketstore._native.turn cimport Turn
+from rocketstore._native.waiting cimport Signal, futex_wait, now_ns
 
 cdef extern from "rs_atomic.h" nogil:
     int rs_load_int(const int *where)
@@ -28,27 +28,15 @@ cdef enum:
 @cython.auto_pickle(False)
 cdef class DispatchService:
     """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
-    thread between take_turn and give_turn."""
+    thread in `with service.turn`."""
 
     def __init__(self, DispatchLoop loop not None, Positions positions not None,
                  Signal arrival not None):
         self.loop = loop
         self.positions = positions
         self.arrival = arrival
-        self.turn = Mutex()
+        self.turn = Turn()
         self.indexing = 1
-
-    def take_turn(self):
-        """Waits until nobody else dispatches; signals are served meanwhile."""
-        cdef bint mine = self.turn.try_lock()
-        while not mine:
-            with nogil:
-                mine = self.turn.lock_for(-1)
-            if not mine:
-                PyErr_CheckSignals()
-
-    def give_turn(self):
-        self.turn.unlock()
 
     def stop_indexing(self):
         """The index takes no keys any more: `indexed` stands still."""
@@ -87,9 +75,9 @@ cdef class DispatchService:
                 return
             if (rs_position_load(page, RS_POSITIONS_AT_VISIBLE)
                     > rs_position_load(page, RS_POSITIONS_AT_DISPATCHED)):
-                self.turn.lock()
+                self.turn.mutex.lock()
                 well = self.round()
-                self.turn.unlock()
+                self.turn.mutex.unlock()
                 if not well:
                     return
                 worked = True

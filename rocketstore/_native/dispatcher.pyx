@@ -375,11 +375,11 @@ cdef class DispatchLoop:
     # ---- what Python asks after a stop ----
 
     def current(self):
-        """(topic, queue_id, queue_offset, physical_offset, size, tags_code, properties) of the record
-        at which the loop stopped. Valid while its segment is mapped."""
+        """(topic, queue_id, queue_offset, physical_offset, size, tags_code, store_timestamp_ms, properties) of
+        the record at which the loop stopped. Valid while its segment is mapped."""
         cdef rs_record *r = &self.record
         return (copied_bytes(r.topic.bytes, r.topic.size, "a topic"), r.queue_id, r.queue_offset,
-                r.physical_offset, <int64_t>r.size, self.tags_code,
+                r.physical_offset, <int64_t>r.size, self.tags_code, r.store_timestamp_ms,
                 copied_bytes(r.properties.bytes, r.properties.size, "the properties of a record"))
 
     def lights_written(self):

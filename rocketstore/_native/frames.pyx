@@ -347,7 +347,7 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
     if decoded.count == 0:
         raise MessageRejectedError("no frames: pass at least one")
     first = next(iter(writers.values()))
-    asked = first.asked(durability)
+    asked = first.asked(durability, timeout_s)
     memset(&appended, 0, sizeof(appended))
     try:
         while done < decoded.count:

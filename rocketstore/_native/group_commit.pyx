@@ -266,6 +266,12 @@ cdef class GroupCommit:
     def give_turn(self):
         self.turn.unlock()
 
+    def pass_turn(self):
+        """Returns once the flush that runs now has ended, and what it had to do behind it."""
+        with nogil:
+            self.turn.lock()
+            self.turn.unlock()
+
     def flush(self):
         """With the turn: everything written so far; the Outcome."""
         cdef int found

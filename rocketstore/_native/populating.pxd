@@ -12,6 +12,8 @@ cdef class PagesAhead:
     cdef int64_t written_end  # where the last batch ends that was written by a call
     cdef readonly bint hurried
     cdef bint slept
+    cdef public int64_t slow_ns
+    cdef public bint slow  # as the last large step was
     cdef int64_t rated_ns  # when and where the rate is taken from
     cdef int64_t rated_at
     cdef int64_t large_at  # start of the file that is advised to have large pages
@@ -25,4 +27,4 @@ cdef class PagesAhead:
     cdef int64_t window(self, int64_t appended) noexcept nogil
     cdef void note_rate(self, int64_t now, int64_t wrote) noexcept nogil
     cdef void advise_size(self, MappedFile file) noexcept nogil
-    cdef int64_t populate(self, MappedFile file) noexcept nogil
+    cdef int64_t populate(self, MappedFile file, int64_t wrote) noexcept nogil

@@ -18,6 +18,7 @@ cdef void text_start(Text *text) noexcept nogil
 cdef void text_free(Text *text) noexcept nogil
 cdef int text_reserve(Text *text, size_t more) except -1
 cdef int text_add(Text *text, const uint8_t *bytes, size_t size) except -1
+cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except NULL
 cdef int text_property(Text *text, object name, object value) except -1
 cdef int text_named(Text *text, object name, bytes opening, object value) except -1
 cdef int text_keys(Text *text, object keys) except -1

@@ -21,7 +21,10 @@ cdef class PutResult:
     cdef readonly int32_t queue_id
     cdef int level
     cdef rs_host store_host
-    cdef bytes offsets
+    cdef bytes offsets  # of each row in the log; None: one row
+    cdef bytes rows  # in the queue; None: one behind another
+
+    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1
 
 
 cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import final
 
 def durability_name(level: int) -> str: ...
@@ -12,6 +13,7 @@ def restore_put_result(
     level: int,
     store_host: bytes,
     offsets: bytes | None,
+    rows: bytes | None = None,
 ) -> PutResult: ...
 
 @final
@@ -36,7 +38,7 @@ class PutResult:
     def count(self) -> int: ...
     @property
     def size(self) -> int:
-        """Bytes on disk: of the record, or of the whole batch."""
+        """Bytes of the log from the first to the last byte of the record, or of the whole batch."""
 
     @property
     def durability(self) -> str:
@@ -49,6 +51,8 @@ class PutResult:
     @property
     def physical_offsets(self) -> list[int]: ...
     @property
-    def queue_offsets(self) -> range: ...
+    def queue_offsets(self) -> Sequence[int]:
+        """One behind another, unless rows of a column went to two segments and another writer's in between."""
+
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

@@ -1,6 +1,7 @@
 """What a put gives back, and the three promises a put can have met."""
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
@@ -53,7 +54,27 @@ cdef class PutResult:
 
     @property
     def queue_offsets(self):
-        return range(self.queue_offset, self.queue_offset + self.count)
+        cdef const int64_t *rows
+        if self.rows is None:
+            return range(self.queue_offset, self.queue_offset + self.count)
+        rows = <const int64_t *><const char *>self.rows
+        return [rows[i] for i in range(self.count)]
+
+    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1:
+        """`part` more rows behind `done` ones: another writer may have put to the queue in between."""
+        cdef int64_t *rows
+        self.end_offset = appended.end_offset
+        if self.rows is None:
+            if appended.queue_offset == self.queue_offset + done:
+                return 0
+            self.rows = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * self.count))
+            rows = <int64_t *>PyBytes_AS_STRING(self.rows)
+            for i in range(done):
+                rows[i] = self.queue_offset + i
+        rows = <int64_t *>PyBytes_AS_STRING(self.rows)
+        for i in range(part):
+            rows[done + i] = appended.queue_offset + i
+        return 0
 
     def __repr__(self):
         many = f", count={self.count}" if self.count != 1 else ""
@@ -73,15 +94,16 @@ cdef class PutResult:
         host = (<char *>self.store_host.bytes)[:self.store_host.size]
         return (restore_put_result, (
             self.physical_offset, self.end_offset, self.queue_id, self.queue_offset,
-            self.store_timestamp_ms, self.count, self.level, host, self.offsets))
+            self.store_timestamp_ms, self.count, self.level, host, self.offsets, self.rows))
 
 
 def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queue_id,
                        int64_t queue_offset, int64_t store_timestamp_ms, int64_t count, int level,
-                       bytes store_host not None, bytes offsets):
+                       bytes store_host not None, bytes offsets, bytes rows=None):
     """What PutResult.__reduce__ says, back as a PutResult."""
     cdef PutResult result = PutResult.__new__(PutResult)
-    if len(store_host) > 20 or (offsets is not None and len(offsets) != 8 * count):
+    if (not 0 <= level < len(DURABILITIES) or len(store_host) not in (0, 8, 20) or count < 0
+            or any(given is not None and len(given) != 8 * count for given in (offsets, rows))):
         raise ValueError("not the pickle of a PutResult")
     result.physical_offset = physical_offset
     result.end_offset = end_offset
@@ -90,7 +112,7 @@ def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queu
     result.store_timestamp_ms = store_timestamp_ms
     result.count = count
     result.level = level
-    result.offsets = offsets
+    result.offsets, result.rows = offsets, rows
     set_host(&result.store_host, store_host)
     return result
 

@@ -1,5 +1,7 @@
 from typing import final
 
+def timeout_ms(timeout_s: float) -> int: ...
+
 @final
 class Bell:
     def __init__(self, descriptor: int) -> None: ...

@@ -44,6 +44,7 @@ cdef enum:
     FUTEX_PRIVATE = 128
     # A signal that arrives just before the main thread falls asleep wakes nobody: it looks this often.
     MAIN_THREAD_SLEEP_NS = 200_000_000
+    LONGEST_S = 366 * 86_400
     # Tries before sleeping: the lock is held for the copy of a message, not longer.
     SPINS = 60
 
@@ -52,6 +53,14 @@ cdef int64_t now_ns() noexcept nogil:
     cdef timespec now
     sys.clock_gettime(CLOCK_MONOTONIC, &now)
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cpdef int64_t timeout_ms(object timeout_s) except -1:
+    """Milliseconds of a timeout in seconds, a year's at most. Raises TypeError, ValueError."""
+    cdef double seconds = timeout_s
+    if seconds != seconds:
+        raise ValueError("timeout_s = nan: give a number of seconds, or float('inf')")
+    return <int64_t>(min(max(seconds, 0.0), <double>LONGEST_S) * 1000)
 
 
 cdef int64_t wall_ns() noexcept nogil:
@@ -226,12 +235,12 @@ cdef class Mutex:
         deadline = now_ns() + timeout_ns if timeout_ns >= 0 else -1
         # Whoever slept takes the lock as 2: it cannot know whether others sleep.
         while rs_exchange(&self.word, 2) != 0:
-            if futex_wait(&self.word, 2, timeout_ns, False) == -EINTR:
-                return False
             if deadline >= 0:
                 timeout_ns = deadline - now_ns()
                 if timeout_ns <= 0:
                     return False
+            if futex_wait(&self.word, 2, timeout_ns, False) == -EINTR:
+                return False
         return True
 
     cdef void unlock(self) noexcept nogil:

@@ -37,5 +37,5 @@ cdef class Writer:
     @cython.final
     cdef int check_record(self, const rs_message *message) except -1
     @cython.final
-    cdef int asked(self, object durability) except -1
+    cdef int asked(self, object durability, object timeout_s) except -1
     cdef int finish(self, PutResult result, int asked, object timeout_s) except -1

@@ -6,6 +6,7 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
@@ -16,14 +17,14 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.guarded_log cimport MAX_LIGHTS, Lights
 from rocketstore._native.property_text cimport (
-    Text, text_add, text_free, text_keys, text_named, text_properties, text_reserve, text_span,
-    text_start,
+    Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_reserve,
+    text_span, text_start,
 )
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport (
     PutResult, durability_level, durability_name, put_result, set_host,
 )
-from rocketstore._native.waiting cimport now_ns
+from rocketstore._native.waiting cimport now_ns, timeout_ms
 
 from rocketstore._native.codec import pack_host
 from rocketstore.errors import (
@@ -139,13 +140,12 @@ cdef class Writer:
 
     @cython.final
     cdef QueueState pick(self, object shard_key):
-        cdef rs_span span
-        cdef Py_ssize_t count = len(self.queues)
-        cdef Py_ssize_t turn
+        cdef rs_span key
+        cdef Py_ssize_t size, turn, count = len(self.queues)
         if shard_key is not None:
-            key = shard_key.encode()
-            span = bytes_span(key)
-            return self.queues[<uint32_t>rs_java_hash(span) % <uint32_t>count]
+            key.bytes = checked("__SHARDINGKEY", shard_key, &size)
+            key.size = <size_t>size
+            return self.queues[<uint32_t>rs_java_hash(key) % <uint32_t>count]
         if self.only is not None:
             return self.only
         turn = self.turn
@@ -178,7 +178,7 @@ cdef class Writer:
         message[0] = self.template
         message.queue_id = queue.queue_id
         if flag is not ZERO:
-            message.flag = flag
+            message.flag = PyNumber_Index(flag)
         message.born_timestamp_ms = NOW if born_time is None else self.to_ms("born_time", born_time)
         return 0
 
@@ -206,22 +206,22 @@ cdef class Writer:
         raise MessageRejectedError(f"message refused (status {<int>status})")
 
     @cython.final
-    cdef int asked(self, object durability) except -1:
-        """The promise to wait for: before anything is appended, since it may be none."""
+    cdef int asked(self, object durability, object timeout_s) except -1:
+        """The promise to wait for: before anything is appended, since it, or the time, may be none."""
+        if timeout_s is not None:
+            timeout_ms(timeout_s)
         return self.level if durability is None else durability_level(durability)
 
     @cython.final
     cdef int finish(self, PutResult result, int asked, object timeout_s) except -1:
         """Waits for the promise that was asked for and notes which one was met."""
-        cdef int64_t timeout_ms = self.timeout_ms
+        cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         if asked <= result.level:
             return 0
-        if timeout_s is not None:
-            timeout_ms = <int64_t>(timeout_s * 1000)
-        if not self.log.wait_level(result.end_offset, asked, timeout_ms):
+        if not self.log.wait_level(result.end_offset, asked, left_ms):
             raise DurabilityTimeoutError(
                 f"stored at physical offset {result.physical_offset}, but not known to be on disk "
-                f"after {timeout_ms} ms; wait again with store.wait_flushed({result.end_offset}), "
+                f"after {left_ms} ms; wait again with store.wait_flushed({result.end_offset}), "
                 f"do not put it again", result)
         result.level = asked
         return 0
@@ -234,7 +234,7 @@ cdef class Writer:
         cdef bint held = False
         cdef Text text
         cdef PutResult result
-        cdef int asked = self.asked(durability)
+        cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = 0
         self.unsampled += 1
@@ -269,7 +269,7 @@ cdef class Writer:
         cdef Bodies opened
         cdef Text text
         cdef PutResult result
-        cdef int asked = self.asked(durability)
+        cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef list items = list(bodies)
         cdef size_t count = <size_t>len(items)
@@ -303,7 +303,7 @@ cdef class Writer:
         cdef rs_appended appended
         cdef Text text
         cdef PutResult result = None
-        cdef int asked = self.asked(durability)
+        cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef size_t count = <size_t>(offsets.shape[0] - 1)
         cdef size_t most = <size_t>self.log.max_message_size_bytes
@@ -332,12 +332,12 @@ cdef class Writer:
                 part = max(part, <size_t>1)
                 self.log.append_batch(&message, spans + done, part, queue,
                                       <int64_t *>PyBytes_AS_STRING(places) + done, &appended)
-                done += part
                 if result is None:
                     result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
                                         &self.template.store_host)
-                result.end_offset = appended.end_offset
-                result.offsets = places
+                    result.offsets = places
+                result.add_rows(&appended, <int64_t>done, <int64_t>part)
+                done += part
         except RocketStoreError as error:
             error.add_note(f"{done} of {count} rows were stored before this")
             raise
@@ -364,7 +364,7 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     cdef bint held = False
     cdef Text text
     cdef PutResult result
-    cdef int asked = writer.asked(durability)
+    cdef int asked = writer.asked(durability, timeout_s)
     cdef QueueState light, queue = writer.queues[0]
     cdef Lights further
     text_start(&text)
@@ -378,9 +378,9 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
         text_reserve(&text, 32 + 20 * <size_t>len(lights))
         message.properties = text_span(&text)
-        message.sys_flag = sys_flag
-        message.reconsume_times = reconsume_times
-        message.prepared_transaction_offset = prepared_transaction_offset
+        message.sys_flag = PyNumber_Index(sys_flag)
+        message.reconsume_times = PyNumber_Index(reconsume_times)
+        message.prepared_transaction_offset = PyNumber_Index(prepared_transaction_offset)
         if born_timestamp_ms is not None:
             message.born_timestamp_ms = born_timestamp_ms
         set_host(&message.born_host, born_host)

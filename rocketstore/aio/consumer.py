@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
@@ -125,8 +126,6 @@ class Consumer:
 
     async def close(self) -> None:
         """Gives the group back. Does not commit. Messages handed out stay readable."""
-        if self._closed:
-            return
         self._closed = True
         if self._opening is not None:
             try:
@@ -169,6 +168,8 @@ class Consumer:
     ) -> bool:
         """Whether something can be taken, at once or within the time."""
         port = self._port
+        if timeout_s is not None and math.isnan(timeout_s):
+            raise ValueError("timeout_s = nan: give a number of seconds, or float('inf')")
         deadline = None if timeout_s is None else port.loop.time() + timeout_s
         while True:
             # The count is read first: what arrives behind this line ends the wait at once.

@@ -211,40 +211,51 @@ class LoopPort:
 
 
 class Turn:
-    """Whoever cannot put at once stands in this line; who comes later does not overtake it."""
+    """The line of those who cannot put at once; who comes later does not overtake."""
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
         #: While there is anybody, nothing is put at once.
         self.standing = 0
-
-    async def __aenter__(self) -> None:
-        self.standing += 1
-        try:
-            await self._lock.acquire()
-        except BaseException:
-            self.standing -= 1
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self.standing -= 1
-        self._lock.release()
+        #: Done when the last in line has left it, and all in front.
+        self.last: asyncio.Future[None] | None = None
 
 
 class Place:
-    """A put that could not be made at once: until it is made or given up, none is made at once."""
+    """A place in line, taken when this is made. Inside `async with` it is the first one; until it is left,
+    nobody behind it goes on and nothing is put at once."""
 
-    __slots__ = ("_turn",)
+    __slots__ = ("_ahead", "_left", "_turn")
 
     def __init__(self, turn: Turn) -> None:
         self._turn: Turn | None = turn
+        self._ahead = turn.last
+        self._left = turn.last = asyncio.get_running_loop().create_future()
         turn.standing += 1
 
+    async def __aenter__(self) -> None:
+        try:
+            if self._ahead is not None:
+                await asyncio.shield(self._ahead)
+        except BaseException:
+            self.leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
     def leave(self, _: object = None) -> None:
-        """Idempotent."""
-        if self._turn is not None:
-            self._turn.standing -= 1
-            self._turn = None
+        """Idempotent. Who gives up inside the line keeps its order: those behind wait for those in front."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        turn.standing -= 1
+        if turn.last is self._left and not turn.standing:
+            turn.last = None
+        if self._ahead is None or self._ahead.done():
+            _set_result(self._left, None)
+        else:
+            left = self._left
+            self._ahead.add_done_callback(lambda _: _set_result(left, None))
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

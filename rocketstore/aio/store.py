@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 import rocketstore
 from rocketstore import Message, PutResult
 from rocketstore.aio.consumer import Consumer
-from rocketstore.aio.loop_port import LoopPort
+from rocketstore.aio.loop_port import LoopPort, Place
 from rocketstore.aio.writer import Writer
 
 if TYPE_CHECKING:
@@ -94,8 +94,13 @@ class Store:
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
         level = str(self._store.config.durability) if durability is None else durability
+        if (
+            durability is None
+            and (fields.get("properties") or {}).get("WAIT", "").lower() == "false"
+        ):
+            level = "memory"
         self._port.native.check_durability(level)
-        async with self._port.turn:
+        async with Place(self._port.turn):
             await self._port.room()
             result = await self._port.put(
                 self._store.put_message, topic, body, durability="memory", **fields
@@ -220,7 +225,9 @@ class Store:
     async def _end(self, end: Any) -> None:
         port = self._port
         try:
-            async with port.turn:  # who waits for room goes first, as far as the log takes it
+            async with Place(
+                port.turn
+            ):  # who waits for room goes first, as far as the log takes it
                 port.closed = True
                 await port.idle()
             await port.loop.run_in_executor(self._threads, end)

@@ -98,7 +98,15 @@ class Writer:
     ) -> asyncio.Future[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the promise."""
         result, level = await self._append(
-            body, tags, keys, properties, flag, born_time, shard_key, durability
+            Place(self._port.turn),
+            body,
+            tags,
+            keys,
+            properties,
+            flag,
+            born_time,
+            shard_key,
+            durability,
         )
         return self._port.promise(result, level)
 
@@ -158,12 +166,12 @@ class Writer:
         return await self._append_many(append, durability)
 
     async def _put(self, place: Place, *message: Any) -> PutResult:
-        result, level = await self._append(*message)
-        place.leave()
+        result, level = await self._append(place, *message)
         return await self._port.promise(result, level)
 
     async def _append(
         self,
+        place: Place,
         body: Any,
         tags: str | None,
         keys: str | Sequence[str] | None,
@@ -175,7 +183,7 @@ class Writer:
     ) -> tuple[PutResult, str]:
         """The result of a message in the log, and the promise it still waits for."""
         port = self._port
-        async with port.turn:
+        async with place:
             writer = await self._opened()
             level = writer.durability if durability is None else durability
             port.native.check_durability(level)
@@ -203,7 +211,7 @@ class Writer:
         self, append: Callable[[rocketstore.Writer], PutResult], durability: str | None
     ) -> PutResult:
         port = self._port
-        async with port.turn:
+        async with Place(port.turn):
             writer = await self._opened()
             level = writer.durability if durability is None else durability
             port.native.check_durability(level)

@@ -265,10 +265,12 @@ class Engine:
             return begin
 
     def _trim_begin(self, wanted: int) -> int:
-        """The end of the last segment that may go: below `wanted`, flushed and dispatched."""
+        """The end of the last segment that may go: below `wanted`, dispatched, and left by the flusher, who gives
+        its second name and its descriptor back behind the flush."""
         segments = self._segments
         assert segments is not None
-        limit = min(wanted, self.positions.dispatched, self.positions.flushed)
+        self.write.commit_log.log.group.pass_turn()
+        limit = min(wanted, self.positions.dispatched, segments.released)
         ends = [file.end_offset for file in segments.files[:-1] if file.end_offset <= limit]
         return max(ends, default=self.begin_offset)
 

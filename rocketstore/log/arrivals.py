@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -17,6 +18,7 @@ __all__ = ["Arrival", "ArrivalCaller"]
 Arrival = tuple[str, int, int, int, int]
 #: Calls that may wait; beyond that the oldest are dropped, the next one says how far the queue is.
 WAITING_MAX = 100_000
+CLOSE_WAIT_S = 5.0
 
 
 class ArrivalCaller:
@@ -32,15 +34,16 @@ class ArrivalCaller:
     def hand_over(self, arrivals: list[Arrival]) -> None:
         """Never blocks."""
         for arrival in arrivals:
-            while True:
-                try:
-                    self._waiting.put_nowait(arrival)
-                    break
-                except queue.Full:
-                    try:
-                        self._waiting.get_nowait()
-                    except queue.Empty:
-                        continue
+            self._add(arrival)
+
+    def _add(self, arrival: Arrival | None) -> None:
+        while True:
+            try:
+                self._waiting.put_nowait(arrival)
+                return
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._waiting.get_nowait()
 
     def _run(self) -> None:
         while (arrival := self._waiting.get()) is not None:
@@ -52,7 +55,7 @@ class ArrivalCaller:
                     logger.exception("the arrival listener raised; further errors are not logged")
 
     def close(self) -> None:
-        """Ends the thread once the listener has heard what waits."""
-        self._waiting.put(None)
+        """Ends the thread once the listener has heard what waits, which is waited for CLOSE_WAIT_S."""
+        self._add(None)
         if self._thread is not threading.current_thread():
-            self._thread.join(5.0)
+            self._thread.join(CLOSE_WAIT_S)

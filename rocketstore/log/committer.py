@@ -40,6 +40,12 @@ def able(low: int, high: int, least_pages: int, segment_size: int) -> bool:
     return high > low
 
 
+def check_unfailed(commit_log: CommitLog) -> None:
+    """D-13: behind a failed write or sync of the log there is no other; raises what failed."""
+    if commit_log.failure is not None:
+        raise commit_log.failure
+
+
 class Committer(Worker):
     """Commits the pool's buffers on RocketMQ's schedule: interval, least pages, thorough interval."""
 
@@ -59,8 +65,7 @@ class Committer(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._last_thorough = time.monotonic()
-        self._error: OSError | None = None
-        self._lock = threading.Lock()  # the flusher commits, too, when somebody waits for the disk
+        self._turn = threading.Lock()  # the flusher commits, too, when somebody waits for the disk
 
     def step(self) -> float | None:
         """One round; the next comes after the interval or a wake."""
@@ -80,13 +85,11 @@ class Committer(Worker):
 
     def commit(self) -> None:
         """Everything written so far goes into its files."""
-        with self._lock:
-            if self._error is not None:
-                raise self._error  # D-13: no second write, whoever asks
+        with self._turn:
             try:
                 self._commit()
             except OSError as error:
-                self._error = error
+                self._commit_log.fail(error)  # at once: the flusher may be about to sync
                 raise
 
     def _commit(self) -> None:
@@ -94,6 +97,7 @@ class Committer(Worker):
         commit_log, positions = self._commit_log, self._commit_log.positions
         target = positions.wrote
         while positions.committed < target:
+            check_unfailed(commit_log)
             low = positions.committed
             segment = commit_log.queue.find(low)
             if segment is None:

@@ -1,20 +1,18 @@
 """Dispatch: from the log to consume queues and index (RocketMQ's "reput").
 
 The worker serves natively when something has become visible (`_native.dispatch_service`) and comes here
-for what needs Python; a reader that is behind runs it itself. One lock and one turn, so one at a time.
+for what needs Python; a reader that is behind runs it itself. One turn, so one at a time.
 The position moves only over records whose unit and keys are written: whatever stops it
 (a full disk, a damaged record) is met again in the next round (K-55, K-57).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rocketstore._native import dispatcher as native
@@ -23,9 +21,9 @@ from rocketstore._native.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.light_queues import listed_queues
+from rocketstore.log.light_queues import is_listed, listed_queues
 from rocketstore.log.mapped_queues import POINTED_MAX
-from rocketstore.log.queue_units import UnitRefusedError
+from rocketstore.log.queue_units import PRE_BLANK_SIZE, UnitRefusedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -75,8 +73,6 @@ class Dispatcher(Worker):
         self._damage = sorted(damage)
         self._listener = listener
         self._shared: PositionsPage | None = None
-        self._dispatching = threading.RLock()
-        self._depth = 0  # of catch_up, by a signal's handler, in the thread that has the lock
         self._pointed: OrderedDict[tuple[bytes, int], None] = OrderedDict()  # the oldest first
         self._known: set[tuple[bytes, int]] = set()
         self._unsafe: set[bytes] = set()
@@ -139,7 +135,7 @@ class Dispatcher(Worker):
     def catch_up(self, target_offset: int, *, short: bool = False) -> int:
         """Dispatches up to `target_offset`, at most the visible end; returns how far it got.
         `short`: only what stands there first, in a run that keeps the GIL."""
-        with self._alone():
+        with self._service.turn:
             target = min(target_offset, self._positions.visible)
             sizes = [RUN_BYTES, 1 << 62]  # a record may be longer
             while self._positions.dispatched < target:
@@ -151,20 +147,6 @@ class Dispatcher(Worker):
                 if after == before or short:
                     break
             return self._positions.dispatched
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else dispatches meanwhile: no other thread's Python code, nor the native service."""
-        with self._dispatching:
-            if self._depth == 0:
-                self._service.take_turn()
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._service.give_turn()
 
     def _publish(self, offset: int) -> None:
         self._loop.publish_moved()
@@ -232,7 +214,7 @@ class Dispatcher(Worker):
 
     def _pass_over(self, offset: int, error: UnitRefusedError) -> int:
         """Behind a record whose queue offset cannot be: it gets no unit, and holds no other queue up."""
-        raw, queue_id, _, _, size, _, _ = self._loop.current()
+        raw, queue_id, _, _, size, *_ = self._loop.current()
         if (raw, queue_id) not in self._refused:
             self._refused.add((raw, queue_id))
             logger.warning("the record at %d, and perhaps more, gets no unit: %s", offset, error)
@@ -264,11 +246,13 @@ class Dispatcher(Worker):
             return self._roll_index()
         if reason == native.BAD_RECORD:
             return False
-        raw, queue_id, queue_offset, physical_offset, size, tags, properties = self._loop.current()
+        current = self._loop.current()
+        raw, queue_id, queue_offset, physical_offset, size, tags, stored_ms, properties = current
         if reason == native.NEW_QUEUE:
             self._new_queue(raw, queue_id, queue_offset)
         elif reason == native.LIGHT:
-            self._put_lights(queue_id, physical_offset, size, tags, properties)
+            if is_listed(os.fsdecode(raw)):
+                self._put_lights(queue_id, (physical_offset, size, tags), stored_ms, properties)
             self._loop.lights_written()
         else:
             queue = self._queue(raw, queue_id)
@@ -336,24 +320,35 @@ class Dispatcher(Worker):
             self._loop.point(*oldest, None, 0, 0)  # its file stays mapped no longer for the loop
 
     def _put_lights(
-        self, queue_id: int, physical_offset: int, size: int, tags_code: int, properties: bytes
+        self, queue_id: int, unit: tuple[int, int, int], stored_ms: int, properties: bytes
     ) -> None:
         """Units in the further queues that a record names (format 6.7); one without a readable offset
         gets none (Q-34)."""
-        for name, target, offset in listed_queues(
-            decode_properties(properties), queue_id, physical_offset
-        ):
+        if self._listener is not None:
+            self._listener.hand_over(self._loop.take_arrivals())  # they know queues by their places
+        listed = listed_queues(decode_properties(properties), queue_id, unit[0])
+        for name, target, offset in listed:
             try:
-                self._put_light(name, target, offset, (physical_offset, size, tags_code))
+                self._put_light(name, target, offset, unit)
             except UnitRefusedError as error:
-                logger.warning("the record at %d gets no unit there: %s", physical_offset, error)
+                logger.warning("the record at %d gets no unit there: %s", unit[0], error)
+                continue
+            if self._listener is not None:
+                self._listener.hand_over([(name, target, offset + 1, unit[2], stored_ms)])
 
     def _put_light(
         self, name: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]
     ) -> None:
         raw = os.fsencode(name)
         queue = self._queue(raw, queue_id)
-        if queue.unit(queue_offset) != unit:
+        if (raw, queue_id) in self._known:  # the loop writes units ahead of what the queue tells of
+            queue.publish(self._loop.next_offset(raw, queue_id))
+        there = queue.unit(queue_offset)
+        if there is not None and there[0] < unit[0] and 0 < there[1] < PRE_BLANK_SIZE:
+            raise UnitRefusedError(
+                f"{queue.name}: unit {queue_offset} is of the record at {there[0]}"
+            )
+        if there != unit:
             if not queue.files:
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)
@@ -385,7 +380,7 @@ class Dispatcher(Worker):
 
     def sync_queues(self) -> bool:
         """Forces every unit written so far; True when all of them are on disk."""
-        with self._alone():
+        with self._service.turn:
             dirty = self._loop.take_dirty()
         return self._queues.sync([(os.fsdecode(raw), i, low, end) for raw, i, low, end in dirty])
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore._native.group_commit import Outcome, write_head_last
-from rocketstore.log.committer import Committer, able
+from rocketstore.log.committer import Committer, able, check_unfailed
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class Flusher(Worker):
             self._commit_log.queue.release_descriptors(self._positions.flushed)
             self._arm()
         except BaseException as error:
+            self._commit_log.fail(error)  # at once: the committer may be about to write
             self._group.fail(getattr(error, "errno", None) or errno.EIO)
             raise
         finally:
@@ -212,6 +213,7 @@ class Flusher(Worker):
     def _flush_mapped(self, target: int) -> None:
         positions = self._positions
         while positions.flushed < target:
+            check_unfailed(self._commit_log)
             low = positions.flushed
             segment = self._segment(low)
             high = min(target, segment.end_offset, low + FLUSH_STEP_BYTES)

@@ -281,16 +281,12 @@ class Follower:
         return self._segments[-1].end_offset if self._segments else 0
 
     def _forget(self) -> None:
-        for queue in self._queues.values():
-            queue.close()
-        self._queues.clear()
+        # Other threads read meanwhile: nothing is closed that they may hold, and they always see segments.
+        self._queues = {}
         self._mapped.clear()
         self._ends = FollowedEnds(self._layout)
         self._batches.close()
-        for segment in self._segments:
-            segment.close()
-        self._segments = ()
-        self._list_segments()
+        self._list_segments(anew=True)
         self._log_walk = LogEnd(self.verify, None)
 
     # ---- segments ----
@@ -298,15 +294,15 @@ class Follower:
     def _next_segment_exists(self) -> bool:
         return has_segment(self._layout, self._log_end())
 
-    def _list_segments(self) -> None:
-        """Maps new segments, lets removed ones go. Files of another length than the first are
+    def _list_segments(self, *, anew: bool = False) -> None:
+        """Maps new segments, or all `anew`, lets removed ones go. Files of another length than the first are
         left out."""
         self._listed_at = time.monotonic()
         self._lenient = VERIFY_LENIENT if has_stale_checksums(self._layout) else 0
         found = list_log(self._layout)
         size = self._segment_size or usual_size(found) or 0
         good = {s: path for s, length, path in found if length == size and size and s % size == 0}
-        known = {segment.start_offset: segment for segment in self._segments}
+        known = {} if anew else {segment.start_offset: segment for segment in self._segments}
         segments: list[MappedFile] = []
         for start, path in good.items():
             segment = known.pop(start, None) or self._open_segment(path, start, size)

@@ -110,7 +110,7 @@ class IndexStore:
     def _fell(self) -> bool:
         if self._times_fell is None:
             state = load_store_state(self._layout)
-            self._times_fell = state is not None and bool(state.falls)
+            self._times_fell = state is None or bool(state.falls or state.foreign)
         return self._times_fell
 
     def _open(self, name: str) -> IndexSegment | None:
@@ -375,11 +375,11 @@ class IndexStore:
             first = min(header.begin_timestamp_ms, header.end_timestamp_ms)
             last = max(header.begin_timestamp_ms, header.end_timestamp_ms)
             if first <= end_ms and last >= begin_ms:
-                wanted = limit - len(found)
+                wanted = limit + 1 - len(found)  # the record at the border may stand in both files
                 found.update(o for o, _ in segment.find(key_hash, begin_ms, end_ms, wanted))
             if first < begin_ms or len(found) >= limit:
                 break
-        return sorted(found, reverse=True)
+        return sorted(found, reverse=True)[:limit]
 
     def close(self) -> None:
         """Let go of the files, without a sync. Queries find nothing afterwards."""

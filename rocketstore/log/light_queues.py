@@ -17,12 +17,20 @@ from rocketstore.log.layout import is_safe_topic
 if TYPE_CHECKING:
     from rocketstore._native.message import Message
 
-__all__ = ["light_queues", "listed_queues", "offset_in_queue"]
+__all__ = ["is_listed", "light_queues", "listed_queues", "offset_in_queue"]
 
 logger = logging.getLogger(__name__)
 
 LIGHT_PREFIX = "%LMQ%"
+#: Prefixes of topics whose messages are in no further queue, whatever they say (format 6.7).
+NEVER_LISTED = ("%RETRY%", "rmq_sys_")
 NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+def is_listed(topic: str) -> bool:
+    """Whether messages of a topic may be in further queues. One that is sent again or later keeps the
+    properties of the message that it was, whose units in these queues stay what they are."""
+    return not topic.startswith(NEVER_LISTED) and topic != "SCHEDULE_TOPIC_XXXX"
 
 
 def light_queues(message: Message) -> list[tuple[str, int, int]]:

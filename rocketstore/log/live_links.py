@@ -74,8 +74,10 @@ class LiveLinks:
             self._remove(file)
 
     def add(self, file: MappedFile) -> None:
-        """A segment is about to be written."""
+        """A segment is about to be written. Once more: nothing."""
         with self._lock:
+            if file in self._files:
+                return
             waited = file in self._waiting
             self._waiting.discard(file)
         if waited:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -19,6 +20,7 @@ from typing import Literal
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
+from rocketstore.log.layout import segment_name
 from rocketstore.log.new_file import NewFile, fill_blocks
 from rocketstore.log.segment_listing import (
     Shape,
@@ -268,6 +270,18 @@ class MappedFileQueue:
             )
         return size
 
+    def open_made(self, start_offset: int) -> MappedFile:
+        """The file of the right length that has its name already, although nobody added it.
+
+        Raises:
+            FileExistsError: it has another length.
+        """
+        path = os.fspath(self.directory / segment_name(start_offset))
+        size = os.stat(path).st_size
+        if size != self._checked_size(start_offset):
+            raise FileExistsError(errno.EEXIST, f"{size} bytes are in the way", path)
+        return self._open(path, start_offset, size)
+
     def publish(self, file: MappedFile) -> None:
         """Adds a file that follows the last one, or is the first; again is no harm."""
         with self._lock:
@@ -301,6 +315,11 @@ class MappedFileQueue:
         while (file := self.find(self._released)) is not None and file.end_offset <= offset:
             file.close_descriptor()
             self._released = file.end_offset
+
+    @property
+    def released(self) -> int:
+        """Files that end here or below are durable, and nobody syncs or links them any more."""
+        return self._released
 
     # ---- shrink ----
 

@@ -137,7 +137,11 @@ class NextFile:
             if not self._files.files:
                 ready = self._spare(self._files.directory, start_offset)
             ready = ready or self._files.prepare(start_offset, sparse=True)
-        file = ready.publish(durable=False)
+        try:
+            file = ready.publish(durable=False)
+        except FileExistsError:
+            # The exception of a signal's handler ended the last try just behind the file's name.
+            file, whole = self._files.open_made(start_offset), False
         self._given += 1
         now = time.monotonic()
         self._lasted_s, self._taken_at = now - self._taken_at, now

@@ -7,12 +7,14 @@ forgotten: the next one tries again, after a pause that grows while the disk say
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.waiting import Signal
 from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
 from rocketstore.log.unfinished_files import withdraw_file
 from rocketstore.log.worker import Worker
@@ -68,10 +70,14 @@ class Preallocator(Worker):
         self._segment_size = segment_size
         self._withdraw = withdraw
         self._allowed = allowed
-        self._changed = threading.Condition()
+        self._changed = Signal()
+        # Not a condition: that waits, enters and leaves in Python, where a signal's handler may raise.
+        self._guard = threading.RLock()
         # Everything below is guarded by it.
         self._requests: dict[int, _Request] = {}
         self._taken = -1  # start of the newest segment that was handed over
+        # That segment: a signal's handler may have ended the put before it had it.
+        self._given: MappedFile | None = None
         self._backoff_s = 0.0
         self._not_before = 0.0  # time.monotonic() of the next try
         self._last_error: OSError | None = None
@@ -82,7 +88,7 @@ class Preallocator(Worker):
     def request(self, start_offset: int, *, ahead: bool = False) -> bool:
         """Asks for a segment without waiting; with `ahead` for the one behind it too, if there is room.
         False when two others are asked for already, `allowed` says no, or none is made any more."""
-        with self._changed:
+        with self._guard:
             # A put that has not seen yet that its segment was taken may ask for it again.
             if self._end is not None or start_offset <= self._taken:
                 return False
@@ -101,9 +107,11 @@ class Preallocator(Worker):
             StoreClosedError, StoreFailedError: none will be made any more.
         """
         deadline = time.monotonic() + timeout_s
-        with self._changed:
-            self._expire(start_offset)
-            while True:
+        while True:
+            with self._guard:
+                self._expire(start_offset)
+                if self._given is not None:
+                    return self._given
                 request = self._ask(start_offset, urgent=True)
                 if request is None:
                     raise BackpressureError(
@@ -112,9 +120,9 @@ class Preallocator(Worker):
                     )
                 if ahead and self._segment_size is not None:
                     self._ask(start_offset + self._segment_size, urgent=False)
-                file = self._wait(request, deadline, timeout_s)
-                if file is not None:
-                    return file
+            file = self._wait(request, deadline, timeout_s)
+            if file is not None:
+                return file
 
     def _ask(self, start: int, *, urgent: bool) -> _Request | None:
         """The request for `start`, made unless there is one. An urgent one takes another's place."""
@@ -138,36 +146,45 @@ class Preallocator(Worker):
         request = self._requests.pop(max(self._requests))
         request.error = BackpressureError(f"a segment before {request.start} is needed first")
         self._discard(request)
-        self._changed.notify_all()
+        self._changed.notify()
 
     def _expire(self, start: int) -> None:
         """The log has gone past these: whoever asked does not want them any more."""
         for old in [start_of for start_of in self._requests if start_of < start]:
             self._discard(self._requests.pop(old))
+        if self._given is not None and self._given.start_offset != start:
+            self._given = None
 
     def _wait(self, request: _Request, deadline: float, timeout_s: float) -> MappedFile | None:
         """The file; None to ask again, because what was made has been taken away."""
         self.wake()
         request.waiting += 1
         try:
-            while request.file is None and request.error is None:
-                self._check_alive()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self._too_late(request, timeout_s)
-                self._changed.wait(left)
+            while True:
+                seen = self._changed.count
+                with self._guard:
+                    if request.file is not None or request.error is not None:
+                        return self._hand_over(request)
+                    self._check_alive()
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise self._too_late(request, timeout_s)
+                self._changed.wait(seen, math.ceil(left * 1000))
         finally:
             request.waiting -= 1
+
+    def _hand_over(self, request: _Request) -> MappedFile | None:
         if request.error is not None:
             raise request.error
         file = request.file
         if self._requests.get(request.start) is not request or file is None:
             return None  # another thread has taken it
+        self._given, self._taken = file, request.start
         del self._requests[request.start]
-        self._taken = request.start
         if file.fd >= 0 and os.fstat(file.fd).st_nlink == 0:
             # D-04: a Java that starts beside us removes empty segments before it fails.
             logger.warning("%s was removed by another process; it is made again", file.path)
+            self._given = None
             file.close()
             return None
         return file
@@ -196,7 +213,7 @@ class Preallocator(Worker):
 
     def step(self) -> float | None:
         """Makes the segment with the smallest start."""
-        with self._changed:
+        with self._guard:
             queued = [request for request in self._requests.values() if request.file is None]
             if not queued:
                 return None
@@ -226,17 +243,17 @@ class Preallocator(Worker):
         return 0
 
     def _ready(self, request: _Request, file: MappedFile) -> None:
-        with self._changed:
+        with self._guard:
             request.making = False
             request.file = file
             self._backoff_s = self._not_before = 0.0
             self._last_error = None
             if self._requests.get(request.start) is not request:
                 self._discard(request)  # expired while it was made
-            self._changed.notify_all()
+            self._changed.notify()
 
     def _failed(self, request: _Request, error: OSError) -> None:
-        with self._changed:
+        with self._guard:
             request.making = False
             self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_MIN_S), BACKOFF_MAX_S)
             self._not_before = time.monotonic() + self._backoff_s
@@ -248,7 +265,7 @@ class Preallocator(Worker):
                 if self._requests.get(request.start) is request:
                     del self._requests[request.start]
             # Nobody waits for it yet: the wish stays and is tried again.
-            self._changed.notify_all()
+            self._changed.notify()
 
     def _discard(self, request: _Request) -> None:
         file, request.file = request.file, None
@@ -259,7 +276,7 @@ class Preallocator(Worker):
 
     def spare(self) -> MappedFile | None:
         """A segment that is ready and not taken, the one with the smallest start."""
-        with self._changed:
+        with self._guard:
             ready = [r for r in self._requests.values() if r.file is not None]
             return min(ready, key=lambda request: request.start).file if ready else None
 
@@ -273,15 +290,15 @@ class Preallocator(Worker):
         self._fail_store(error)
 
     def _finish(self, end: BaseException) -> None:
-        with self._changed:
+        with self._guard:
             if self._end is None:
                 self._end = end
-            self._changed.notify_all()
+            self._changed.notify()
 
     def discard(self) -> None:
         """Removes what was made and not taken (D-07). For the end, after `stop`. A file that a failed disk
         keeps is an empty segment behind the log, which the next open knows."""
-        with self._changed:
+        with self._guard:
             requests, self._requests = self._requests, {}
             for request in requests.values():
                 try:

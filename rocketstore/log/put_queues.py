@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from rocketstore._native.queue_state import QueueState
 from rocketstore.errors import MessageRejectedError
 from rocketstore.log.layout import check_topic, is_safe_topic
+from rocketstore.log.light_queues import LIGHT_PREFIX, is_listed
 
 __all__ = ["PutQueues"]
 
-LIGHT_PREFIX = "%LMQ%"
-#: Topics that RocketMQ never lists in further queues (format.md 6.7).
-NEVER_LISTED = ("%RETRY%", "rmq_sys_")
 MAX_LISTED = 256
 
 
@@ -56,7 +54,7 @@ class PutQueues:
     ) -> list[QueueState]:
         """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7)."""
         names = properties.get("INNER_MULTI_DISPATCH", "")
-        if not names or topic.startswith(NEVER_LISTED) or topic == "SCHEDULE_TOPIC_XXXX":
+        if not names or not is_listed(topic):
             return []
         states = []
         for name in names.split(","):
@@ -72,6 +70,12 @@ class PutQueues:
             if is_light and (name, 0) not in self._states:
                 self._check_light(name)
             states.append(self.state(name, 0 if is_light else queue_id))
+        own = self.state(topic, queue_id)
+        if len({own, *states}) <= len(states):
+            raise MessageRejectedError(
+                f"INNER_MULTI_DISPATCH = {names!r}: names a queue twice, or "
+                f"{own.topic}/{queue_id}, which has the message already"
+            )
         if len(states) > MAX_LISTED:
             raise MessageRejectedError(
                 f"INNER_MULTI_DISPATCH names {len(states)} queues, at most {MAX_LISTED}"

@@ -87,6 +87,8 @@ def _prove(reader: Reader, physical_offset: int, topic: str, key: str) -> Messag
         return None
     try:
         return reader.get(physical_offset)
+    except OffsetOutOfRangeError:
+        return None  # trimmed away meanwhile
     except CorruptRecordError as error:
         logger.warning("key %r of %s: an answer is damaged and left out: %s", key, topic, error)
         return None

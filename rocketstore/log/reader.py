@@ -16,6 +16,7 @@ from rocketstore.errors import (
     MessageNotFoundError,
     OffsetOutOfRangeError,
     ReadFailedError,
+    StoreClosedError,
 )
 from rocketstore.log.batch_queue import BatchQueue
 from rocketstore.log.batch_reader import batch_end, batch_time, fetch_batches
@@ -129,7 +130,19 @@ class Reader:
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
         count = min(wanted, available, maximum - offset)
         place = _Place(topic, queue_id, offset, file, position, queue.extension)
-        return self._read(place, count, max_messages, tags_codes)
+        found = Fetch([], offset, OFFSET_TOO_SMALL)
+        try:
+            found = self._read(place, count, max_messages, tags_codes)
+        except (CorruptRecordError, ReadFailedError, StoreClosedError):
+            self._source.check()
+            if offset >= queue.min_offset:
+                raise
+        minimum = queue.min_offset
+        if (
+            offset < minimum
+        ):  # trimmed away since the look: what is left is not all that was asked for
+            return Fetch([], minimum, OFFSET_TOO_SMALL)
+        return found
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""
@@ -185,7 +198,11 @@ class Reader:
         located = queue.locate(queue_offset)
         if located is None:
             return None
-        unit = located[0].read(located[1], UNIT_SIZE)
+        try:
+            unit = located[0].read(located[1], UNIT_SIZE)
+        except StoreClosedError:
+            self._source.check()
+            return None  # trimmed away meanwhile
         physical_offset = int.from_bytes(unit[:8], "big", signed=True)
         size = int.from_bytes(unit[8:12], "big", signed=True)
         if size == PRE_BLANK_SIZE or size <= 0 or physical_offset < 0:
@@ -232,14 +249,20 @@ class Reader:
             place = _Place(topic, queue_id, offset, file, position, queue.extension)
             try:
                 found = self._units(place, count, None, verify=0)
-            except (CorruptRecordError, ReadFailedError):
+            except (
+                CorruptRecordError,
+                ReadFailedError,
+                StoreClosedError,
+            ):  # the last: trimmed away
                 if count > 1:
                     width = 1
                     continue
                 found = []
             if found:
                 first = found[0]
-                return offset_in_queue(first, topic, queue_id), first.store_timestamp_ms
+                # A record may name the queue twice: the search has to come on.
+                at = max(offset, offset_in_queue(first, topic, queue_id))
+                return at, first.store_timestamp_ms
             offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
         return None
 
@@ -271,7 +294,7 @@ class Reader:
         if len(messages) > max_messages:
             del messages[max_messages:]
             last = offset_in_queue(messages[-1], place.topic, place.queue_id)
-            return Fetch(messages, last + 1, FOUND)
+            return Fetch(messages, max(last, place.offset) + 1, FOUND)
         if messages:
             return Fetch(messages, place.offset + count, FOUND)
         status = MESSAGE_WAS_REMOVING if tags_codes is None else NO_MATCHED_MESSAGE

@@ -19,7 +19,7 @@ from rocketstore._native.scanner import (
 )
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.light_queues import light_queues
+from rocketstore.log.light_queues import is_listed, light_queues
 from rocketstore.log.scan_ahead import part_begin
 from rocketstore.tools.all_cores import map_on_all_cores
 
@@ -317,7 +317,8 @@ class _Walk:
             self._facts.batches[place] = self._facts.batches.get(place, 0) + 1
             return
         own = (message.topic, message.queue_id, message.queue_offset)
-        for topic, queue_id, queue_offset in (own, *light_queues(message)):
+        further = light_queues(message) if is_listed(message.topic) else []
+        for topic, queue_id, queue_offset in (own, *further):
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
                 continue  # Such a name gets no queue; its record is read by offset (DESIGN 8).
             known = self._facts.queues.get((topic, queue_id))

@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import ConsumerBusyError, GroupClaimedError, StoreClosedError
-from tests.aio.loops import Disk, happens, open_small, run
+from tests.aio.loops import Disk, happens, open_small, run, turns
 from tests.process.other_process import PUT, number_of, other_process
 
 BIG = {"commit_log_file_size_bytes": 1 << 20, "consume_queue_file_size_bytes": 20_000}
@@ -276,5 +276,25 @@ def test_consumers_see_only_what_is_on_disk(tmp_path: Path, disk: Disk) -> None:
             disk.work.set()
             await put
             assert len(await store.consumer("t").poll()) == 1
+
+    run(main)
+
+
+def test_a_close_that_is_cancelled_can_be_done_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            await store.writer("orders").put(b"x")
+            consumer = store.consumer("orders", group="g")
+            opening = asyncio.ensure_future(consumer.poll(1))
+            await turns()
+            closing = asyncio.ensure_future(consumer.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.gather(opening, closing, return_exceptions=True)
+            await consumer.close()
+            async with store.consumer("orders", group="g") as other:
+                assert [m.body for m in await other.poll(1, timeout_s=20)] == [b"x"]
+            with pytest.raises(ValueError, match="nan"):
+                await store.consumer("orders").poll(timeout_s=float("nan"))
 
     run(main)

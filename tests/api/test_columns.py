@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,28 @@ def test_the_array_may_be_read_only(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         store.writer("orders").put_columns(data, offsets)
         assert everything(dispatched(store))[0].body == b"abcd"
+
+
+def test_rows_with_those_of_another_writer_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column goes to the log in one piece a segment: what is put in between is no part of it."""
+    bodies = [b"%03d" % i * 20 for i in range(60)]
+    with open_small(tmp_path, durability="os") as store:
+        commit_log = parts(store).commit_log
+        make_next, other = commit_log.next_segment, store.writer("orders")
+
+        def make_next_and_put() -> None:
+            make_next()
+            other.put(b"another")
+
+        monkeypatch.setattr(commit_log, "next_segment", make_next_and_put)
+        result = store.writer("orders").put_columns(
+            b"".join(bodies), np.cumsum([0, *map(len, bodies)])
+        )
+        assert pickle.loads(pickle.dumps(result)) == result
+        found = [store.get(offset) for offset in result.physical_offsets]
+        assert [m.body for m in found] == bodies
+        assert [m.queue_offset for m in found] == result.queue_offsets
+        assert result.queue_offsets[-1] > 60
+        assert len(everything(dispatched(store))) == result.queue_offsets[-1] + 1

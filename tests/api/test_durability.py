@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from rocketstore import DurabilityTimeoutError, StoreFailedError, encode_frames
 from rocketstore.log import flusher as flusher_module
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.small_store import everything, log_bytes, open_small, open_still, parts, until
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -256,3 +258,44 @@ def test_an_unknown_durability_stores_nothing(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="durability = 'certain'"):
                 put()
         assert store.end_offset == 0
+
+
+@pytest.mark.parametrize("timeout_s", ["5", float("nan"), [1]])
+def test_a_timeout_that_is_none_is_refused_before_anything_is_stored(
+    tmp_path: Path, timeout_s: Any
+) -> None:
+    frames, _ = encode_frames((np.array([0, 1], np.int32), b"x"), topics=["t"])
+    with open_small(tmp_path, durability="os") as store:
+        writer = store.writer("orders")
+        wrong: dict[str, Any] = {"durability": "disk", "timeout_s": timeout_s}
+        for put in (
+            lambda: writer.put(b"x", **wrong),
+            lambda: writer.put_batch([b"x"], **wrong),
+            lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
+            lambda: store.put_message("orders", b"x", **wrong),
+            lambda: store.put_frames(frames, **wrong),
+        ):
+            with pytest.raises((TypeError, ValueError)):
+                put()
+        assert store.end_offset == 0
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e10, 9.3e9, 1e300])
+def test_the_longest_timeouts_wait(tmp_path: Path, timeout_s: float) -> None:
+    with open_small(tmp_path, durability="os") as store:
+        result = store.writer("orders").put(b"x", durability="disk", timeout_s=timeout_s)
+        assert result.durability == "disk"
+        store.wait_flushed(result.end_offset, timeout_s)
+
+
+def test_waits_without_time_have_it_flushed(tmp_path: Path) -> None:
+    """Who looks again and again whether a message is on disk comes to see it there."""
+    with open_small(tmp_path, durability="os", flush_interval_ms=24 * 3600 * 1000) as store:
+        end = store.writer("orders").put(b"x").end_offset
+
+        def flushed() -> bool:
+            with contextlib.suppress(DurabilityTimeoutError):
+                store.wait_flushed(end, timeout_s=0)
+            return store.flushed_offset >= end
+
+        wait_until(flushed)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
 
-from rocketstore import ConfigError, MessageRejectedError, PutResult, Store
+from rocketstore import (
+    ConfigError,
+    MessageRejectedError,
+    PropertiesTooLargeError,
+    PutResult,
+    Store,
+    tools,
+)
 from tests.made_store import MadeStore
-from tests.small_store import dispatched, everything, open_small
+from tests.small_store import dispatched, everything, no_dispatch, open_small
 
 LIGHT = {"multi_dispatch_enabled": True, "light_queue_enabled": True}
 
@@ -88,3 +96,109 @@ def test_made_again_where_the_log_was_trimmed(tmp_path: Path, first: int) -> Non
         found = [(m.body, m.queue_id) for m in everything(store, "%LMQ%a")]
         assert found == [(b"%d" % n, 0) for n in range(first, first + 15)]
         assert store.min_queue_offset("%LMQ%a", 0) == first
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_offsets_that_do_not_fit_are_refused_before_anything_is_stored(
+    tmp_path: Path, durability: str
+) -> None:
+    """The offsets are added behind the check of what was given; a record of more is one that nobody reads."""
+    names = ",".join(f"%LMQ%q{number}" for number in range(8))
+    taken = len("INNER_MULTI_DISPATCH") + 1 + len(names) + 1 + len("A") + 1 + 1 + 20
+    with open_small(
+        tmp_path, durability=durability, commit_log_file_size_bytes=1 << 20, **LIGHT
+    ) as store:
+        for free in (10, 39):
+            with pytest.raises(PropertiesTooLargeError, match="light queues"):
+                store.put_message(
+                    "orders",
+                    b"x",
+                    properties={"A": "v" * (32767 - taken - free), "INNER_MULTI_DISPATCH": names},
+                )
+        assert store.end_offset == 0
+        store.put_message(
+            "orders",
+            b"x",
+            properties={"A": "v" * (32767 - taken - 41), "INNER_MULTI_DISPATCH": names},
+        )
+        for number in range(5):
+            store.put_message("orders", b"after %d" % number)
+        assert len(everything(dispatched(store), "orders")) == 6
+        assert store.max_queue_offset("%LMQ%q7", 0) == 1
+
+
+@pytest.mark.parametrize("names", ["%LMQ%a,%LMQ%a", "invoices,%LMQ%a,invoices", "orders"])
+def test_a_queue_is_listed_once(tmp_path: Path, names: str) -> None:
+    """Else two of its offsets were of one message, whose place in the queue nobody could tell."""
+    with open_small(tmp_path, **LIGHT) as store:
+        with pytest.raises(MessageRejectedError, match="names a queue twice, or orders/0"):
+            put(store, names)
+        assert store.end_offset == 0
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%group", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+def test_a_message_that_is_sent_again_takes_no_place(tmp_path: Path, topic: str) -> None:
+    """It keeps the properties of the message that it was, offsets in further queues among them."""
+    with open_small(tmp_path, **LIGHT) as store:
+        for n in range(3):
+            put(store, "%LMQ%a", b"%d" % n)
+        first = dispatched(store).get(0)
+        store.put_message(topic, b"again", properties=first.properties)
+        dispatched(store)
+        assert [m.body for m in everything(store, "%LMQ%a")] == [b"0", b"1", b"2"]
+    assert tools.verify(tmp_path).ok
+
+
+def test_a_stored_record_that_names_a_queue_twice(tmp_path: Path) -> None:
+    """RocketMQ writes such a record: a search by time ends, and a poll comes on."""
+    with open_small(tmp_path, consume_queue_file_size_bytes=2000) as store:
+        for n in range(3):
+            offsets = f"{2 * n},{2 * n + 1}"
+            store.put_message("orders", b"%d" % n, properties={
+                "TAGS": "t", "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%a",
+                "INNER_MULTI_QUEUE_OFFSET": offsets,
+            })  # fmt: skip
+        dispatched(store)
+        late = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+        assert store.offset_at("%LMQ%a", 0, late) == 6
+        with store.consumer("%LMQ%a", queue_id=0, tags="t") as consumer:
+            found = [message.body for _ in range(6) for message in consumer.poll(1)]
+        assert found == [b"0", b"0", b"1", b"1", b"2", b"2"]
+
+
+def test_offsets_that_a_message_brings_along_take_no_place(tmp_path: Path) -> None:
+    """Of two records that say they are at one place of a queue, the first one is."""
+    with open_small(tmp_path) as store:
+        with no_dispatch(
+            store
+        ):  # in one go: the queue tells of a unit after the next one is looked at
+            for n in range(2):
+                store.writer("invoices").put(b"%d" % n)
+                store.put_message("orders", b"copied", properties={
+                    "INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": str(n)
+                })  # fmt: skip
+        dispatched(store)
+        assert [m.body for m in everything(store, "invoices")] == [b"0", b"1"]
+
+
+def test_each_queue_tells_of_arrivals(tmp_path: Path) -> None:
+    """Semantics 8.7, and each by its own name, however many queues come to be."""
+    heard: list[tuple[str, int, int]] = []
+    with open_small(
+        tmp_path,
+        on_arrival=lambda *call: heard.append(call[:3]),
+        commit_log_file_size_bytes=1 << 18,
+        **LIGHT,
+    ) as store:
+        for n in range(100):
+            put(store, f"%LMQ%{n},%LMQ%all")
+        dispatched(store)
+    assert [call for call in heard if call[0] == "orders"] == [
+        ("orders", 0, n) for n in range(1, 101)
+    ]
+    assert [call for call in heard if call[0] == "%LMQ%all"] == [
+        ("%LMQ%all", 0, n) for n in range(1, 101)
+    ]
+    assert {call for call in heard if call[0] not in ("orders", "%LMQ%all")} == {
+        (f"%LMQ%{n}", 0, 1) for n in range(100)
+    }

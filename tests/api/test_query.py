@@ -105,3 +105,23 @@ def test_without_an_index(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="needs the index"):
             store.query("orders", "k")
         assert not list((tmp_path / "index").glob("*"))
+
+
+def test_a_record_with_entries_in_two_files_hides_no_other(tmp_path: Path) -> None:
+    """Its unique id is one of its keys, and the second of its entries found the file full."""
+    options = {"index_entries": 64, "index_slots": 16, "commit_log_file_size_bytes": 1 << 18}
+    with open_small(tmp_path, max_query_results=1000, **options) as store:
+
+        def put(**more: str) -> int:
+            return store.put_message(
+                "orders", b"x", properties={**more, "KEYS": "k"}
+            ).physical_offset
+
+        offsets = [put() for _ in range(62)]  # of 63 entries
+        offsets.append(put(UNIQ_KEY="k"))
+        offsets += [put() for _ in range(10)]
+        dispatched(store)
+        assert len(list((tmp_path / "index").iterdir())) == 2
+        for limit in (1, 11, 12, 64, 73, 1000):
+            found = [m.physical_offset for m in store.query("orders", "k", limit=limit)]
+            assert found == offsets[::-1][:limit]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import rocketstore
 from rocketstore import (
     BackpressureError,
+    ConfigError,
     DiskFullError,
     DurabilityTimeoutError,
     InvalidTopicError,
@@ -281,3 +284,43 @@ def test_counts_of_a_batch_that_no_recovery_could_read(
         assert store.end_offset == 0
         store.put_message("orders", b"x", properties={"INNER_NUM": number})
         store.put_message("orders", b"x", properties={"INNER_NUM": "32767", "INNER_BASE": "-1"})
+
+
+@pytest.mark.parametrize("queue_id", [-1, 1.5, 2**31, True, "1"])
+def test_a_queue_that_cannot_be(tmp_path: Path, queue_id: Any) -> None:
+    """Its message would be in no queue, or take the offset of another one."""
+    with open_small(tmp_path) as store:
+        for put in (
+            lambda: store.put_message("orders", b"x", queue_id=queue_id),
+            lambda: store.writer("orders", queue_id=queue_id),
+        ):
+            with pytest.raises(ConfigError, match=f"queue_id.*{queue_id}"):
+                put()
+        assert store.end_offset == 0
+        assert store.put_message("orders", b"x", queue_id=np.int64(3)).queue_id == 3
+
+
+@pytest.mark.parametrize(
+    "field", ["flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"]
+)
+def test_numbers_are_whole(tmp_path: Path, field: str) -> None:
+    with open_small(tmp_path) as store:
+        wrong: dict[str, Any] = {field: 1.9}
+        with pytest.raises(TypeError):
+            store.put_message("orders", b"x", **wrong)
+        if field == "flag":
+            with pytest.raises(TypeError):
+                store.writer("orders").put(b"x", **wrong)
+        assert store.end_offset == 0
+
+
+def test_a_shard_key_is_text(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders", queues=4)
+        for wrong in (b"customer", 7, Path("x")):
+            with pytest.raises(TypeError, match="__SHARDINGKEY"):
+                writer.put(b"x", shard_key=wrong)  # type: ignore[arg-type]
+        for wrong in ("", "\ud800", "a\x01"):
+            with pytest.raises(MessageRejectedError, match="__SHARDINGKEY"):
+                writer.put(b"x", shard_key=wrong)
+        assert store.end_offset == 0

@@ -69,17 +69,20 @@ def test_callbacks_run_beside_the_flusher(tmp_path: Path) -> None:
     assert names[0] != "rocketstore-flusher"
 
 
-def test_callback_that_raises(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_callback_that_raises(tmp_path: Path, error: type[BaseException]) -> None:
+    """Neither what is called next nor other tickets wait for ever."""
     with open_small(tmp_path) as store:
         done = threading.Event()
 
         def bad(_: object) -> None:
-            raise RuntimeError("user code")
+            raise error("user code")
 
         ticket = store.writer("orders").submit(b"x")
         ticket.add_done_callback(bad)
         ticket.add_done_callback(lambda _: done.set())
         assert done.wait(20)
+        assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1
 
 
 def test_future(tmp_path: Path, gate: threading.Event) -> None:

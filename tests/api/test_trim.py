@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import threading
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
+from rocketstore.log.reader import Reader
+from rocketstore.log.store_source import StoreSource
 from tests.small_store import (
     SEGMENT,
     dispatched,
@@ -128,3 +132,69 @@ def test_index_and_queue_files_go_too(tmp_path: Path) -> None:
         assert store.query("orders", "k0") == []
         kept = next(n for n, r in enumerate(results) if r.physical_offset >= begin)
         assert store.query("orders", f"k{kept}")[0].queue_offset == kept
+
+
+def test_a_segment_stays_until_the_flush_that_is_over_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the names of all of them before it tells of each; a descriptor that was closed failed the store."""
+    with open_still(tmp_path, "os") as store:
+        dispatched(store)
+        flusher = parts(store).flusher
+        publish, half, go_on = flusher._publish, threading.Event(), threading.Event()
+
+        def slowly(flushed: int) -> None:
+            publish(flushed)
+            if flushed == 2 * SEGMENT:
+                half.set()
+                assert go_on.wait(20)
+
+        monkeypatch.setattr(flusher, "_publish", slowly)
+        for _ in range(8):
+            store.writer("orders").put(bytes(2500))
+        dispatched(store)
+        parts(store).commit_log.log.request_flush(store.end_offset)
+        assert half.wait(20)
+        assert parts(store).positions.flushed == 2 * SEGMENT
+        begun: list[int] = []
+        look = store._engine._trim_begin
+        thread = threading.Thread(target=lambda: begun.append(look(2 * SEGMENT)))
+        thread.start()
+        thread.join(0.3)
+        assert begun == []
+        go_on.set()
+        thread.join(20)
+        assert begun == [2 * SEGMENT] == [store.trim(2 * SEGMENT)]
+        assert parts(store).commit_log.failure is None
+        store.writer("orders").put(b"after", durability="disk")
+
+
+@pytest.mark.parametrize("at", ["behind the unit's place", "behind the minimum"])
+@pytest.mark.parametrize("reset", ["earliest", None])
+def test_a_trim_within_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, reset: Literal["earliest"] | None
+) -> None:
+    """The reader begins where the log begins now, or hears that messages are gone: neither of a file that is
+    closed or damaged, nor nothing."""
+    store, results = filled(tmp_path)
+    patched, name = (
+        (Reader, "_read") if at.startswith("behind the unit") else (StoreSource, "visible")
+    )
+    real = getattr(patched, name)
+
+    def trim_first(self: Any, *arguments: Any) -> Any:
+        monkeypatch.setattr(patched, name, real)
+        store.trim(4 * SEGMENT)
+        return real(self, *arguments)
+
+    with store, store.consumer("orders", queue_id=0, offset=0, reset=reset) as consumer:
+        store.wait_flushed(store.end_offset)
+        assert [m.queue_offset for m in consumer.poll(1)] == [0]
+        monkeypatch.setattr(patched, name, trim_first)
+        kept = [r.queue_offset for r in results if r.physical_offset >= 4 * SEGMENT]
+        if reset is None:
+            with pytest.raises(OffsetOutOfRangeError):
+                consumer.poll()
+        else:
+            assert [m.queue_offset for m in consumer] == kept
+        assert kept[0] > 1

@@ -81,3 +81,26 @@ def test_close_from_the_listener_does_not_hang() -> None:
     box.append(ArrivalCaller(listener))
     box[0].hand_over([arrival(1)])
     assert done.wait(20)
+
+
+def test_a_close_waits_for_no_listener_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many calls wait for it."""
+    monkeypatch.setattr(arrivals_module, "WAITING_MAX", 10)
+    monkeypatch.setattr(arrivals_module, "CLOSE_WAIT_S", 0.01)
+    gate, inside, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def listener(*args: Any) -> None:
+        inside.set()
+        assert gate.wait(20)
+
+    caller = ArrivalCaller(listener)
+    caller.hand_over([arrival(0)])
+    assert inside.wait(20)
+    caller.hand_over([arrival(n) for n in range(20)])
+    closing = threading.Thread(target=lambda: (caller.close(), closed.set()))
+    closing.start()
+    try:
+        assert closed.wait(20)
+    finally:
+        gate.set()
+        closing.join()

@@ -11,6 +11,7 @@ import pytest
 
 from rocketstore import Store
 from rocketstore.log import committer as committer_module
+from rocketstore.log import flusher as flusher_module
 from rocketstore.log.committer import Committer
 from tests.small_store import SEGMENT, log_bytes, open_still, parts, until, watched
 
@@ -108,3 +109,39 @@ def test_a_failed_write_fails_the_store(tmp_path: Path, monkeypatch: pytest.Monk
     assert store.visible_offset == 0
     store.close()
     assert (tmp_path / "abort").exists()
+
+
+def test_nothing_is_written_behind_a_failed_sync(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-13: the flusher's thread may not have told of it yet when the committer's comes by."""
+    calls = watched(monkeypatch, flusher_module)
+    calls.errors["fdatasync"] = OSError(5, "Input/output error")
+    store.writer("t").put(b"first")
+    committer = idle(store)
+    committer.commit()
+    store.writer("t").put(b"second")
+    with pytest.raises(OSError, match="Input/output error"):
+        parts(store).flusher.flush()
+    calls = watched(monkeypatch, committer_module)
+    with pytest.raises(OSError, match="Input/output error"):
+        committer.commit()
+    assert calls.made == []
+
+
+def test_nothing_is_synced_behind_a_failed_write(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-13: as before, with the threads the other way round."""
+    store.writer("t").put(b"first")
+    committer = idle(store)
+    committer.commit()
+    calls = watched(monkeypatch, committer_module)
+    calls.errors["pwrite"] = OSError(28, "No space left on device")
+    store.writer("t").put(b"second")
+    with pytest.raises(OSError, match="No space left"):
+        committer.commit()
+    calls = watched(monkeypatch, flusher_module)
+    with pytest.raises(OSError, match="No space left"):
+        parts(store).flusher.flush()
+    assert calls.made == []

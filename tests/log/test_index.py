@@ -16,6 +16,7 @@ from rocketstore.log import index as index_store
 from rocketstore.log.index import hash_of
 from rocketstore.log.index_segment import IndexSegment
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.store_state import StoreState
 from tests.index_tools import NOW_MS, names, opened, put
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -24,9 +25,11 @@ CASES = json.loads((VECTORS / "vectors.json").read_text())["index"]["files"]
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLayout:
+    """Of a store that only we have written."""
     (tmp_path / "index").mkdir(mode=0o700)
     (tmp_path / "rocketstore" / "tmp").mkdir(parents=True)
+    monkeypatch.setattr(index_store, "load_store_state", lambda _: StoreState("id", 0, True))
     return StoreLayout(tmp_path)
 
 
@@ -264,6 +267,20 @@ def test_a_query_outlives_the_files_it_looks_at(layout: StoreLayout) -> None:
     assert [offset for offset, _ in segment.find(hash_of("T", "a"), 0, 2**62, 9)] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    "state", [None, StoreState("id", 0, True, foreign=((0, 9),))], ids=["none", "foreign"]
+)
+def test_times_of_another_writer_may_fall(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, state: StoreState | None
+) -> None:
+    """Nobody kept a clock that was set back from its entries."""
+    index = opened(layout)
+    for offset, time_ms in ((0, NOW_MS + 90_000_000), (1, NOW_MS)):
+        assert put(index, "a", offset, time_ms)
+    monkeypatch.setattr(index_store, "load_store_state", lambda _: state)
+    assert index.query("T", "a", end_ms=NOW_MS + 1000) == [1, 0]
+
+
 @pytest.mark.parametrize("window", [{"begin_ms": NOW_MS}, {"end_ms": NOW_MS}, {}])
 def test_where_times_fall_is_asked_only_with_a_time(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, window: dict[str, int]
@@ -272,7 +289,12 @@ def test_where_times_fall_is_asked_only_with_a_time(
     index = opened(layout)
     assert put(index, "a", 0, NOW_MS)
     looks: list[StoreLayout] = []
-    monkeypatch.setattr(index_store, "load_store_state", looks.append)
+
+    def look(layout: StoreLayout) -> StoreState:
+        looks.append(layout)
+        return StoreState("id", 0, True)
+
+    monkeypatch.setattr(index_store, "load_store_state", look)
     for times in (1, 2):
         index.load()
         assert index.query("T", "a", **window) == [0]

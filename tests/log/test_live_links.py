@@ -112,3 +112,16 @@ def test_one_that_was_prepared_and_never_used_is_settled_by_the_next_open(
     assert LiveLinks(layout).restore() == []
     assert names(layout.live) == []
     assert names(layout.commit_log) == [f"{0:020d}"]
+
+
+def test_a_segment_that_is_there_is_not_linked_again(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = LiveLinks(layout)
+    file = segment(layout, 0)
+    links.add(file)
+    calls = watched(monkeypatch, live_links)
+    links.add(file)
+    assert calls.made == []
+    assert links.descriptors() == [file.fd]
+    links.close()

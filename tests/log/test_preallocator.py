@@ -180,3 +180,11 @@ def test_unforeseen_errors_fail_the_store(disk: Disk) -> None:
     assert failed.wait(20)
     assert isinstance(failures[0], RuntimeError)
     service.stop()
+
+
+def test_who_was_interrupted_gets_the_same_segment_again(disk: Disk, service: Preallocator) -> None:
+    """An exception of a signal's handler between take and the caller's note of it."""
+    first = service.take(0, 10)
+    assert service.take(0, 10) is first
+    assert service.take(SIZE, 10) is not first
+    assert disk.made == [0, SIZE]

@@ -64,11 +64,6 @@ Make = Callable[..., Preallocator]
 FULL = (errno.ENOSPC, "No space left on device", "/store/commitlog/x")
 
 
-def wait_for(preallocator: Preallocator, done: Callable[[], bool]) -> None:
-    with preallocator._changed:
-        assert preallocator._changed.wait_for(done, LONG_S)
-
-
 # ---- asking and taking ----
 
 
@@ -83,7 +78,7 @@ def test_a_segment_that_is_ready_is_not_made_again(make: Make, disk: Disk) -> No
     """S004-42 S004-49: asked for once, found ready, and then it is the caller's."""
     preallocator = make()
     assert preallocator.request(0)
-    wait_for(preallocator, lambda: preallocator.spare() is not None)
+    wait_until(lambda: preallocator.spare() is not None)
     assert preallocator.request(0)
     spare = preallocator.spare()
     assert preallocator.take(0, LONG_S) is spare
@@ -105,7 +100,7 @@ def test_the_smaller_start_comes_first_and_two_are_the_most(make: Make, disk: Di
     disk.gate.clear()
     preallocator.request(4 * SIZE)
     disk.busy()
-    with preallocator._changed:  # while the first is being made
+    with preallocator._guard:  # while the first is being made
         preallocator._requests.clear()
     assert preallocator.request(9 * SIZE)
     assert preallocator.request(5 * SIZE)
@@ -124,7 +119,7 @@ def test_what_is_needed_now_takes_the_place_of_what_is_needed_last(
     preallocator.request(SIZE, ahead=True)
     disk.busy()
     call = threads.submit(preallocator.take, 0, LONG_S)
-    wait_for(preallocator, lambda: any(r.waiting for r in preallocator._requests.values()))
+    wait_until(lambda: any(r.waiting for r in preallocator._requests.values()))
     disk.gate.set()
     assert call.result(LONG_S).start_offset == 0
     assert disk.asked[:2] == [SIZE, 0]
@@ -137,7 +132,7 @@ def test_what_the_log_has_gone_past_is_removed(make: Make, disk: Disk) -> None:
     """S004-51: ready, or still being made."""
     preallocator = make()
     preallocator.request(0)
-    wait_for(preallocator, lambda: preallocator.spare() is not None)
+    wait_until(lambda: preallocator.spare() is not None)
     disk.gate.clear()
     preallocator.request(SIZE)
     disk.busy()
@@ -154,7 +149,7 @@ def test_a_segment_that_java_removed_meanwhile_is_made_again(
     """D-04: acknowledged messages must not go into a file without a name."""
     preallocator = make()
     preallocator.request(0)
-    wait_for(preallocator, lambda: preallocator.spare() is not None)
+    wait_until(lambda: preallocator.spare() is not None)
     spare = preallocator.spare()
     assert spare is not None
     os.unlink(spare.path)
@@ -219,7 +214,7 @@ def test_everyone_who_waits_hears_the_error(
     calls: list[Future[MappedFile]] = [
         threads.submit(preallocator.take, 0, LONG_S) for _ in range(3)
     ]
-    wait_for(preallocator, lambda: any(r.waiting == 3 for r in preallocator._requests.values()))
+    wait_until(lambda: any(r.waiting == 3 for r in preallocator._requests.values()))
     disk.gate.set()
     for call in calls:
         error = call.exception(LONG_S)
@@ -232,7 +227,7 @@ def test_an_error_that_nobody_waits_for_is_tried_again(make: Make, disk: Disk) -
     preallocator = make()
     disk.errors = [DiskFullError(*FULL), DiskFullError(*FULL)]
     preallocator.request(0)
-    wait_for(preallocator, lambda: preallocator.spare() is not None)
+    wait_until(lambda: preallocator.spare() is not None)
     assert disk.asked == [0, 0, 0]
     assert preallocator.take(0, LONG_S).start_offset == 0
 
@@ -243,7 +238,7 @@ def test_tries_are_paced(make: Make, disk: Disk, caplog: pytest.LogCaptureFixtur
     disk.errors = [DiskFullError(*FULL) for _ in range(4)]
     with caplog.at_level(logging.WARNING):
         preallocator.request(0)
-        wait_for(preallocator, lambda: preallocator.spare() is not None)
+        wait_until(lambda: preallocator.spare() is not None)
     pauses = [b - a for a, b in zip(disk.times, disk.times[1:], strict=False)]
     for pause, least in zip(pauses, (0.010, 0.020, 0.040, 0.080), strict=True):
         assert pause >= least
@@ -292,7 +287,7 @@ def test_slow_creation_is_logged_with_the_queue_length(
     ahead = make()
     with caplog.at_level(logging.WARNING):
         ahead.request(SIZE)
-        wait_for(ahead, lambda: ahead.spare() is not None)
+        wait_until(lambda: ahead.spare() is not None)
     assert "queue length 1, puts waiting: 0" in caplog.text
     caplog.clear()
     monkeypatch.setattr(module, "SLOW_CREATION_MS", 1e9)
@@ -352,7 +347,7 @@ def test_unused_segments_are_removed_at_the_end(make: Make, disk: Disk) -> None:
     """S004-57 D-07: and none is made any more."""
     preallocator = make()
     used = preallocator.take(0, LONG_S, ahead=True)
-    wait_for(preallocator, lambda: preallocator.spare() is not None)
+    wait_until(lambda: preallocator.spare() is not None)
     assert len(disk.names) == 2
     assert preallocator.stop(LONG_S)
     preallocator.discard()

@@ -22,6 +22,7 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, segment_name
 from rocketstore.log.queue_units import UNIT_SIZE
 from rocketstore.log.spare_files import SPARES_MAX, SpareFiles
+from tests.log.file_tools import close_for_its_owner
 from tests.small_store import Calls, dispatched, everything, open_small, watched
 from tests.waiting import wait_until
 
@@ -98,7 +99,7 @@ def test_one_that_cannot_be_closed_keeps_no_other_open(
     assert caplog.text.count("not needed, cannot be removed") == 4
     for number in set(os.listdir("/proc/self/fd")) - before:  # nobody has closed them really
         with contextlib.suppress(OSError):
-            os.close(int(number))
+            close_for_its_owner(int(number))
 
 
 @pytest.mark.parametrize(("times", "ready"), [(1, 0), (7, 3)])

@@ -124,6 +124,28 @@ def test_so_are_pages_that_are_ready(store: Store, rng: random.Random, calls: Di
     assert bodies_of(store) == bodies
 
 
+@pytest.mark.parametrize("batches", [True, False])
+def test_pages_are_asked_for_soon_behind_written_batches(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, batches: bool
+) -> None:
+    """And no sooner than ever where single messages overtook the thread that makes pages."""
+    with opened(tmp_path, 64 << 20) as store:
+        asked: list[int] = []
+        monkeypatch.setattr(parts(store).populator, "wake", lambda: asked.append(store.end_offset))
+        put = store.writer("orders", queue_id=0).put
+        while not asked or asked[-1] < 8 << 20:
+            put(bytes(5000))
+        asked.clear()
+        while batches and not asked:
+            put_batch(store, some_bodies(rng, 300, 2000))
+        begin = store.end_offset
+        asked.clear()
+        while not asked:
+            put(bytes(5000))
+        step = asked[0] - begin
+        assert (step < 1 << 20) == batches, f"{step} bytes"
+
+
 def test_no_pages_are_made_beside_written_batches(tmp_path: Path, rng: random.Random) -> None:
     """The next batch would find them zeroed, and write them again."""
     with open_still(tmp_path, "os", commit_log_file_size_bytes=64 << 20) as store:
@@ -209,3 +231,29 @@ def test_a_write_that_fails(
 def test_stores_with_buffers_have_their_own_way(tmp_path: Path, durability: str) -> None:
     with open_still(tmp_path, durability, **LARGE) as store:
         assert parts(store).commit_log.log.through is None
+
+
+def test_nothing_is_committed_before_it_is_written(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls
+) -> None:
+    """Of a batch that rolls and cannot be written: the log had gone to its segment, which the error names, the
+    positions stay. And no flag that is cleared lets anybody put behind it."""
+    store = opened(tmp_path)
+    positions = parts(store).positions
+    while positions.wrote < SIZE - 250_000:
+        put_batch(store, some_bodies(rng))
+    wrote = positions.wrote
+    assert wrote < SIZE
+
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    calls.before["pwrite"] = fail
+    with pytest.raises(StoreFailedError, match=f"{SIZE:020d}"):
+        put_batch(store, some_bodies(rng, 400))
+    assert positions.visible <= positions.committed <= positions.wrote == wrote
+    calls.before.clear()
+    parts(store).commit_log.log.admit()
+    with pytest.raises(StoreFailedError):
+        put_batch(store, [b"behind a batch in part"])
+    store.close()

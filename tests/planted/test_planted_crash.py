@@ -86,12 +86,12 @@ FAULTS = (
             FLUSHER,
             (
                 (
-                    "            self.flush()\n            return self._left_s()",
+                    "            self._flush()\n            self._live.settle",
                     "            try:\n"
-                    "                self.flush()\n"
+                    "                self._flush()\n"
                     "            except OSError:\n"
-                    "                return 0.001\n"
-                    "            return self._left_s()",
+                    "                self._flush()\n"
+                    "            self._live.settle",
                 ),
             ),
         ),

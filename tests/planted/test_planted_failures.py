@@ -51,7 +51,7 @@ FAULTS = (
     Fault(
         "leave_a_gap_after_a_failed_roll",
         "rocketstore/log/commit_log.py",
-        (("            if self._taken is None:\n", "            if True:\n"),),
+        (("        if self._taken is None:\n", "        if True:\n"),),
     ),
     Fault(
         "tell_an_error_without_a_type",

@@ -15,7 +15,7 @@ reveal_type(one)  # rocketstore._native.put_result.PutResult
 reveal_type(one.physical_offset)  # int
 reveal_type(one.durability)  # str
 reveal_type(one.message_id)  # str
-reveal_type(writer.put_batch([b"a", b"b"]).queue_offsets)  # range
+reveal_type(writer.put_batch([b"a", b"b"]).queue_offsets)  # typing.Sequence[int]
 
 ticket = writer.submit(b"body")
 reveal_type(ticket.done())  # bool
