@@ -204,7 +204,11 @@ def readable_by_us(store: Store) -> dict[int, Fields]:
 
 
 def readable_by_them(dump: dict[str, Any]) -> tuple[dict[int, Fields], int]:
-    """What RocketMQ gives as it was sent, and how many of a queue it gives otherwise or not at all."""
+    """What RocketMQ gives as it was sent, and how many of a queue it gives otherwise or not at all.
+
+    It reads as many bytes as the unit says, and looks at neither TOTALSIZE nor MAGICCODE: a record
+    whose first bytes alone are zeros comes out whole but for its size.
+    """
     found, wrong = {}, 0
     for queue in dump["queues"]:
         for raw in queue["messages"]:
@@ -212,6 +216,7 @@ def readable_by_them(dump: dict[str, Any]) -> tuple[dict[int, Fields], int]:
             if (
                 message
                 and raw["unit_physical_offset"] == message["physical_offset"]
+                and raw["unit_size"] == message["size"]
                 and sound(message)
             ):
                 found[message["physical_offset"]] = message
