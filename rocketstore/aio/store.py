@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import rocketstore
-from rocketstore import Message, PutResult
+from rocketstore import Message, PutResult, StoreClosedError
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort, Place
 from rocketstore.aio.writer import Writer
@@ -209,6 +209,8 @@ class Store:
 
     async def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back."""
+        if self._closing is not None:
+            raise StoreClosedError("the store is closed; open it again to destroy it")
         await self._finish(self._store.destroy)
 
     async def close(self) -> None:
@@ -224,13 +226,19 @@ class Store:
 
     async def _end(self, end: Any) -> None:
         port = self._port
+        ending: Future[None] | None = None
         try:
             async with Place(
                 port.turn
             ):  # who waits for room goes first, as far as the log takes it
                 port.closed = True
                 await port.idle()
-            await port.loop.run_in_executor(self._threads, end)
+            ending = self._threads.submit(end)
+            await asyncio.shield(asyncio.wrap_future(ending))
+        except asyncio.CancelledError:
+            # By nobody but the loop's own end: behind it nobody could close the store.
+            (ending or self._threads.submit(end)).result()
+            raise
         finally:
             port.close()
             self._threads.shutdown(wait=False)

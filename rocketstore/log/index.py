@@ -22,7 +22,7 @@ from rocketstore.log.index_segment import (
     Shape,
     create_in_memory,
     create_segment,
-    deduce_shape,
+    open_segment,
 )
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.state_files import make_directories
@@ -73,9 +73,8 @@ class IndexStore:
         self._times_fell: bool | None = None  # not looked yet
         self._degraded: BaseException | None = None
         self._on_degraded: Callable[[], object] = lambda: None
-        self._failed: set[str] = (
-            set()
-        )  # names of files whose sync failed: never synced again (D-13)
+        self._failed: set[str] = set()  # files whose sync failed: never synced again (D-13)
+        self._unread: Exception | None = None  # why a reader's queries would be short
 
     def load(self) -> None:
         """Open the files of the directory; a directory that is missing or empty is an empty index.
@@ -85,6 +84,7 @@ class IndexStore:
         if self._access == "memory":
             return
         self._times_fell = self._times_fell or None
+        self._unread = None
         known = {segment.name: segment for segment in self._files}
         try:
             names = sorted(path.name for path in self._layout.index.iterdir())
@@ -117,30 +117,15 @@ class IndexStore:
         assert self._access != "memory"
         path = self._layout.index / name
         try:
-            size = path.lstat().st_size
-            file = MappedFile.open(str(path), 0, size, self._access)
-            file.close_descriptor()
-        except (OSError, ValueError) as error:
-            logger.warning("%s: ignored, it cannot be opened: %s", path, error)
-            return None
-        try:
-            shape = deduce_shape(file, self._shape)
-        except ReadFailedError as error:
+            return open_segment(path, self._access, self._shape)
+        except FileNotFoundError:
+            return None  # removed by the writer meanwhile
+        except (OSError, ReadFailedError) as error:
+            self._unread = error
+            logger.warning("%s: ignored, it cannot be read: %s", path, error)
+        except ValueError as error:
             logger.warning("%s: ignored: %s", path, error)
-            file.close()
-            return None
-        if shape is None:
-            logger.warning(
-                "%s: ignored, its %d bytes are no index file of %d slots and %d entries (%d bytes)",
-                path,
-                size,
-                *self._shape,
-                self._shape.file_size,
-            )
-            file.close()
-            return None
-        file.advise("random")
-        return IndexSegment(file, shape)
+        return None
 
     @property
     def files(self) -> tuple[IndexSegment, ...]:
@@ -360,7 +345,15 @@ class IndexStore:
 
         A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what entries lose,
         or any time where store times fall. The caller compares topic, key and store time with the record.
+
+        Raises:
+            ReadFailedError: this reader could not open or read one of the files.
         """
+        if self._unread is not None and self._access == "read":
+            raise ReadFailedError(
+                f"{self._layout.index}: what has the key {key!r} is not known, a file of the index "
+                f"cannot be read: {self._unread}"
+            ) from self._unread
         key_hash = hash_of(topic, key)
         begin_ms = max(INT64_MIN, begin_ms - TIME_LOST_MS)
         end_ms = min(INT64_MAX, end_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
@@ -21,7 +21,7 @@ __all__ = [
     "Shape",
     "create_in_memory",
     "create_segment",
-    "deduce_shape",
+    "open_segment",
 ]
 
 #: Entries get their blocks in steps of so many bytes (D-19).
@@ -185,7 +185,33 @@ def _unlink_if_there(path: str) -> None:
         syscalls.unlink(path)
 
 
-def deduce_shape(file: MappedFile, configured: Shape) -> Shape | None:
+def open_segment(
+    path: Path, access: Literal["read", "private", "write"], usual: Shape
+) -> IndexSegment:
+    """The file at `path`; `usual` is the shape that is tried first.
+
+    Raises:
+        OSError, ReadFailedError: it cannot be opened or read.
+        ValueError: it is no index file.
+    """
+    size = path.lstat().st_size
+    file = MappedFile.open(str(path), 0, size, access)
+    try:
+        file.close_descriptor()
+        shape = _deduce_shape(file, usual)
+        if shape is None:
+            raise ValueError(
+                f"its {size} bytes are no index file of {usual.slots} slots and "
+                f"{usual.entries} entries ({usual.file_size} bytes)"
+            )
+        file.advise("random")
+    except BaseException:
+        file.close()
+        raise
+    return IndexSegment(file, shape)
+
+
+def _deduce_shape(file: MappedFile, configured: Shape) -> Shape | None:
     """The shape of a file, from its length and its entries; None when nothing fits its length.
 
     A file that power loss tore may look like no shape at all: then the configured one is taken.

@@ -207,6 +207,37 @@ def test_destroy(tmp_path: Path) -> None:
     assert not (tmp_path / "s" / "commitlog").exists()
 
 
+def test_destroy_of_a_closed_store(tmp_path: Path) -> None:
+    """It is not said to be done: the files are there."""
+
+    async def main() -> None:
+        store = await open_small(tmp_path / "s")
+        await store.close()
+        with pytest.raises(StoreClosedError, match="open it again to destroy it"):
+            await store.destroy()
+
+    run(main)
+    assert (tmp_path / "s" / "commitlog").exists()
+
+
+def test_a_loop_that_ends_while_the_store_closes(tmp_path: Path, disk: Disk) -> None:
+    """Its last puts wait for the disk; the task that closes is cancelled with all others."""
+
+    async def main() -> None:
+        store = await open_small(tmp_path, **BIG)
+        tasks = [asyncio.ensure_future(store.writer("t").put(b"x"))]
+        await happens(disk.reached.is_set)
+        tasks.append(asyncio.ensure_future(store.close()))
+        await turns()
+        assert store.closed
+        threading.Timer(0.1, disk.work.set).start()
+
+    run(main)
+    with rocketstore.open(tmp_path) as store:
+        assert store.recovery.mode == "clean"
+        assert [m.body for m in store.consumer("t")] == [b"x"]
+
+
 def test_a_cancelled_put_is_in_the_log(tmp_path: Path, disk: Disk) -> None:
     """It waits for the disk no more; the message becomes durable and is read."""
 

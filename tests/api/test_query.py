@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rocketstore import ConfigError
+from rocketstore import ConfigError, ReadFailedError
+from rocketstore.log import index
 from tests.small_store import dispatched, open_small
 
 
@@ -125,3 +128,25 @@ def test_a_record_with_entries_in_two_files_hides_no_other(tmp_path: Path) -> No
         for limit in (1, 11, 12, 64, 73, 1000):
             found = [m.physical_offset for m in store.query("orders", "k", limit=limit)]
             assert found == offsets[::-1][:limit]
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "stopped"])
+def test_a_file_that_a_reader_cannot_open(
+    live: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so: an answer without that file's messages would look like a whole one."""
+
+    def fail(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files", "index")
+
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"x", keys="k")
+        dispatched(store)
+        if not live:
+            store.close()
+        with open_small(tmp_path, "r") as reader:
+            monkeypatch.setattr(index, "open_segment", fail)
+            with pytest.raises(ReadFailedError, match=r"key 'k' is not known.*Too many open files"):
+                reader.query("orders", "k")
+            monkeypatch.undo()
+            assert [m.body for m in reader.query("orders", "k")] == [b"x"]
