@@ -1,4 +1,4 @@
-from typing import Protocol, final
+from typing import Protocol, Self, final
 
 from rocketstore._native.group_commit import GroupCommit
 from rocketstore._native.mapped_file import MappedFile
@@ -24,8 +24,8 @@ class Log:
     max_message_size_bytes: int
     through: WriteThrough | None
     sync_flush_timeout_ms: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         owner: _Owner,
         positions: Positions,
         *,
@@ -37,7 +37,7 @@ class Log:
         max_unflushed_bytes: int,
         max_undispatched_bytes: int,
         store_host: str,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def positions(self) -> Positions: ...
     @property

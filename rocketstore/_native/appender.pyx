@@ -53,14 +53,12 @@ cdef enum:
 cdef class Log:
     """One process's end of a commit log. The append mutex is never held while Python code may run."""
 
-    def __cinit__(self):
+    def __cinit__(self, owner, Positions positions not None, *, object ring=None,
+                  int64_t ring_size=0, Py_ssize_t ring_address=0, bint buffered=False,
+                  bint visible_when_flushed=False, int64_t max_unflushed_bytes,
+                  int64_t max_undispatched_bytes, str store_host not None):
         memset(&self.log, 0, sizeof(self.log))
         self.state = STATE_CLOSED
-
-    def __init__(self, owner, Positions positions not None, *, object ring=None,
-                 int64_t ring_size=0, Py_ssize_t ring_address=0, bint buffered=False,
-                 bint visible_when_flushed=False, int64_t max_unflushed_bytes,
-                 int64_t max_undispatched_bytes, str store_host not None):
         self.owner = owner
         self.token = process_token()
         self.positions = positions

@@ -89,9 +89,8 @@ cdef class CompletionPort:
     cdef Log log
     cdef readonly Bell bell
     cdef Signal arrival
-    cdef list lines  # of waits for `os` and for `disk`
+    cdef list lines, arrival_waiters  # the lines: of waits for `os` and for `disk`
     cdef Py_ssize_t[2] heads
-    cdef list arrival_waiters
     cdef readonly int64_t pending
     cdef readonly int64_t pending_bytes
     cdef public int64_t max_pending  # bounds of `full`
@@ -104,16 +103,17 @@ cdef class CompletionPort:
     cdef readonly bint ended
     cdef Py_ssize_t tidy_arrivals_at
 
-    def __init__(self, Log log, Signal arrival not None, int descriptor, int64_t timeout_ms):
-        self.log = log
-        self.arrival = arrival
-        self.bell = Bell(descriptor)
-        self.lines = [[], []]
-        self.arrival_waiters = []
-        self.timeout_ns = timeout_ms * 1_000_000
-        self.wanted = -1
-        self.tidy_arrivals_at = TIDY_ARRIVALS_AT
+    def __cinit__(self, *given, **named):
+        self.arrival, self.bell = Signal(), Bell(-1)
+        self.lines, self.arrival_waiters = [[], []], []
+        self.wanted, self.tidy_arrivals_at = -1, TIDY_ARRIVALS_AT
         self.max_pending = self.max_pending_bytes = INT64_MAX
+        self.ended = True
+
+    def __init__(self, Log log, Signal arrival not None, int descriptor, int64_t timeout_ms):
+        self.log, self.arrival, self.bell = log, arrival, Bell(descriptor)
+        self.timeout_ns = timeout_ms * 1_000_000
+        self.ended = False
         arrival.hang(self.bell)
         if log is not None:
             log.progress.hang(self.bell)

@@ -1,6 +1,6 @@
 import enum
 from collections.abc import Sequence
-from typing import final
+from typing import Self, final
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
@@ -21,15 +21,15 @@ class GroupCommit:
     """Who waits for the disk, and who serves them. Every log has one; it is armed only where records go
     through a ring, whose bytes one call writes and syncs."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         positions: Positions,
         dispatch_signal: Signal,
         *,
         ring: object = None,
         ring_size: int = 0,
         ring_address: int = 0,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def signal(self) -> Signal: ...
     @property

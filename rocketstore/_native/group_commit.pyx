@@ -127,8 +127,8 @@ cdef class GroupCommit:
     """Who waits for the disk, and who serves them. Every log has one; it is armed only where records go
     through a ring, whose bytes one call writes and syncs."""
 
-    def __init__(self, Positions positions not None, Signal dispatch_signal not None, *,
-                 object ring=None, int64_t ring_size=0, Py_ssize_t ring_address=0):
+    def __cinit__(self, Positions positions not None, Signal dispatch_signal not None, *,
+                  object ring=None, int64_t ring_size=0, Py_ssize_t ring_address=0):
         self.positions = positions
         self.dispatch_signal = dispatch_signal
         self.signal = Signal()

@@ -21,6 +21,18 @@ import datetime
 from rocketstore._native.codec import unpack_host
 from rocketstore.errors import CorruptRecordError
 
+cdef extern from *:
+    """
+    static PyObject *rs_new_refused(PyTypeObject *type, PyObject *args, PyObject *named)
+    {
+        (void)type, (void)args, (void)named;
+        PyErr_SetString(PyExc_TypeError, "a Message is not made by __new__");
+        return NULL;
+    }
+    #define rs_refuse_new(type) (((PyTypeObject *)(type))->tp_new = rs_new_refused)
+    """
+    void rs_refuse_new(object type)
+
 cdef enum:
     SHOWN_BYTES = 32   # of the body, in a repr
     SHORT_TEXT = 512   # decoded without another object in between
@@ -270,6 +282,9 @@ cdef class Message:
         return (f"Message(topic={self.topic!r}, queue_id={self.queue_id}, "
                 f"queue_offset={self.queue_offset}, physical_offset={self.physical_offset}, "
                 f"size={self.size}, body={shown}{more}{tags}{keys})")
+
+
+rs_refuse_new(Message)
 
 
 def restore_message(bytes record not None):

@@ -23,7 +23,7 @@ cdef extern from "rs_atomic.h" nogil:
 cdef class Turn:
     """Of one thread at a time. `limit_ms`: how long another one waits for it, -1: for ever."""
 
-    def __init__(self, int64_t limit_ms=-1):
+    def __cinit__(self, int64_t limit_ms=-1):
         self.mutex = Mutex()
         self.limit_ms = limit_ms
 
