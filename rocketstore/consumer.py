@@ -303,6 +303,11 @@ class Consumer:
             "rocketstore.open(path, mode='r').consumer(topic, queue_id=…, offset=…)"
         )
 
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreClosedError("the consumer is closed")
+        self._reader.source.check()
+
     def _use(self) -> _Turn:
         return _Turn(self, self._busy)
 
@@ -347,14 +352,12 @@ class _Turn:
         self._busy = busy
 
     def __enter__(self) -> None:
+        self._consumer._check()
         if not self._busy.acquire(blocking=False):
             raise ConsumerBusyError(
                 "another thread is using this consumer: give each thread its own, "
                 "or hand it over between calls"
             )
-        if self._consumer.closed:
-            self._busy.release()
-            raise StoreClosedError("the consumer is closed")
 
     def __exit__(self, *_: object) -> None:
         self._busy.release()

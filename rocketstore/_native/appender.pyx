@@ -25,13 +25,13 @@ from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport DISK, MEMORY, OS, set_host
-from rocketstore._native.syscalls cimport forked_since, process_token
+from rocketstore._native.syscalls cimport check_forked, process_token
 from rocketstore._native.wait_line cimport WaitLine, line_place
 from rocketstore._native.waiting cimport Mutex, Signal, now_ns, wall_ns
 
 from rocketstore._native.codec import pack_host
 from rocketstore.errors import (
-    MessageTooLargeError, PropertiesTooLargeError, RocketStoreError, StoreClosedError,
+    MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
 )
 
 cdef extern from "rs_atomic.h" nogil:
@@ -222,10 +222,8 @@ cdef class Log:
         return status
 
     cdef int ready(self) except -1:
-        if rs_load_int(&self.state) != STATE_OPEN or forked_since(self.token):
-            if forked_since(self.token):
-                raise StoreClosedError("this process is a forked child of the one that opened the "
-                                       "store; open it again here")
+        check_forked(self.token)
+        if rs_load_int(&self.state) != STATE_OPEN:
             raise self.owner.refusal()
         return 0
 
@@ -368,6 +366,7 @@ cdef class Log:
         deadline = started + timeout_ms * 1_000_000
         while True:
             stirs = rs_load_int(&self.group.stirs)
+            check_forked(self.token)
             self.owner.check_waitable()
             with nogil:
                 found = self.group.lead(timeout_ms * 1_000_000)

@@ -11,7 +11,7 @@ from rocketstore._native.guard cimport copied, guarded_zero, raise_unread, raise
 from rocketstore._native.mapped_range cimport find_nonzero, populate_pages
 from rocketstore._native.mapping cimport Mapping, map_memory
 from rocketstore._native.syscalls cimport (
-    done, file_stat, forked_since, outcome, page_size, process_token, sys,
+    check_forked, done, file_stat, outcome, page_size, process_token, sys,
 )
 
 import io
@@ -195,9 +195,7 @@ cdef class MappedFile:
     cdef int check_writable(self) except -1:
         if not self.writable:
             raise io.UnsupportedOperation(f"{self.path} is open for reading only")
-        if forked_since(self.token):
-            raise StoreClosedError("this process is a forked child of the store's")
-        return 0
+        return check_forked(self.token)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         self.check_range(0, 0)

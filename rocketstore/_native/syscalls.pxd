@@ -87,4 +87,5 @@ cdef bytes encode_path(object path)
 # D-35. A handle keeps `process_token()` of its birth; once `forked_since(token)`, it is closed for ever.
 cdef bint forked() noexcept nogil
 cpdef bint forked_since(uint64_t token) noexcept nogil
+cpdef int check_forked(uint64_t token) except -1
 cpdef uint64_t process_token() noexcept nogil

@@ -21,6 +21,8 @@ from rocketstore._native.libc_calls cimport (
 
 import os
 
+from rocketstore.errors import StoreClosedError
+
 # A page that the kernel wipes in a forked child, however it was forked (D-35): first the token of what
 # is opened in this process, then 1 in the process that loaded the module. Where the kernel refuses to
 # wipe, the pids tell.
@@ -56,6 +58,13 @@ cdef bint forked() noexcept nogil:
 cpdef bint forked_since(uint64_t token) noexcept nogil:
     """Whether the holder of `token` was opened on the other side of a fork."""
     return fork_page[0] != token or (fork_by_pid and token_pid != sys.getpid())
+
+
+cpdef int check_forked(uint64_t token) except -1:
+    if forked_since(token):
+        raise StoreClosedError("this process is a forked child of the one that opened the store; "
+                               "open it again here")
+    return 0
 
 
 cpdef uint64_t process_token() noexcept nogil:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import datetime
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocketstore._native import syscalls
 from rocketstore._native.writer import Writer as NativeWriter
 from rocketstore.engine.steps import Steps
 from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError, StoreReadOnlyError
@@ -121,7 +121,7 @@ class Engine:
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self._close_lock = threading.Lock()
         self._closed = False
-        self._process = os.getpid()
+        self._token = syscalls.process_token()
 
     def read_from(self, source: ReadSource) -> None:
         """Set once, before the engine is handed out."""
@@ -131,18 +131,14 @@ class Engine:
 
     @property
     def closed(self) -> bool:
-        return self._closed or os.getpid() != self._process
+        return self._closed or syscalls.forked_since(self._token)
 
     def check_open(self) -> None:
         if self._closed:
             raise StoreClosedError(
                 f"the store is closed; open it again with rocketstore.open({self.path!r})"
             )
-        if os.getpid() != self._process:
-            raise StoreClosedError(
-                "this process is a forked child of the one that opened the store; "
-                "open it again here"
-            )
+        syscalls.check_forked(self._token)
 
     def check_readable(self) -> None:
         """What readers ask before each look."""
@@ -307,7 +303,7 @@ class Engine:
 
     def close(self) -> None:
         """Idempotent; also after a failure, which leaves `abort` and the old checkpoint (D-13)."""
-        if os.getpid() != self._process:
+        if syscalls.forked_since(self._token):
             self._closed = True
             return
         self._close(clean=True, keep_lock=False)

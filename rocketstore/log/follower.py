@@ -16,6 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import VERIFY_LENIENT
 from rocketstore.errors import StoreClosedError
@@ -68,7 +69,7 @@ class Follower:
         self._lenient = 0  # RocketMQ's stale record checksums pass while it may have left some
         self._lock = threading.RLock()
         self._closed = False
-        self._process = os.getpid()
+        self._token = syscalls.process_token()
         self._watch = WriterWatch(layout)
         self._segments: tuple[MappedFile, ...] = ()
         self._segment_size = 0
@@ -109,8 +110,7 @@ class Follower:
     def check(self) -> None:
         if self._closed:
             raise StoreClosedError("the store is closed")
-        if os.getpid() != self._process:
-            raise StoreClosedError("the store belongs to the parent process: open it again here")
+        syscalls.check_forked(self._token)
 
     def topics(self) -> tuple[str, ...]:
         self.check()

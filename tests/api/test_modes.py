@@ -175,20 +175,29 @@ def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         writer = store.writer("orders")
         writer.put(b"x")
+        log, end = store._open().commit_log.log, store.end_offset
+        consumer = store.consumer("orders", offset="earliest")
+        assert consumer.prefetch()
         pid = fork()
         if pid == 0:
             code = 1
             try:
                 assert store.closed
-                try:
-                    writer.put(b"from the child")
-                except StoreClosedError:
-                    code = 0
+                for refused in (
+                    lambda: writer.put(b"from the child"),
+                    lambda: log.wait(end + 1, level=2, timeout_ms=100),
+                    lambda: consumer.take(),
+                    lambda: next(consumer),
+                ):
+                    with pytest.raises(StoreClosedError, match="forked child"):
+                        refused()
                 store.close()
+                code = 0
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert writer.put(b"y").queue_offset == 1
+        assert [message.body for message in consumer.take()] == [b"x"]
 
 
 def test_repr_and_pickle(tmp_path: Path) -> None:
