@@ -19,5 +19,7 @@ def main() -> int:
         )
         return 1
     from rocketstore.cli.app import run
+    from rocketstore.cli.standard_streams import open_closed
 
+    open_closed()
     return run()

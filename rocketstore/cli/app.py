@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +13,7 @@ import click
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from rocketstore.cli.standard_streams import NoReaderError, mute, readers
 
 __all__ = ["cli", "run"]
 
@@ -41,7 +41,7 @@ Examples:
 \b
 Exit codes:
   0 done   1 failed   2 wrong arguments   3 damaged store   4 locked by another process
-  130 stopped by Ctrl-C   143 stopped by SIGTERM
+  130 stopped by Ctrl-C   141 no reader of its output   143 stopped by SIGTERM
 """
 
 
@@ -67,18 +67,21 @@ class Commands(click.Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        sys.exit(self._outcome(args, prog_name, complete_var, extra))
+        try:
+            with readers():
+                code = self._outcome(args, prog_name, complete_var, extra)
+        except NoReaderError:
+            mute()
+            code = exit_codes.NO_READER
+        sys.exit(code)
+
+    def make_context(self, *args: Any, **named: Any) -> click.Context:
+        with readers():  # of help texts
+            return super().make_context(*args, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Here, since click's own `main` would turn a reader that has gone into a failure."""
-        try:
-            code = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Nothing to say, and what is still buffered must not raise again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return exit_codes.NO_READER
-        return code
+        with readers():
+            return super().invoke(ctx)
 
     def _outcome(
         self,

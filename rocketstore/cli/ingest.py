@@ -130,10 +130,15 @@ def command(
             _say_resume(run)
             return exit_codes.exit_code(error)
     seconds = time.monotonic() - began
-    click.echo(
+    done = (
         f"stored {count_text(run.lines, 'line')} ({size_text(run.size_bytes)}) as {topic} in "
         f"{seconds:.1f} s, durability {durability}; the next line is {run.next_line}"
     )
+    try:
+        click.echo(done)
+    except OSError:
+        _say_resume(run)  # who knows nothing would store the lines again
+        raise
     if stop.received is None:
         return exit_codes.OK
     _say_resume(run)

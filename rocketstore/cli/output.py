@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -21,6 +20,7 @@ from rich.progress import (
 )
 
 from rocketstore.cli.message_format import formatter
+from rocketstore.cli.standard_streams import StandardConsole
 
 if TYPE_CHECKING:
     from rocketstore import Message
@@ -39,10 +39,10 @@ DEFAULT_FORMAT = "%t/%p %o  %s"
 PLAIN_WIDTH = 200
 
 
-def console() -> Console:
+def console() -> StandardConsole:
     """For tables and summaries, on standard output as it is now."""
     # Lines of a file have no width: nothing may be cut or wrapped there.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return StandardConsole(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def print_messages(messages: Iterable[Message], form: str | None) -> None:
@@ -96,7 +96,7 @@ def bars(progress: Progress) -> Callable[[str, int, int], None]:
 def _progress(columns: list[ProgressColumn]) -> Progress:
     return Progress(
         *columns,
-        console=Console(stderr=True),
+        console=StandardConsole(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

@@ -1,0 +1,85 @@
+"""Standard input, output and error that are closed, full, or without a reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.cli import exit_codes
+from rocketstore.cli.standard_streams import open_closed
+
+
+def run(*words: object, redirect: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rocketstore.cli", *map(str, words)]
+    if redirect:
+        command = ["sh", "-c", f'exec "$@" {redirect}', "sh", *command]
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.run(command, check=False, timeout=60, **{**piped, **options})
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("stat", "--help"), ("--version",), ("stat",), ("stat", "--json"), ("verify",)],
+)
+def test_without_a_reader(store_path: Path, unread: int, words: tuple[str, ...]) -> None:
+    places = [] if words[-1] in ("--help", "--version") else [store_path]
+    for env in ({}, {"PYTHONUNBUFFERED": "1"}):
+        child = run(*words, *places, stdout=unread, env={**os.environ, **env})
+        assert (child.returncode, child.stderr) == (exit_codes.NO_READER, "")
+
+
+def test_an_error_without_a_reader(tmp_path: Path, unread: int) -> None:
+    assert run("stat", tmp_path / "none", stderr=unread).returncode == exit_codes.NO_READER
+
+
+@pytest.mark.parametrize("words", [("--help",), ("stat",), ("verify",), ("tail",)])
+@pytest.mark.parametrize("redirect", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed(store_path: Path, words: tuple[str, ...], redirect: str) -> None:
+    places = {"tail": [store_path, "orders"], "--help": []}.get(words[0], [store_path])
+    child = run(*words, *places, redirect=redirect)
+    assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    open_closed()
+    try:
+        print("goes nowhere")
+        assert sys.stdin.read() == ""
+    finally:
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            stream.close()
+
+
+def test_ingest_says_where_to_go_on_though_its_output_fails(tmp_path: Path, unread: int) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\nb\n")
+    with open("/dev/full", "w") as full:
+        child = run("ingest", tmp_path / "s", lines, "--topic", "t", stdout=full)
+    assert child.returncode == exit_codes.FAILED
+    assert child.stderr.splitlines()[0] == "resume with --start-line 3"
+    words = ("ingest", tmp_path / "s", lines, "--topic", "t", "--start-line", 3)
+    child = run(*words, stdout=unread)
+    assert (child.returncode, child.stderr) == (
+        exit_codes.NO_READER,
+        "resume with --start-line 3\n",
+    )
+    with rocketstore.open(tmp_path / "s", mode="r") as store:
+        assert [message.body for message in store.consumer("t", offset="earliest")] == [b"a", b"b"]
