@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from rocketstore._native.codec import tags_code
 from rocketstore._native.waiting import timeout_ms
+from rocketstore.arguments import at_most, text, whole_number
 from rocketstore.column_poll import column_poll
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
@@ -79,6 +80,8 @@ class Consumer:
             raise ValueError(f"reset is 'earliest', 'latest' or None, not {reset!r}")
         if group is not None and offsets is None:
             raise ValueError("a group needs the store's offset table")
+        topic = text("topic", topic)
+        queue_id = None if queue_id is None else whole_number("queue_id", queue_id, 0)
         wanted = _tag_set(tags)
         edge, time_ms = _place(offset, queue_id)
         reader.source.check()
@@ -169,8 +172,7 @@ class Consumer:
 
     def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Up to `max_messages`; waits up to `timeout_s` seconds for the first (None: for ever)."""
-        if max_messages < 1:
-            raise ValueError(f"max_messages is at least 1, not {max_messages}")
+        max_messages = at_most("max_messages", max_messages)
         with self._use():
             cursors = self._cursors
             messages = list(islice(cursors.left, max_messages))
@@ -219,8 +221,7 @@ class Consumer:
 
         With `take` for event loops: one thread fetches, another hands out.
         """
-        if max_messages < 1:
-            raise ValueError(f"max_messages is at least 1, not {max_messages}")
+        max_messages = at_most("max_messages", max_messages)
         with self._use():
             return bool(length_hint(self._cursors.left)) or self._cursors.fill(max_messages)
 
@@ -373,10 +374,7 @@ def _place(
         return to, None
     if isinstance(to, datetime.datetime):
         return "earliest", timestamp_ms("offset", to)
-    if isinstance(to, bool) or not isinstance(to, int):
-        raise TypeError(f"an offset is a number, a datetime or a word, not {to!r}")
-    if to < 0:
-        raise ValueError(f"a queue offset is at least 0, not {to}")
+    to = whole_number("offset", to, 0)
     if queue_id is None:
         raise ValueError("an offset that is a number needs the queue_id it belongs to")
     return to, None

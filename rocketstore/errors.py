@@ -6,6 +6,7 @@ in their logs. All errors pickle: their constructor arguments are their `args`.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ class DurabilityTimeoutError(RocketStoreError, TimeoutError):
 
     def __init__(self, message: str, result: PutResult | None = None) -> None:
         super().__init__(message, result)
+        self.errno, self.strerror = errno.ETIMEDOUT, message
         self.result = result
 
     def __str__(self) -> str:

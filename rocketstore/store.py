@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rocketstore._native import writer as native_writer
 from rocketstore._native.codec import encode_properties, pack_host
 from rocketstore._native.waiting import timeout_ms
+from rocketstore.arguments import text, whole_number
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.engine.running import Engine
@@ -71,6 +72,7 @@ class Store:
             InvalidTopicError, ConfigError, StoreReadOnlyError, StoreClosedError.
         """
         engine = self._writable("writer")
+        topic = text("topic", topic)
         topic_bytes = engine.check_topic(topic)
         ids = queue_ids_of(queue_id, queues)
         writer = Writer(
@@ -111,6 +113,7 @@ class Store:
         "false" asks for the copy only. With light queues on, INNER_MULTI_DISPATCH lists further queues.
         """
         engine = self._writable("put_message")
+        topic = text("topic", topic)
         engine.check_topic(topic)
         (queue_id,) = queue_ids_of(queue_id, None)
         fields = dict(properties or {})
@@ -120,13 +123,13 @@ class Store:
         lights = engine.light_queues(topic, queue_id, fields)
         if lights:
             fields.pop("INNER_MULTI_QUEUE_OFFSET", None)
-        text = encode_properties(fields)
+        encoded = encode_properties(fields)
         check_numbers(topic, fields)
         host = engine.config.store_host
         return native_writer.put_message(
             engine.plain_writer(topic, queue_id),
             body,
-            text,
+            encoded,
             flag=flag,
             sys_flag=sys_flag,
             born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),
@@ -156,6 +159,7 @@ class Store:
         left_ms = (
             engine.config.sync_flush_timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         )
+        end_offset = whole_number("end_offset", end_offset)
         if end_offset > engine.positions.wrote:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {engine.positions.wrote}")
         if not engine.commit_log.log.wait(end_offset, 2, left_ms):
@@ -204,7 +208,7 @@ class Store:
             MessageNotFoundError: no record begins there. OffsetOutOfRangeError: outside the log.
             CorruptRecordError: its checksum does not hold.
         """
-        return self._open().reader.get(physical_offset)
+        return self._open().reader.get(whole_number("physical_offset", physical_offset))
 
     def query(
         self,
@@ -222,16 +226,16 @@ class Store:
         """
         engine = self._open()
         most = engine.config.max_query_results
-        wanted = engine.config.default_query_results if limit is None else limit
-        if not 1 <= wanted <= most:
+        wanted = engine.config.default_query_results
+        if limit is not None and not 1 <= (wanted := whole_number("limit", limit)) <= most:
             raise ValueError(f"limit = {limit}: 1 … {most} (max_query_results)")
         if engine.index is None:
             raise ConfigError("index_enabled", False, "a query by key needs the index")
         return query_by_key(
             engine.reader,
             engine.index,
-            topic,
-            key,
+            text("topic", topic),
+            text("key", key),
             None if begin is None else timestamp_ms("begin", begin),
             None if end is None else timestamp_ms("end", end),
             wanted,
@@ -243,6 +247,7 @@ class Store:
         """Queue offset of the first message stored at or after `when` (boundary "lower"; the maximum
         when there is none), or of the last stored at or before it ("upper"; minimum - 1 when none)."""
         reader = self._open().reader
+        topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id)
         reader.source.catch_up()
         if reader.source.queue(topic, queue_id) is None:
             raise MessageRejectedError(f"topic {topic!r} has no queue {queue_id}")
@@ -256,15 +261,15 @@ class Store:
 
     def queues(self, topic: str) -> list[int]:
         """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
-        return sorted(self._open().reader.source.queues(topic))
+        return sorted(self._open().reader.source.queues(text("topic", topic)))
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
-        return self._open().reader.bounds(topic, queue_id)[0]
+        return self._bounds(topic, queue_id)[0]
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
-        return self._open().reader.bounds(topic, queue_id)[1]
+        return self._bounds(topic, queue_id)[1]
 
     @property
     def begin_offset(self) -> int:
@@ -369,6 +374,10 @@ class Store:
             "a Store cannot be pickled; open it again with "
             f"rocketstore.open({self._engine.path!r}, 'r')"
         )
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = text("topic", topic), whole_number("queue_id", queue_id)
+        return self._open().reader.bounds(*queue)
 
     # ---- guards ----
 

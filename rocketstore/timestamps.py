@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import operator
+from typing import SupportsIndex
 
 __all__ = ["Timestamp", "from_timestamp_ms", "timestamp_ms"]
 
@@ -18,8 +20,9 @@ def timestamp_ms(name: str, value: object) -> int:
     """Milliseconds since 1970 of `value`; datetimes are rounded down to the millisecond.
 
     Raises:
-        TypeError: neither an int nor a datetime.
-        ValueError: a naive datetime, whose zone nobody knows, or a number outside 64 bits.
+        TypeError: neither a whole number nor a datetime.
+        ValueError: a naive datetime, whose zone nobody knows, or a number outside 64 bits; their
+            least one stands for none.
     """
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None or value.utcoffset() is None:
@@ -28,13 +31,14 @@ def timestamp_ms(name: str, value: object) -> int:
                 "use an aware datetime such as datetime.now(timezone.utc)"
             )
         return (value - _EPOCH) // _MILLISECOND
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise TypeError(
             f"{name} = {value!r}: expected milliseconds since 1970 as an int, or an aware datetime"
         )
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{name} = {value!r} does not fit 64 bits")
-    return value
+    number = operator.index(value)
+    if not -(2**63) < number < 2**63:
+        raise ValueError(f"{name} = {number} does not fit 64 bits")
+    return number
 
 
 def from_timestamp_ms(value: int) -> datetime.datetime:

@@ -9,6 +9,7 @@ cdef enum:
 
 cpdef str durability_name(int level)
 cpdef int durability_level(object name) except -1
+cdef int64_t number_of(str name, object value, int64_t low, int64_t high) except? -1
 cdef int set_host(rs_host *host, bytes packed) except -1
 
 

@@ -2,6 +2,7 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
@@ -19,6 +20,16 @@ cpdef int durability_level(object name) except -1:
         if name == DURABILITIES[level]:
             return level
     raise ValueError(f"durability = {name!r}: one of 'memory', 'os', 'disk'")
+
+
+cdef int64_t number_of(str name, object value, int64_t low, int64_t high) except? -1:
+    """A whole number between the bounds, both included. Raises TypeError, ValueError."""
+    if not PyIndex_Check(value):
+        raise TypeError(f"{name} = {value!r}: expected a whole number")
+    number = PyNumber_Index(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} = {number}: {low} … {high}")
+    return number
 
 
 @cython.final

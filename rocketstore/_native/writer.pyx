@@ -6,8 +6,9 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from cpython.number cimport PyNumber_Index
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport (
+    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t,
+)
 from libc.string cimport memset
 
 from rocketstore._native.appender cimport Log
@@ -22,7 +23,7 @@ from rocketstore._native.property_text cimport (
 )
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport (
-    PutResult, durability_level, durability_name, put_result, set_host,
+    PutResult, durability_level, durability_name, number_of, put_result, set_host,
 )
 from rocketstore._native.waiting cimport now_ns, timeout_ms
 
@@ -113,12 +114,9 @@ cdef class Writer:
                  int64_t timeout_ms, bint record_crc, str born_host not None, object reserved,
                  object to_ms):
         cdef Text text
-        self.log = log
-        self.topic = topic
-        self.reserved = reserved
-        self.to_ms = to_ms
-        self.topic_bytes = topic_bytes
-        self.queues = queues
+        self.log, self.queues = log, queues
+        self.topic, self.topic_bytes = topic, topic_bytes
+        self.reserved, self.to_ms = reserved, to_ms
         self.level = durability_level(durability)
         self.durability = durability_name(self.level)
         self.timeout_ms = timeout_ms
@@ -178,7 +176,7 @@ cdef class Writer:
         message[0] = self.template
         message.queue_id = queue.queue_id
         if flag is not ZERO:
-            message.flag = PyNumber_Index(flag)
+            message.flag = <int32_t>number_of("flag", flag, INT32_MIN, INT32_MAX)
         message.born_timestamp_ms = NOW if born_time is None else self.to_ms("born_time", born_time)
         return 0
 
@@ -378,9 +376,11 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
         text_reserve(&text, 32 + 20 * <size_t>len(lights))
         message.properties = text_span(&text)
-        message.sys_flag = PyNumber_Index(sys_flag)
-        message.reconsume_times = PyNumber_Index(reconsume_times)
-        message.prepared_transaction_offset = PyNumber_Index(prepared_transaction_offset)
+        message.sys_flag = <uint32_t>number_of("sys_flag", sys_flag, 0, UINT32_MAX)
+        message.reconsume_times = <int32_t>number_of(
+            "reconsume_times", reconsume_times, INT32_MIN, INT32_MAX)
+        message.prepared_transaction_offset = number_of(
+            "prepared_transaction_offset", prepared_transaction_offset, INT64_MIN, INT64_MAX)
         if born_timestamp_ms is not None:
             message.born_timestamp_ms = born_timestamp_ms
         set_host(&message.born_host, born_host)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
+from rocketstore.arguments import at_most
 
 if TYPE_CHECKING:
     import datetime
@@ -75,8 +76,7 @@ class Consumer:
     async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Up to `max_messages`, of one queue at a time; waits up to `timeout_s` seconds for the first
         (None: for ever). An empty list: none came."""
-        if max_messages < 1:
-            raise ValueError(f"max_messages is at least 1, not {max_messages}")
+        max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
             if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):

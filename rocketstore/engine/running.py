@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import syscalls
 from rocketstore._native.writer import Writer as NativeWriter
+from rocketstore.arguments import whole_number
 from rocketstore.engine.steps import Steps
 from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError, StoreReadOnlyError
 from rocketstore.log.lock import remove_abort
@@ -276,8 +277,8 @@ class Engine:
         log.wait(self.positions.wrote, 2, self.config.sync_flush_timeout_ms)
 
     def _trim_target(self, before: int | datetime.datetime) -> int:
-        if isinstance(before, int) and not isinstance(before, bool):
-            return before
+        if not isinstance(before, datetime.datetime):
+            return whole_number("before", before)
         moment = timestamp_ms("before", before)
         segments = self._segments
         assert segments is not None

@@ -1,0 +1,135 @@
+"""Arguments of the public calls: NumPy's numbers, texts of enums, and what is neither."""
+
+from __future__ import annotations
+
+import enum
+import errno
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rocketstore import DurabilityTimeoutError, Store
+from tests.small_store import dispatched, open_small
+
+
+class Topic(str, enum.Enum):  # noqa: UP042 - its str() is another text
+    ORDERS = "orders"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_small(tmp_path) as opened:
+        for number in range(5):
+            opened.writer("orders").put(b"%d" % number, keys="k", born_time=1000 + number)
+        dispatched(opened)
+        yield opened
+
+
+@pytest.mark.parametrize("name", [Topic.ORDERS, np.str_("orders")])
+def test_a_topic_of_an_enum_or_of_numpy(store: Store, name: str) -> None:
+    result = store.writer(name).put(b"5")
+    dispatched(store)
+    assert result.queue_offset == 5
+    message = store.get(result.physical_offset)
+    assert type(message.topic) is str
+    consumer = store.consumer(name)
+    assert (consumer.topic, len(consumer.poll())) == ("orders", 6)
+    assert store.queues(name) == [0]
+    assert store.max_queue_offset(name, 0) == 6
+    assert len(store.query(name, "k")) == 5
+
+
+def test_numbers_of_numpy(store: Store) -> None:
+    three = np.int64(3)
+    consumer = store.consumer("orders", queue_id=np.int32(0), offset=three)
+    assert [m.body for m in consumer.poll(np.int64(1))] == [b"3"]
+    consumer.seek(np.uint8(1))
+    assert next(consumer).body == b"1"
+    assert store.get(np.int64(0)).body == b"0"
+    assert store.offset_at("orders", np.int64(0), np.int64(0)) == 0
+    store.wait_flushed(np.int64(store.end_offset))
+    assert store.trim(np.int64(0)) == 0
+    result = store.writer("orders").put(b"x", flag=np.int16(7), born_time=np.int64(12))
+    message = store.get(result.physical_offset)
+    assert (message.flag, message.born_timestamp_ms) == (7, 12)
+
+
+def test_as_many_as_there_are(store: Store) -> None:
+    for most in (2**31 - 1, 2**63 - 1, 2**80):
+        assert len(store.consumer("orders").poll(most)) == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda s, x: s.get(x), "physical_offset"),
+        (lambda s, x: s.wait_flushed(x), "end_offset"),
+        (lambda s, x: s.trim(x), "before"),
+        (lambda s, x: s.min_queue_offset("orders", x), "queue_id"),
+        (lambda s, x: s.max_queue_offset("orders", x), "queue_id"),
+        (lambda s, x: s.offset_at("orders", x, 0), "queue_id"),
+        (lambda s, x: s.offset_at("orders", 0, x), "when"),
+        (lambda s, x: s.query("orders", "k", limit=x), "limit"),
+        (lambda s, x: s.consumer("orders", queue_id=x), "queue_id"),
+        (lambda s, x: s.consumer("orders", queue_id=0).poll(x), "max_messages"),
+        (lambda s, x: s.consumer("orders", queue_id=0).prefetch(x), "max_messages"),
+        (lambda s, x: s.writer("orders").put(b"x", flag=x), "flag"),
+        (lambda s, x: s.writer("orders").put(b"x", born_time=x), "born_time"),
+        (lambda s, x: s.put_message("orders", b"x", sys_flag=x), "sys_flag"),
+        (lambda s, x: s.put_message("orders", b"x", reconsume_times=x), "reconsume_times"),
+    ],
+)
+@pytest.mark.parametrize("value", ["0", 1.0])
+def test_what_is_no_number_is_named(store: Store, call: Any, name: str, value: object) -> None:
+    end = store.end_offset
+    with pytest.raises(TypeError, match=f"^{name} = {value!r}"):
+        call(store, value)
+    assert store.end_offset == end
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, x: s.writer(x),
+        lambda s, x: s.put_message(x, b"x"),
+        lambda s, x: s.consumer(x),
+        lambda s, x: s.query(x, "k"),
+        lambda s, x: s.queues(x),
+        lambda s, x: s.max_queue_offset(x, 0),
+        lambda s, x: s.offset_at(x, 0, 0),
+    ],
+)
+def test_what_is_no_topic_is_named(store: Store, call: Any) -> None:
+    for value in (b"orders", None, 1):
+        with pytest.raises(TypeError, match=f"^topic = {value!r}"):
+            call(store, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("flag", 2**31),
+        ("flag", 2**70),
+        ("sys_flag", 2**32),
+        ("sys_flag", -1),
+        ("reconsume_times", -(2**31) - 1),
+        ("prepared_transaction_offset", 2**63),
+        ("born_time", -(2**63)),  # none, natively
+        ("born_time", 2**63),
+    ],
+)
+def test_a_number_that_no_record_holds(store: Store, name: str, value: int) -> None:
+    end = store.end_offset
+    with pytest.raises(ValueError, match=f"^{name} = {value}"):
+        store.put_message("orders", b"x", **{name: value})
+    assert store.end_offset == end
+
+
+def test_a_late_flush_has_an_errno_like_other_timeouts() -> None:
+    error = DurabilityTimeoutError("not known", None)
+    for same in (error, pickle.loads(pickle.dumps(error))):
+        assert (same.errno, str(same), same.result) == (errno.ETIMEDOUT, "not known", None)
