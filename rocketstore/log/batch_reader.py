@@ -62,14 +62,15 @@ def record_of(
     Raises:
         CorruptRecordError: another stands there, or none.
     """
-    # In this order: the files then reach as far as the visible end at least.
-    minimum, visible = source.minimum(), source.visible()
     at = unit.physical_offset
     if not unit.written:
         raise CorruptRecordError(at, "queue unit")
-    if at < minimum:
-        return None
+    # In this order: the files reach as far as the visible end at least, and those that a trim took away
+    # lie below the minimum.
+    visible = source.visible()
     file = segment_at(source.segments(), source.segment_size, at)
+    if at < source.minimum():
+        return None
     if file is None or unit.physical_end > min(visible, file.end_offset):
         raise CorruptRecordError(at, "queue unit")
     position = at - file.start_offset

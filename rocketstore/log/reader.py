@@ -121,8 +121,34 @@ class Reader:
             return Fetch([], offset, OFFSET_OVERFLOW_ONE)
         if offset > maximum:
             return Fetch([], maximum, OFFSET_OVERFLOW_BADLY)
-        if isinstance(queue, BatchQueue):
-            return fetch_batches(self._source, queue, topic, queue_id, offset, max_messages)
+        found = Fetch([], offset, OFFSET_TOO_SMALL)
+        try:
+            if isinstance(queue, BatchQueue):
+                found = fetch_batches(self._source, queue, topic, queue_id, offset, max_messages)
+            else:
+                found = self._fetch_units(
+                    queue, topic, queue_id, offset, maximum, max_messages, tags_codes
+                )
+        except (CorruptRecordError, ReadFailedError, StoreClosedError):
+            self._source.check()
+            if offset >= queue.min_offset:
+                raise
+        minimum = queue.min_offset
+        if offset < minimum:
+            # Trimmed away since the look: what is left is not all that was asked for.
+            return Fetch([], minimum, OFFSET_TOO_SMALL)
+        return found
+
+    def _fetch_units(
+        self,
+        queue: QueueView,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        maximum: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None,
+    ) -> Fetch:
         located = queue.locate(offset)
         if located is None:
             return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
@@ -130,19 +156,7 @@ class Reader:
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
         count = min(wanted, available, maximum - offset)
         place = _Place(topic, queue_id, offset, file, position, queue.extension)
-        found = Fetch([], offset, OFFSET_TOO_SMALL)
-        try:
-            found = self._read(place, count, max_messages, tags_codes)
-        except (CorruptRecordError, ReadFailedError, StoreClosedError):
-            self._source.check()
-            if offset >= queue.min_offset:
-                raise
-        minimum = queue.min_offset
-        if (
-            offset < minimum
-        ):  # trimmed away since the look: what is left is not all that was asked for
-            return Fetch([], minimum, OFFSET_TOO_SMALL)
-        return found
+        return self._read(place, count, max_messages, tags_codes)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""

@@ -12,6 +12,7 @@ import pytest
 import rocketstore
 from rocketstore import ConfigError, DecompressionError, OffsetOutOfRangeError
 from rocketstore.log.batch_queue import decode_unit
+from rocketstore.log.follower import Follower
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.other_queues import batch_directory
 from tests.batch_store import FIRST_MS, TOPIC, BatchStore, Part, bodies, packed
@@ -163,6 +164,33 @@ def test_a_log_that_was_trimmed(made: BatchStore) -> None:
                 list(store.consumer(TOPIC, queue_id=0, offset=0))
         first = batch_directory(StoreLayout(made.root), TOPIC, 0) / f"{0:020d}"
         first.unlink(missing_ok=True)
+
+
+def test_a_log_that_is_trimmed_within_a_read(
+    made: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads hears that messages are gone: neither of damage, nor nothing."""
+    made.fill_batches(40)
+    first = min((made.root / "commitlog").iterdir())
+    real = Follower.visible
+
+    def trim_first(self: Follower) -> int:
+        monkeypatch.setattr(Follower, "visible", real)
+        first.unlink()
+        self._list_segments()
+        self._move()
+        return real(self)
+
+    layout = StoreLayout(made.root)
+    layout.lock.touch()
+    with java_writer(layout), open_small(made.root, "r") as store:
+        consumer = store.consumer(TOPIC, queue_id=0)
+        assert len(consumer.poll(1)) == 1
+        monkeypatch.setattr(Follower, "visible", trim_first)
+        with pytest.raises(OffsetOutOfRangeError):
+            consumer.poll()
+        assert not first.exists()
+        assert store.min_queue_offset(TOPIC, 0) > 1
 
 
 def test_what_a_crash_left_without_a_unit(made: BatchStore) -> None:
