@@ -1,7 +1,9 @@
 """Property text built from Python objects, checked on the way: the part of a put before the lock."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Check
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr, memcpy
@@ -113,6 +115,8 @@ cdef int text_keys(Text *text, object keys) except -1:
     cdef bint first = True
     if PyUnicode_Check(keys):
         keys = (keys,)
+    elif not PyTuple_Check(keys) and not hasattr(keys, "__iter__"):
+        raise TypeError(f"keys = {keys!r}: expected a str, or several")
     for key in keys:
         bytes = checked("KEYS", key, &size)
         if memchr(bytes, b' ', <size_t>size) is not NULL:
@@ -128,6 +132,8 @@ cdef int text_keys(Text *text, object keys) except -1:
 
 cdef int text_properties(Text *text, object properties, object reserved) except -1:
     """Adds a mapping; names in `reserved` are refused."""
+    if not PyDict_Check(properties) and not hasattr(properties, "items"):
+        raise TypeError(f"properties = {properties!r}: expected a mapping of names to values")
     for name, value in properties.items():
         if reserved is not None and isinstance(name, str) and name.endswith("__CRC32#"):
             raise MessageRejectedError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,17 @@ def test_what_is_no_number_is_named(store: Store, call: Any, name: str, value: o
     end = store.end_offset
     with pytest.raises(TypeError, match=f"^{name} = {value!r}"):
         call(store, value)
+    assert store.end_offset == end
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("keys", 5), ("keys", object), ("properties", [("a", "b")]), ("properties", "a")],
+)
+def test_what_is_no_text_of_a_message_is_named(store: Store, name: str, value: Any) -> None:
+    end = store.end_offset
+    with pytest.raises(TypeError, match=f"^{name} = {re.escape(repr(value))}: expected"):
+        store.writer("orders").put(b"x", **{name: value})
     assert store.end_offset == end
 
 
