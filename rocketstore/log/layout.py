@@ -75,6 +75,10 @@ class StoreLayout:
         return self.root / "consumequeue"
 
     @property
+    def batch_consume_queue(self) -> Path:
+        return self.root / "batchconsumequeue"
+
+    @property
     def index(self) -> Path:
         return self.root / "index"
 

@@ -47,7 +47,7 @@ class BatchQueues:
     def queues(self, topic: str) -> list[int]:
         if not is_safe_topic(os.fsencode(topic)):
             return []
-        names = directory_names(self._layout.root / "batchconsumequeue" / topic)
+        names = directory_names(self._layout.batch_consume_queue / topic)
         return sorted(int(name) for name in names if is_queue_id(name))
 
     def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
@@ -87,9 +87,9 @@ def batches_end(layout: StoreLayout) -> int:
 
 def batch_topics(layout: StoreLayout) -> list[str]:
     """Topics whose queues are batch queues."""
-    return directory_names(layout.root / "batchconsumequeue")
+    return directory_names(layout.batch_consume_queue)
 
 
 def batch_directory(layout: StoreLayout, topic: str, queue_id: int) -> Path:
     """Where the files of a batch queue lie."""
-    return layout.root / "batchconsumequeue" / topic / str(queue_id)
+    return layout.batch_consume_queue / topic / str(queue_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,11 +56,15 @@ def verify(
         index_entries: the same.
         commit_log_dir: all directories of the log, with "," between them, where it has several or lies
             outside of the store.
+
+    Raises:
+        NotADirectoryError, FileNotFoundError: no directory, or one that holds other files and no store.
     """
     root = Path(path)
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is not the directory of a store")
     layout = StoreLayout(root, log_directories(root, commit_log_dir))
+    _check_place(layout)
     findings = Findings()
     watch = WriterWatch(layout)
     segments: list[MappedFile] = []
@@ -91,6 +96,25 @@ def verify(
         faults=tuple(findings.faults),
         fault_count=findings.fault_count,
     )
+
+
+def _check_place(layout: StoreLayout) -> None:
+    """Whoever names another directory by mistake must not hear that it has no faults."""
+    parts = (
+        layout.commit_log,
+        layout.consume_queue,
+        layout.batch_consume_queue,
+        layout.index,
+        layout.config,
+        layout.own,
+        layout.checkpoint,
+        layout.abort,
+        layout.lock,
+    )
+    found = os.listdir(layout.root)
+    if found and not any(part.name in found for part in parts):
+        text = "holds other files and no store"
+        raise FileNotFoundError(errno.ENOENT, text, os.fspath(layout.root))
 
 
 def _walk(

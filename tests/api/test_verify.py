@@ -70,6 +70,16 @@ def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
     assert (report.begin_offset, report.end_offset, report.writer) == (0, 0, "none")
 
 
+def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """By mistake: it was said to have no faults."""
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(FileNotFoundError, match="other files and no store") as caught:
+        verify(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+    (tmp_path / "commitlog").mkdir()
+    assert verify(tmp_path).ok
+
+
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         verify(tmp_path / "missing")
