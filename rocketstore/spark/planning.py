@@ -90,7 +90,26 @@ def scan_of(path: str, **given: Any) -> Any:
 
 def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     """Scans of one batch read, in the order of the log, and the queue offsets that are wanted; of shards,
-    one after the other. What cannot hold a row that fulfils the conditions is left out."""
+    one after the other. What cannot hold a row that fulfils the conditions is left out.
+
+    Raises:
+        SparkFaceError: RS_NO_TOPIC_THERE: the store has none of that name, unless failOnDataLoss is false.
+    """
+    there: set[str] = set()
+    planned = _plan_batch(options, there)
+    # An archive names the topics of its segments, but not all that a store has.
+    missing = sorted(set(options.wanted.get("topics") or ()) - there)
+    if missing and options.fail_on_data_loss and not is_uri(options.path):
+        raise SparkFaceError(
+            "RS_NO_TOPIC_THERE",
+            f"{options.path} has no topic {', '.join(map(repr, missing[:5]))}; name others, or read on "
+            "without them by failOnDataLoss=false",
+        )
+    return planned
+
+
+def _plan_batch(options: ReadOptions, there: set[str]) -> tuple[list[Any], Bounds]:
+    """As `plan_batch`; adds the topics that are there."""
     narrowed = narrow(options.wanted, options.conditions)
     chosen = options if narrowed is None else replace(options, wanted=narrowed.wanted)
     if is_uri(options.path):
@@ -98,8 +117,9 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
         return [] if none else plan(chosen, None, None, {}), {}
     shards = shard_paths(options.path)
     if shards is not None:
-        return plan_shards(options, shards), {}
+        return plan_shards(options, shards, there), {}
     with open_store(options.path) as store:
+        there.update(store.topics())
         bounds: Bounds = {}
         begin, end = store.begin_offset, store.visible_offset
         if options.starting == LATEST:
@@ -114,8 +134,8 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     return plan(chosen, first, last, bounds, aligned=first == begin), bounds
 
 
-def plan_shards(options: ReadOptions, shards: list[str]) -> list[Any]:
-    """Raises SparkFaceError: RS_BAD_OPTION for queue offsets, which each shard has for itself."""
+def plan_shards(options: ReadOptions, shards: list[str], there: set[str]) -> list[Any]:
+    """Adds to `there` the topics of each. Raises SparkFaceError: RS_BAD_OPTION for queue offsets, which each shard has for itself."""
     for name, offsets in (
         ("startingOffsets", options.starting),
         ("endingOffsets", options.ending),
@@ -125,7 +145,7 @@ def plan_shards(options: ReadOptions, shards: list[str]) -> list[Any]:
     each = max(1, -(-options.min_partitions // max(1, len(shards))))
     scans: list[Any] = []
     for shard in shards:
-        scans += plan_batch(replace(options, path=shard, min_partitions=each))[0]
+        scans += _plan_batch(replace(options, path=shard, min_partitions=each), there)[0]
     return scans
 
 

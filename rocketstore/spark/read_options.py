@@ -83,6 +83,10 @@ class ReadOptions:
                 where = "a batch" if stream else "a stream"
                 raise bad_option(name, given[name], f"only in {where}")
         fields = _fields(given)
+        wanted = _wanted(given)
+        starting = _offsets(given, "startingoffsets", LATEST if stream else EARLIEST)
+        ending = _offsets(given, "endingoffsets", LATEST)
+        _check_order(given, wanted, starting, ending)
         rows = number(given, "maxoffsetspertrigger", 0, 1, 2**62)
         path = place_of(given["path"])
         if is_uri(path):
@@ -90,8 +94,8 @@ class ReadOptions:
         return cls(
             path,
             fields,
-            _offsets(given, "startingoffsets", LATEST if stream else EARLIEST),
-            _offsets(given, "endingoffsets", LATEST),
+            starting,
+            ending,
             number(given, "splitbytes", 256 << 20, 1, 2**62),
             number(given, "minpartitions", 1, 1, 1_000_000),
             _switch(given, "failondataloss", True),
@@ -105,7 +109,7 @@ class ReadOptions:
             else None,
             rows or None,
             _group(given),
-            _wanted(given),
+            wanted,
         )
 
 
@@ -237,6 +241,26 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> int | QueueOf
                 raise bad_option(name, text, "queue ids and offsets; -2 earliest, -1 latest")
             offsets.setdefault(topic, {})[int(queue)] = offset
     return offsets
+
+
+def _check_order(
+    given: Mapping[str, str],
+    wanted: Mapping[str, Any],
+    starting: int | QueueOffsets,
+    ending: int | QueueOffsets,
+) -> None:
+    """Nobody asks for a range that ends before it begins."""
+    if isinstance(starting, dict) and isinstance(ending, dict):
+        for topic, queues in starting.items():
+            for queue_id, first in queues.items():
+                if first > (last := ending.get(topic, {}).get(queue_id, first)) >= 0:
+                    where = f"{topic}/{queue_id} begins at {first} by startingOffsets"
+                    raise bad_option("endingOffsets", given["endingoffsets"], f"{last}: {where}")
+    if "start_timestamp" in wanted and wanted["start_timestamp"] > wanted.get(
+        "end_timestamp", 2**62
+    ):
+        allowed = f"not before startingTimestamp, {wanted['start_timestamp']}"
+        raise bad_option("endingTimestamp", given["endingtimestamp"], allowed)
 
 
 def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -161,6 +161,17 @@ def test_an_empty_store_has_no_partitions(tmp_path: Path) -> None:
         ({"failOnDataLoss": "maybe"}, "RS_BAD_OPTION"),
         ({"startingOffsets": '{"orders": {"9": 0}}'}, "RS_NO_TOPIC_THERE"),
         ({"startingOffsets": '{"orders": {"0": 99999}}'}, "RS_BAD_OPTION"),
+        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "RS_BAD_OPTION"),
+        (
+            {
+                "startingOffsets": '{"orders": {"0": 5}}',
+                "endingOffsets": '{"orders": {"0": 4, "1": 0}}',
+            },
+            "RS_BAD_OPTION",
+        ),
+        ({"topic": "orders,nope"}, "RS_NO_TOPIC_THERE"),
+        ({"subscribe": "nope"}, "RS_NO_TOPIC_THERE"),
+        ({"assign": '{"nope": [0]}'}, "RS_NO_TOPIC_THERE"),
         ({"path": "nowhere"}, "RS_NO_STORE"),
         ({"path": ""}, "RS_NO_PATH"),
     ],
@@ -171,6 +182,21 @@ def test_what_means_nothing_is_refused(
     make_store(tmp_path / "s", rng, 40)
     with pytest.raises(SparkFaceError, match=rf"^\[{code}\]"):
         read_all(tmp_path / "s", **options)
+
+
+def test_ranges_that_are_empty(tmp_path: Path, rng: random.Random) -> None:
+    """What begins where it ends, and topics that are not there by failOnDataLoss=false."""
+    root = tmp_path / "s"
+    make_store(root, rng, 40)
+    here = '{"orders": {"0": 2}}'
+    for options in (
+        {"startingTimestamp": "9", "endingTimestamp": "9"},
+        {"startingOffsets": here, "endingOffsets": here, "topic": "orders", "queues": "0"},
+        {"topic": "nope", "failOnDataLoss": "false"},
+    ):
+        assert read_all(root, **options) == []
+    orders = read_all(root, topic="orders")
+    assert read_all(root, topic="orders,nope", failOnDataLoss="false") == orders != []
 
 
 def segments(root: Path) -> list[Path]:
