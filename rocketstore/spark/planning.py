@@ -27,7 +27,7 @@ from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
-from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+from rocketstore.spark.read_options import EARLIEST, LATEST, NAME, QueueOffsets, ReadOptions
 from rocketstore.spark.shards import shard_paths
 from rocketstore.spark.views import scan_columns
 
@@ -97,8 +97,9 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     """
     there: set[str] = set()
     planned = _plan_batch(options, there)
-    # An archive names the topics of its segments, but not all that a store has.
-    missing = sorted(set(options.wanted.get("topics") or ()) - there)
+    # Records of another writer may have a name that no queue can have. An archive has no queues.
+    named = {topic for topic in options.wanted.get("topics") or () if NAME.fullmatch(topic)}
+    missing = sorted(named - there)
     if missing and options.fail_on_data_loss and not is_uri(options.path):
         raise SparkFaceError(
             "RS_NO_TOPIC_THERE",
@@ -135,7 +136,8 @@ def _plan_batch(options: ReadOptions, there: set[str]) -> tuple[list[Any], Bound
 
 
 def plan_shards(options: ReadOptions, shards: list[str], there: set[str]) -> list[Any]:
-    """Adds to `there` the topics of each. Raises SparkFaceError: RS_BAD_OPTION for queue offsets, which each shard has for itself."""
+    """Scans of each; adds its topics to `there`. Raises SparkFaceError: RS_BAD_OPTION for queue offsets, which
+    each shard has for itself."""
     for name, offsets in (
         ("startingOffsets", options.starting),
         ("endingOffsets", options.ending),

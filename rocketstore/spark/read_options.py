@@ -46,7 +46,7 @@ READ_NAMES = {
 STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger", "consumergroup")
 BATCH_ONLY = ("endingoffsets", "endingtimestamp", "conditions", "askfilters")
 EARLIEST, LATEST = -2, -1
-GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 #: topic → queue id → queue offset, EARLIEST or LATEST.
 QueueOffsets = dict[str, dict[int, int]]
@@ -153,7 +153,7 @@ def _conditions(given: Mapping[str, str], fields: tuple[Field, ...]) -> tuple[Co
 
 def _group(given: Mapping[str, str]) -> str | None:
     name = given.get("consumergroup")
-    if name is not None and GROUP.fullmatch(name) is None:
+    if name is not None and NAME.fullmatch(name) is None:
         raise bad_option("consumerGroup", name, "% | - _ and ASCII letters and digits, 1 … 255")
     return name
 
@@ -256,10 +256,9 @@ def _check_order(
                 if first > (last := ending.get(topic, {}).get(queue_id, first)) >= 0:
                     where = f"{topic}/{queue_id} begins at {first} by startingOffsets"
                     raise bad_option("endingOffsets", given["endingoffsets"], f"{last}: {where}")
-    if "start_timestamp" in wanted and wanted["start_timestamp"] > wanted.get(
-        "end_timestamp", 2**62
-    ):
-        allowed = f"not before startingTimestamp, {wanted['start_timestamp']}"
+    first_ms, last_ms = wanted.get("start_timestamp", 0), wanted.get("end_timestamp", 2**62)
+    if first_ms > last_ms:
+        allowed = f"not before startingTimestamp, {first_ms}"
         raise bad_option("endingTimestamp", given["endingtimestamp"], allowed)
 
 
