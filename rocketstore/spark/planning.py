@@ -101,11 +101,9 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     named = {topic for topic in options.wanted.get("topics") or () if NAME.fullmatch(topic)}
     missing = sorted(named - there)
     if missing and options.fail_on_data_loss and not is_uri(options.path):
-        raise SparkFaceError(
-            "RS_NO_TOPIC_THERE",
-            f"{options.path} has no topic {', '.join(map(repr, missing[:5]))}; name others, or read on "
-            "without them by failOnDataLoss=false",
-        )
+        names = ", ".join(map(repr, missing[:5]))
+        text = f"{options.path} has no topic {names}; name others, or give failOnDataLoss=false"
+        raise SparkFaceError("RS_NO_TOPIC_THERE", text)
     return planned
 
 

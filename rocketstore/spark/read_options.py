@@ -46,6 +46,7 @@ READ_NAMES = {
 STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger", "consumergroup")
 BATCH_ONLY = ("endingoffsets", "endingtimestamp", "conditions", "askfilters")
 EARLIEST, LATEST = -2, -1
+#: Of groups, and of topics that have queues.
 NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 #: topic → queue id → queue offset, EARLIEST or LATEST.
