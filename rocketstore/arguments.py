@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from typing import SupportsIndex
 
@@ -15,9 +16,12 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
         TypeError: not a whole number.
         ValueError: below `low` or above `high`.
     """
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+    number = None
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        with contextlib.suppress(TypeError):  # of an array of several
+            number = operator.index(value)
+    if number is None:
         raise TypeError(f"{name} = {value!r}: expected a whole number")
-    number = operator.index(value)
     if low is not None and number < low:
         raise ValueError(f"{name} = {number}: at least {low}")
     if high is not None and number > high:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from rocketstore.archive.objects import ArchivePart, ObjectFiles
 from rocketstore.archive.place import Place, is_uri, shown
+from rocketstore.arguments import whole_number
 from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.column_walk import LogFiles, ScanReport, SegmentFiles
@@ -281,8 +282,8 @@ def scan(
     names = column_names(columns)
     taken = RecordFilter.of(**wanted)
     path, directories, begin, end, archive = _place_of(source, commit_log_dir, taken)
-    first = begin if start_offset is None else start_offset
-    last = end if end_offset is None else end_offset
+    first = begin if start_offset is None else whole_number("start_offset", start_offset)
+    last = end if end_offset is None else whole_number("end_offset", end_offset)
     _check_range(first, last, begin if on_damage == "raise" else 0, end)
     found = Scan(
         path=path,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
+from rocketstore.arguments import whole_number
 from rocketstore.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Queues", "RecordFilter", "Wanted"]
@@ -116,13 +117,8 @@ def _tags(given: str | Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _ids(given: int | Collection[int]) -> frozenset[int]:
-    found = frozenset((given,) if isinstance(given, int) else given)
-    for queue_id in found:
-        if isinstance(queue_id, bool) or not isinstance(queue_id, int):
-            raise TypeError(f"queues = {queue_id!r}: a whole number, or several")
-        if not 0 <= queue_id < 2**31:
-            raise ValueError(f"queues = {queue_id}: 0 … {2**31 - 1}")
-    return found
+    several = given if isinstance(given, Iterable) else (given,)
+    return frozenset(whole_number("queues", queue_id, 0, 2**31 - 1) for queue_id in several)
 
 
 def _time(name: str, given: Timestamp | None, default: int) -> int:

@@ -85,7 +85,8 @@ class ReadOptions:
                 raise bad_option(name, given[name], f"only in {where}")
         fields = _fields(given)
         wanted = _wanted(given)
-        starting = _offsets(given, "startingoffsets", LATEST if stream else EARLIEST)
+        from_now = stream and "startingtimestamp" not in given
+        starting = _offsets(given, "startingoffsets", LATEST if from_now else EARLIEST)
         ending = _offsets(given, "endingoffsets", LATEST)
         _check_order(given, wanted, starting, ending)
         rows = number(given, "maxoffsetspertrigger", 0, 1, 2**62)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketstore import DurabilityTimeoutError, Store
+from rocketstore import DurabilityTimeoutError, Store, scan
 from tests.small_store import dispatched, open_small
 
 
@@ -59,6 +59,16 @@ def test_numbers_of_numpy(store: Store) -> None:
     assert (message.flag, message.born_timestamp_ms) == (7, 12)
 
 
+def test_numbers_of_numpy_choose_messages_of_a_scan(store: Store) -> None:
+    def bodies(**chosen: Any) -> list[bytes]:
+        return [bytes(body) for columns in scan(store, **chosen) for body in columns["body"]]
+
+    assert len(bodies(queues=np.int64(0))) == len(bodies(queues=np.array([0, 3]))) == 5
+    assert bodies(queues=np.int64(1)) == []
+    second = store.get(0).size
+    assert bodies(start_offset=np.int64(second), end_offset=np.int64(2 * second)) == [b"1"]
+
+
 def test_as_many_as_there_are(store: Store) -> None:
     for most in (2**31 - 1, 2**63 - 1, 2**80):
         assert len(store.consumer("orders").poll(most)) == 5
@@ -78,6 +88,9 @@ def test_as_many_as_there_are(store: Store) -> None:
         (lambda s, x: s.consumer("orders", queue_id=x), "queue_id"),
         (lambda s, x: s.consumer("orders", queue_id=0).poll(x), "max_messages"),
         (lambda s, x: s.consumer("orders", queue_id=0).prefetch(x), "max_messages"),
+        (lambda s, x: scan(s, start_offset=x), "start_offset"),
+        (lambda s, x: scan(s, end_offset=x), "end_offset"),
+        (lambda s, x: scan(s, queues=[x]), "queues"),
         (lambda s, x: s.writer("orders").put(b"x", flag=x), "flag"),
         (lambda s, x: s.writer("orders").put(b"x", born_time=x), "born_time"),
         (lambda s, x: s.put_message("orders", b"x", sys_flag=x), "sys_flag"),

@@ -67,6 +67,20 @@ def test_a_new_stream_begins_at_the_end(
     assert drained(stream, start)[0] == [put.physical_offset]
 
 
+def test_a_new_stream_begins_at_a_time(tmp_path: Path, rng: random.Random) -> None:
+    """It began at the end, and the messages since then were never read."""
+    messages = make_store(tmp_path / "s", rng)
+    since = sorted(m.store_timestamp_ms for m in messages)[len(messages) // 2]
+    stream = progress(tmp_path / "s", startingTimestamp=str(since))
+    found, _ = drained(stream, stream.initial())
+    wanted = [m.physical_offset for m in messages if m.store_timestamp_ms >= since]
+    assert found == wanted != []
+    latest = progress(tmp_path / "s", startingTimestamp=str(since), startingOffsets="latest")
+    assert drained(latest, latest.initial())[0] == []
+    latest.close()
+    stream.close()
+
+
 def test_what_is_not_on_the_disk_is_not_given_out(tmp_path: Path) -> None:
     """A power cut must not shorten the log behind a checkpoint."""
     with rocketstore.open(
