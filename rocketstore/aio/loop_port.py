@@ -11,9 +11,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
 from rocketstore import StoreClosedError
+from rocketstore.aio.turn import Turn
 from rocketstore.completion_port import Placed
 
-__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort", "Place"]
+__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -208,54 +209,6 @@ class LoopPort:
             self._timer.cancel()
         self.loop.remove_reader(self._descriptor)
         self.native.close()
-
-
-class Turn:
-    """The line of those who cannot put at once; who comes later does not overtake."""
-
-    def __init__(self) -> None:
-        #: While there is anybody, nothing is put at once.
-        self.standing = 0
-        #: Done when the last in line has left it, and all in front.
-        self.last: asyncio.Future[None] | None = None
-
-
-class Place:
-    """A place in line, taken when this is made. Inside `async with` it is the first one; until it is left,
-    nobody behind it goes on and nothing is put at once."""
-
-    __slots__ = ("_ahead", "_left", "_turn")
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn: Turn | None = turn
-        self._ahead = turn.last
-        self._left = turn.last = asyncio.get_running_loop().create_future()
-        turn.standing += 1
-
-    async def __aenter__(self) -> None:
-        try:
-            if self._ahead is not None:
-                await asyncio.shield(self._ahead)
-        except BaseException:
-            self.leave()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self.leave()
-
-    def leave(self, _: object = None) -> None:
-        """Idempotent. Who gives up inside the line keeps its order: those behind wait for those in front."""
-        turn, self._turn = self._turn, None
-        if turn is None:
-            return
-        turn.standing -= 1
-        if turn.last is self._left and not turn.standing:
-            turn.last = None
-        if self._ahead is None or self._ahead.done():
-            _set_result(self._left, None)
-        else:
-            left = self._left
-            self._ahead.add_done_callback(lambda _: _set_result(left, None))
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

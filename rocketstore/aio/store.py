@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 import rocketstore
 from rocketstore import Message, PutResult, StoreClosedError
 from rocketstore.aio.consumer import Consumer
-from rocketstore.aio.loop_port import LoopPort, Place
+from rocketstore.aio.loop_port import LoopPort
+from rocketstore.aio.turn import Place
 from rocketstore.aio.writer import Writer
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Store:
             result = await self._port.put(
                 self._store.put_message, topic, body, durability="memory", **fields
             )
-        return await self._port.promise(result, level)
+            promised = self._port.promise(result, level)
+        return await promised
 
     async def wait_flushed(self, end_offset: int) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

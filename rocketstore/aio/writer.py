@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import PutResult
-from rocketstore.aio.loop_port import IN_LINE, NOT_PUT, Place
+from rocketstore.aio.loop_port import IN_LINE, NOT_PUT
+from rocketstore.aio.turn import Place
 
 if TYPE_CHECKING:
     import datetime
@@ -77,10 +78,9 @@ class Writer:
                 return future
             if placed != NOT_PUT:
                 return port.placed(placed, future)
-        place = Place(port.turn)
-        task = port.loop.create_task(
-            self._put(place, body, tags, keys, properties, flag, born_time, shard_key, durability)
-        )
+        message = (body, tags, keys, properties, flag, born_time, shard_key, durability)
+        place = Place(port.turn, functools.partial(self._put_now, message))
+        place.task = task = port.loop.create_task(self._put(place, message))
         task.add_done_callback(place.leave)
         return task
 
@@ -97,7 +97,7 @@ class Writer:
         durability: str | None = None,
     ) -> asyncio.Future[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the promise."""
-        result, level = await self._append(
+        return await self._append(
             Place(self._port.turn),
             body,
             tags,
@@ -108,7 +108,6 @@ class Writer:
             shard_key,
             durability,
         )
-        return self._port.promise(result, level)
 
     async def put_batch(
         self,
@@ -165,9 +164,24 @@ class Writer:
         )
         return await self._append_many(append, durability)
 
-    async def _put(self, place: Place, *message: Any) -> PutResult:
-        result, level = await self._append(place, *message)
-        return await self._port.promise(result, level)
+    async def _put(self, place: Place, message: tuple[Any, ...]) -> PutResult:
+        promised = await place.made()
+        if promised is None:
+            promised = await self._append(place, *message)
+        return await promised
+
+    def _put_now(self, message: tuple[Any, ...]) -> asyncio.Future[PutResult] | None:
+        """Puts a message whose turn it is; None where that takes a wait."""
+        port = self._port
+        if self._writer is None or port.closed or port.full:
+            return None
+        future: asyncio.Future[PutResult] = asyncio.Future(loop=port.loop)
+        body, tags, keys, properties, flag, born_time, shard_key, durability = message
+        placed = port.native.put(
+            self._writer, body, tags, keys, properties, flag, born_time, shard_key, durability,
+            future,
+        )  # fmt: skip
+        return None if placed == NOT_PUT else port.placed(placed, future)
 
     async def _append(
         self,
@@ -180,8 +194,8 @@ class Writer:
         born_time: int | datetime.datetime | None,
         shard_key: str | None,
         durability: str | None,
-    ) -> tuple[PutResult, str]:
-        """The result of a message in the log, and the promise it still waits for."""
+    ) -> asyncio.Future[PutResult]:
+        """Puts a message; what to await for its promise, which counts as in flight before the place is left."""
         port = self._port
         async with place:
             writer = await self._opened()
@@ -205,7 +219,7 @@ class Writer:
                     shard_key=shard_key,
                     durability="memory",
                 )
-        return result, level
+            return port.promise(result, level)
 
     async def _append_many(
         self, append: Callable[[rocketstore.Writer], PutResult], durability: str | None
@@ -216,8 +230,8 @@ class Writer:
             level = writer.durability if durability is None else durability
             port.native.check_durability(level)
             await port.room()
-            result = await port.put(append, writer)
-        return await port.promise(result, level)
+            promised = port.promise(await port.put(append, writer), level)
+        return await promised
 
     async def _opened(self) -> rocketstore.Writer:
         if self._writer is None:

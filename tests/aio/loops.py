@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +45,20 @@ async def happens(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+class Slow(list[bytes]):
+    """Bodies that are not there yet: whoever puts them stands still."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        super().__init__(bodies)
+        self.reached = threading.Event()
+        self.there = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.reached.set()
+        assert self.there.wait(20)
+        return super().__iter__()
 
 
 class Disk:

@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import StoreClosedError, StoreLockedError
-from tests.aio.loops import Disk, happens, open_small, run, turns
+from tests.aio.loops import Disk, Slow, happens, open_small, run, turns
 from tests.small_store import everything
 
 BIG = {"commit_log_file_size_bytes": 1 << 20, "consume_queue_file_size_bytes": 20_000}
@@ -258,20 +257,6 @@ def test_a_cancelled_put_is_in_the_log(tmp_path: Path, disk: Disk) -> None:
             assert [m.body async for m in store.consumer("t")] == [b"cancelled", b"0", b"1", b"2"]
 
     run(main)
-
-
-class Slow(list[bytes]):
-    """Bodies that are not there yet: whoever puts them stands still."""
-
-    def __init__(self, *bodies: bytes) -> None:
-        super().__init__(bodies)
-        self.reached = threading.Event()
-        self.there = threading.Event()
-
-    def __iter__(self) -> Iterator[bytes]:
-        self.reached.set()
-        assert self.there.wait(20)
-        return super().__iter__()
 
 
 def test_a_cancelled_put_that_a_thread_goes_on_with_is_not_overtaken(tmp_path: Path) -> None:

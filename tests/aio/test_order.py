@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rocketstore
 import rocketstore.aio
-from tests.aio.loops import open_small, run
+from rocketstore import MessageRejectedError
+from rocketstore.aio import turn
+from tests.aio.loops import Slow, happens, open_small, run
 
+PUTS = 20
 BIG = {"commit_log_file_size_bytes": 1 << 20, "consume_queue_file_size_bytes": 20_000}
 
 
@@ -39,6 +43,64 @@ def test_puts_of_one_task_keep_their_order(tmp_path: Path, first: str) -> None:
                     m.body for m in await consumer.poll(100, timeout_s=20) if m.body != b"gone"
                 ]
         assert found[bool(options) :] == [b"%d" % n for n in range(8)]
+
+    run(main)
+
+
+def test_a_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stood in it once puts at once again: tasks that come back to its end while it is gone through one
+    by one would keep it forever, and nobody would share a sync."""
+    places = 0
+
+    class Counted(turn.Place):
+        def __init__(self, *given: Any) -> None:
+            nonlocal places
+            places += 1
+            super().__init__(*given)
+
+    monkeypatch.setattr("rocketstore.aio.writer.Place", Counted)
+
+    async def work(writer: rocketstore.aio.Writer) -> None:
+        for number in range(PUTS):
+            await writer.put(b"%d" % number)
+
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            writer = store.writer("t")  # looked at with the first put: 39 stand behind it
+            await asyncio.gather(*[work(writer) for _ in range(40)])
+            assert len([m async for m in store.consumer("t")]) == 40 * PUTS
+
+    run(main)
+    assert places == 40
+
+
+def test_what_is_wrong_with_a_message_in_line_harms_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            writer = store.writer("t")
+            await writer.put(b"0")
+            bodies = Slow(b"1")
+            batch = asyncio.ensure_future(writer.put_batch(bodies))
+            await happens(bodies.reached.is_set)
+            puts = [
+                writer.put(b"2"),
+                writer.put(b"wrong", tags="a\x01b"),
+                writer.put("text"),
+                writer.put(b"gone"),
+                writer.put(b"late"),
+                writer.put(b"3"),
+            ]
+            puts[3].cancel()  # a task that has not begun
+            await asyncio.sleep(0)
+            puts[4].cancel()  # one that stands in line
+            bodies.there.set()
+            found = await asyncio.gather(batch, *puts, return_exceptions=True)
+            kinds = [type(result).__name__ for result in found]
+            assert kinds == [
+                "PutResult", "PutResult", MessageRejectedError.__name__, "TypeError",
+                "CancelledError", "CancelledError", "PutResult",
+            ]  # fmt: skip
+            assert [m.body async for m in store.consumer("t")] == [b"0", b"1", b"2", b"3"]
 
     run(main)
 

@@ -1,0 +1,117 @@
+"""The line of those who cannot put at once: whoever comes later does not overtake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Place", "Turn"]
+
+
+class Turn:
+    """The line. The first in it does its work; nobody else does, and nothing is put at once meanwhile.
+
+    When the first has left, the next ones are put one after the other without a turn of the loop between
+    them, as far as there is room. A turn for each would be a line that never ends: tasks that have put come
+    back to its end sooner than it is through.
+    """
+
+    def __init__(self) -> None:
+        #: While there is anybody, nothing is put at once.
+        self.standing = 0
+        self._line: deque[Place] = deque()
+
+    def join(self, place: Place) -> None:
+        self.standing += 1
+        self._line.append(place)
+        if self._line[0] is place:
+            place.stand_first()
+
+    def leave(self, place: Place) -> None:
+        """Who gives up inside the line is passed over once all in front are gone."""
+        self.standing -= 1
+        if self._line[0] is not place:
+            return
+        self._line.popleft()
+        while self._line and not self._line[0].come():
+            self._line.popleft()
+
+
+class Place:
+    """A place in line, taken when this is made. Inside `async with` it is the first one; until it is left,
+    nobody behind it goes on.
+
+    `attempt` does at once, without a wait, what the place is for, and returns what is then awaited; None
+    where that takes a wait. It is called when all in front are gone, unless the place was the first anyway.
+    """
+
+    __slots__ = ("_attempt", "_made", "_reached", "_turn", "task")
+
+    def __init__(
+        self, turn: Turn, attempt: Callable[[], asyncio.Future[Any] | None] | None = None
+    ) -> None:
+        self._turn: Turn | None = turn
+        self._attempt = attempt
+        self._reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._made: asyncio.Future[Any] | None = None
+        #: Whose place it is: nothing is attempted for a task that is cancelled.
+        self.task: asyncio.Task[Any] | None = None
+        turn.join(self)
+
+    # ---- by the line ----
+
+    def stand_first(self) -> None:
+        if not self._reached.done():  # cancelled: it will leave
+            self._reached.set_result(None)
+
+    def come(self) -> bool:
+        """All in front are gone: whether this one is the first now, and not gone itself or done."""
+        if self._turn is None:
+            return False
+        cancelled = self._reached.done() or bool(self.task and self.task.cancelling())
+        if self._attempt is not None and not cancelled:
+            try:
+                self._made = self._attempt()
+            except Exception as error:
+                self._made = self._reached.get_loop().create_future()
+                self._made.set_exception(error)
+        self.stand_first()
+        if self._made is None:
+            return True
+        self._turn.standing -= 1
+        self._turn = None
+        return False
+
+    # ---- by whose it is ----
+
+    async def made(self) -> asyncio.Future[Any] | None:
+        """Returns when all in front are gone: what `attempt` gave, or None for the first one in line."""
+        await self._reached
+        return self._made
+
+    async def __aenter__(self) -> None:
+        try:
+            await self._reached
+        except BaseException:
+            self.leave()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+    def leave(self, _: object = None) -> None:
+        """Idempotent. What was attempted for a task that ended before is not awaited by anybody."""
+        made = self._made
+        if made is not None and not made.cancel() and not made.cancelled():
+            made.exception()  # noted as seen
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.leave(self)
