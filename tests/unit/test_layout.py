@@ -37,6 +37,7 @@ def test_where_everything_lies() -> None:
     assert shown == {
         "commit_log": "commitlog",
         "consume_queue": "consumequeue",
+        "batch_consume_queue": "batchconsumequeue",
         "index": "index",
         "checkpoint": "checkpoint",
         "abort": "abort",
