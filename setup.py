@@ -37,6 +37,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "checkpoint": ["rs_checkpoint", "rs_crc32"],
     "put_result": ["rs_message_id"],
     "queue_state": [],
+    "file_writes": [],
     "group_commit": [],
     "turn": [],
     "write_through": ["rs_crc32", "rs_crc32_clmul", "rs_record", "rs_log_file"],

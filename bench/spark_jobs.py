@@ -9,6 +9,7 @@ the first round is warm-up and not counted. GB/s are bytes of the log; medians. 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
+from bench.memory import given_memory
 
 TOPICS, QUEUES = 16, 4
 BODY_BYTES = 870
@@ -63,13 +65,20 @@ def arguments(name: str, text: str | None, mib: int) -> argparse.Namespace:
     parser.add_argument("--mib", type=int, default=mib, help="of log")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="where the stores are made")
+    parser.add_argument(
+        "--given", action="store_true", help="each with memory that the host has given"
+    )
     return parser.parse_args()
 
 
 def in_turns(
-    cases: Callable[[Any], dict[str, Callable[[], Any]]], rounds: int, between: Callable[[], None]
+    cases: Callable[[Any], dict[str, Callable[[], Any]]],
+    rounds: int,
+    between: Callable[[], None],
+    given_bytes: int = 0,
 ) -> dict[str, list[float]]:
-    """Seconds of each case in each round, but for a first one, in one session; `between` is not counted."""
+    """Seconds of each case in each round, but for a first one, in one session; `between` is not counted. So
+    much memory that the host has given is there for each."""
     from rocketstore import spark
 
     # The workers find this package, too.
@@ -82,10 +91,12 @@ def in_turns(
     for number in range(rounds + 1):
         for name, work in made.items():
             between()
-            began = time.perf_counter()
-            work()
+            with given_memory(given_bytes) if given_bytes else contextlib.nullcontext():
+                began = time.perf_counter()
+                work()
+                took = time.perf_counter() - began
             if number:
-                times[name].append(time.perf_counter() - began)
+                times[name].append(took)
     session.stop()
     return times
 
@@ -103,7 +114,10 @@ def main() -> None:
             os.sync()  # what the last one wrote
 
         times = in_turns(
-            lambda session: make_cases(session, root, size, count), given.rounds, clean
+            lambda session: make_cases(session, root, size, count),
+            given.rounds,
+            clean,
+            4 * size if given.given else 0,
         )
     show(times, count, size)
 

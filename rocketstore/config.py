@@ -125,7 +125,8 @@ class StoreConfig:
     write_buffer_bytes: int = _number(8 * MIB, 64 * KIB, GIB)
     #: Whether a new commit log file of a "disk" store is filled with zeros before it is used, so that a
     #: sync overwrites blocks and changes no metadata. Its making takes longer, in a thread of its own.
-    #: Default False. RocketMQ: `warmMapedFileEnable`.
+    #: Without it small flushes bring zeros for the next 512 KiB along. Default False. RocketMQ:
+    #: `warmMapedFileEnable`.
     prewrite: bool = False
     #: How far pages are populated ahead of the writer in an "os" store, in bytes; 0 never. Default
     #: 32 MiB, allowed 0 … 1 GiB. RocketMQ: `warmMapedFileEnable`.

@@ -14,7 +14,12 @@
 #define LIMIT(size) if (found < 0 && (size_t)-found < (size)) (size) = (size_t)-found
 /* A descriptor is gone even when close fails. */
 #define CLOSE if (found > 0) CALL(close, (fd))
-#define LIMIT_PARTS struct iovec only = *parts; LIMIT(only.iov_len); parts = &only
+/* A write that ends early ends in its first part. */
+#define LIMIT_PARTS \
+    struct iovec first = *parts; \
+    LIMIT(first.iov_len); \
+    if (first.iov_len < parts->iov_len) \
+        parts = &first, count = 1
 #define STEP if (clock == CLOCK_REALTIME && found == 0) return stepped_clock(now)
 /* Nothing but waiting is broken off; a wake that fails would be a kernel's fault. */
 #define ONLY_WAITS if ((act & FUTEX_CMD_MASK) != FUTEX_WAIT) found = 0

@@ -5,11 +5,6 @@ from rocketstore._native.positions cimport Positions
 from rocketstore._native.wait_line cimport WaitLine
 from rocketstore._native.waiting cimport Mutex, Signal
 
-# All of it, its first page last: 0, or minus an errno.
-cdef int64_t write_head_last_c(int fd, const uint8_t *data, int64_t size,
-                               int64_t offset) noexcept nogil
-
-
 cpdef enum Outcome:
     FLUSHED = 0  # nothing written is left to flush
     BUSY = 1  # another thread flushes, or will at once
@@ -41,6 +36,9 @@ cdef class GroupCommit:
     cdef int fd  # of the armed file, -1: none
     cdef int64_t start
     cdef int64_t end
+    cdef uint8_t *zeros
+    cdef bint ahead  # whether they are written
+    cdef int64_t zeroed  # the log's blocks below were written, as far as that is known
     cdef int[LINKS_MAX] links
     cdef int link_count
     cdef int error
@@ -61,6 +59,7 @@ cdef class GroupCommit:
     cdef int flush_held(self) noexcept nogil
     # The positions have moved: whoever waits for them hears of it.
     cdef void moved(self) noexcept nogil
+    cdef int64_t zeros_behind(self, int64_t flushed, int64_t target) noexcept nogil
     cdef bint linked(self) noexcept nogil
     cdef void publish(self, int64_t target) noexcept nogil
     cdef void note(self, int64_t taken_ns) noexcept nogil

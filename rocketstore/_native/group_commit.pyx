@@ -6,20 +6,17 @@ in, a flush is one write here; everything else (a roll, a file that lost its nam
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.errno cimport EINTR, EIO, ENOSYS, EOPNOTSUPP
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.core cimport (
     RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE,
     RS_POSITIONS_AT_WROTE, rs_position_load, rs_position_store,
 )
-from rocketstore._native.libc_calls cimport RWF_DSYNC
+from rocketstore._native.file_writes cimport write_durable_c
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
-from rocketstore._native.syscalls cimport (
-    done, forked_since, io_part, outcome, page_size, process_token, sys,
-)
+from rocketstore._native.syscalls cimport forked_since, page_size, process_token, sys
 from rocketstore._native.wait_line cimport WaitLine
 from rocketstore._native.waiting cimport Mutex, Signal, now_ns
 
@@ -38,88 +35,13 @@ cdef enum:
     # A thread that waits syncs itself if it would wait for so long, and the last sync took no longer.
     PATIENT_NS = 1_000_000_000
     QUICK_NS = 100_000_000
+    # The first write into a block that was allocated only has to bring the change of its state to the disk, too,
+    # which takes a second write for the file system's journal. So flushes of at most so much that come to such blocks
+    # bring zeros for so many bytes behind along, and those that follow overwrite. Larger flushes gain less than that
+    # costs, and larger pieces make single flushes wait.
+    SMALL_FLUSH = 256 << 10
+    ZEROS_AHEAD = 512 << 10
 
-
-# ---- bytes to a file ----
-
-cdef int64_t write_all(int fd, const uint8_t *data, int64_t size, int64_t offset,
-                       int flags) noexcept nogil:
-    """All of it: 0, or minus an errno. -ENOSYS with `flags`: the system does not know them."""
-    cdef io_part part
-    cdef int64_t have = 0, result
-    while have < size:
-        if flags:
-            part.iov_base = <void *>(data + have)
-            part.iov_len = <size_t>(size - have)
-            result = outcome(sys.pwritev2(fd, &part, 1, offset + have, flags))
-        else:
-            result = outcome(sys.pwrite(fd, data + have, <size_t>(size - have), offset + have))
-        if result > 0:
-            have += result
-        elif result == 0:
-            return -EIO  # neither progress nor a reason: never a success
-        elif result != -EINTR:
-            return -ENOSYS if flags and have == 0 and result == -EOPNOTSUPP else result
-    return 0
-
-
-cdef int64_t write_head_last_c(int fd, const uint8_t *data, int64_t size,
-                               int64_t offset) noexcept nogil:
-    cdef int64_t head = page_size - offset % page_size
-    cdef int64_t result = 0
-    if size > head:
-        result = write_all(fd, data + head, size - head, offset + head, 0)
-    if result == 0:
-        result = write_all(fd, data, min(size, head), offset, 0)
-    return result
-
-
-cdef int64_t sync_c(int fd) noexcept nogil:
-    cdef int64_t result = -EINTR
-    while result == -EINTR:
-        result = outcome(sys.fdatasync(fd))
-    return result
-
-
-cdef int64_t write_durable_c(int fd, const uint8_t *data, int64_t size,
-                             int64_t offset) noexcept nogil:
-    cdef int64_t result
-    if offset % page_size + size <= page_size:
-        result = write_all(fd, data, size, offset, RWF_DSYNC)
-        if result != -ENOSYS:
-            return result
-    result = write_head_last_c(fd, data, size, offset)
-    return sync_c(fd) if result == 0 else result
-
-
-def write_head_last(int fd, data, int64_t offset):
-    """All of `data`, its first page last. A kill ends a write between two pages: so it leaves nothing that
-    begins where the data does (D-37). Raises OSError."""
-    write(fd, data, offset, False)
-
-
-def write_durable_head_last(int fd, data, int64_t offset):
-    """The same, on disk when this returns: one call where the data lies in one page (D-10)."""
-    write(fd, data, offset, True)
-
-
-cdef int write(int fd, object data, int64_t offset, bint durable) except -1:
-    cdef Py_buffer buffer
-    cdef int64_t result
-    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
-    try:
-        with nogil:
-            if durable:
-                result = write_durable_c(fd, <uint8_t *>buffer.buf, buffer.len, offset)
-            else:
-                result = write_head_last_c(fd, <uint8_t *>buffer.buf, buffer.len, offset)
-        done(result, fd)
-    finally:
-        PyBuffer_Release(&buffer)
-    return 0
-
-
-# ---- flushing ----
 
 @cython.final
 @cython.auto_pickle(False)
@@ -142,6 +64,14 @@ cdef class GroupCommit:
         self.ring_base = <uint8_t *>ring_address
         self.ring_size = ring_size
         self.fd = -1
+        if ring is not None:
+            # Untouched: the kernel's one page of zeros, again and again.
+            self.zeros = <uint8_t *>PyMem_RawCalloc(1, ZEROS_AHEAD)
+            if self.zeros is NULL:
+                raise MemoryError("no memory for zeros")
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.zeros)
 
     # ---- from any thread ----
 
@@ -205,7 +135,7 @@ cdef class GroupCommit:
         cdef const uint8_t *page = self.positions.page
         cdef int64_t flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
         cdef int64_t target = rs_position_load(page, RS_POSITIONS_AT_WROTE)
-        cdef int64_t began, result
+        cdef int64_t began, result, zero_count
         if self.error:
             return FAILED
         if flushed >= target:
@@ -214,17 +144,28 @@ cdef class GroupCommit:
                 or flushed < self.start or target > self.end):
             return FOR_PYTHON
         began = now_ns()
+        zero_count = self.zeros_behind(flushed, target)
         result = write_durable_c(self.fd, self.ring_base + flushed % self.ring_size,
-                                 target - flushed, flushed - self.start)
+                                 target - flushed, flushed - self.start, self.zeros, zero_count)
         if result < 0:
             self.error = <int>-result
             return FAILED
+        if zero_count > 0:
+            self.zeroed = target + zero_count
         if not self.linked():
             rs_store_int(&self.fd, -1)  # D-05: the Python side gives it its name back first
             return FOR_PYTHON
         self.note(now_ns() - began)
         self.publish(target)
         return FLUSHED
+
+    cdef int64_t zeros_behind(self, int64_t flushed, int64_t target) noexcept nogil:
+        """How many zeros a flush of [flushed, target) brings along: to the end of a page, or of the file. Nobody else
+        writes to it, and it has nothing there (D-11)."""
+        cdef int64_t used = target - self.start
+        if not self.ahead or target <= self.zeroed or target - flushed > SMALL_FLUSH:
+            return 0
+        return min(used - used % page_size + ZEROS_AHEAD, self.end - self.start) - used
 
     cdef bint linked(self) noexcept nogil:
         cdef int at
@@ -281,9 +222,10 @@ cdef class GroupCommit:
                 self.tell()
         return found
 
-    def arm(self, MappedFile segment not None, links, Positions shared):
+    def arm(self, MappedFile segment not None, links, Positions shared, *, bint ahead):
         """With the turn: `segment`, which the log ends in, is flushed natively from here on. `links` are
-        descriptors of files that must have two names; `shared` is told of each flush, None: nobody is."""
+        descriptors of files that must have two names; `shared` is told of each flush, None: nobody is.
+        `ahead`: zeros are written behind small flushes."""
         cdef int at = 0
         if len(links) > LINKS_MAX or self.ring is None:
             self.disarm()
@@ -292,7 +234,7 @@ cdef class GroupCommit:
             self.links[at] = descriptor
             at += 1
         self.link_count = at
-        self.shared = shared
+        self.shared, self.ahead = shared, ahead
         self.segment = segment
         self.start, self.end = segment.start_offset, segment.end_offset
         rs_store_int(&self.fd, segment.fd)

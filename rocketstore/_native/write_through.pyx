@@ -10,7 +10,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int64_t, uint8_t
 
 from rocketstore._native.core cimport rs_appended, rs_log, rs_log_written
-from rocketstore._native.group_commit cimport write_head_last_c
+from rocketstore._native.file_writes cimport write_head_last_c
 from rocketstore._native.populating cimport PagesAhead
 
 cdef extern from "rs_atomic.h" nogil:

@@ -239,6 +239,8 @@ class _Start:
             timed=config.flush_timed,
             least_pages=config.flush_least_pages,
             thorough_interval_ms=config.flush_thorough_interval_ms,
+            # Not where blocks are written anew each time, or where nobody knows.
+            zeros_ahead=not config.prewrite and file_system(self.parts.layout.root).mapped_writes,
             live=self.live,
             page=page,
             record_latency=self.statistics.record_flush,

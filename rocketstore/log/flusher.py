@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
-from rocketstore._native.group_commit import Outcome, write_head_last
+from rocketstore._native.file_writes import write_head_last
+from rocketstore._native.group_commit import Outcome
 from rocketstore.log.committer import Committer, able, check_unfailed
 from rocketstore.log.worker import Worker
 
@@ -38,7 +39,8 @@ SYNC_MODE_MS = 10
 class Flusher(Worker):
     """Both of RocketMQ's flush modes: group commit for waiters, and the timed flush of the rest.
 
-    `ring` is the write buffer of a store whose default promise is `disk`: then one call writes and syncs.
+    `ring` is the write buffer of a store whose default promise is `disk`: then one call writes and syncs, and small
+    ones bring zeros for what comes behind along if `zeros_ahead`.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Flusher(Worker):
         timed: bool,
         least_pages: int,
         thorough_interval_ms: int,
+        zeros_ahead: bool,
         live: LiveLinks,
         page: PositionsPage,
         record_latency: Callable[[int], None],
@@ -67,6 +70,7 @@ class Flusher(Worker):
         self.timed = timed
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
+        self._zeros_ahead = zeros_ahead
         self._live = live
         self._page = page
         self._record_latency = record_latency
@@ -192,7 +196,7 @@ class Flusher(Worker):
             self._group.disarm()
         else:
             shared = None if self._page.lost else self._page.positions
-            self._group.arm(segment, self._live.descriptors(), shared)
+            self._group.arm(segment, self._live.descriptors(), shared, ahead=self._zeros_ahead)
 
     def collect(self) -> None:
         """Takes over what native flushes have noted."""

@@ -257,11 +257,25 @@ EXPORTED ssize_t pwrite64(int fd, const void *data, size_t size, off_t offset)
 
 EXPORTED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags)
 {
-    if (count != 1 || (flags & ~RWF_DSYNC)) {
+    if (count < 1 || (flags & ~RWF_DSYNC)) {
         errno = EOPNOTSUPP;
         return -1;
     }
-    return written(fd, parts->iov_base, parts->iov_len, offset, flags);
+    if (count == 1)
+        return written(fd, parts->iov_base, parts->iov_len, offset, flags);
+    size_t size = 0, done = 0;
+    for (int at = 0; at < count; at++)
+        size += parts[at].iov_len;
+    char *whole = malloc(size);
+    if (whole == NULL)
+        return -1;
+    for (int at = 0; at < count; done += parts[at++].iov_len)
+        memcpy(whole + done, parts[at].iov_base, parts[at].iov_len);
+    ssize_t result = written(fd, whole, size, offset, flags);
+    int error = errno;
+    free(whole);
+    errno = error;
+    return result;
 }
 
 EXPORTED ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off_t offset, int flags)

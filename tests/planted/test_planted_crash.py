@@ -29,12 +29,12 @@ FAULTS = (
     (
         Fault(
             "no_sync",
-            GROUP_COMMIT,
+            "rocketstore/_native/file_writes.pyx",
             (
-                ("size, offset, RWF_DSYNC)", "size, offset, 0)"),
+                ("zero_count, offset, RWF_DSYNC)", "zero_count, offset, 0)"),
                 ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
             ),
-            "group_commit",
+            "file_writes",
         ),
         ("single", "threads"),
     ),
@@ -111,11 +111,11 @@ FAULTS = (
             GROUP_COMMIT,
             (
                 (
-                    "        began = now_ns()\n        result = write",
+                    "        began = now_ns()\n        zero_count = ",
                     "        began = now_ns()\n"
                     "        self.publish(target)\n"
                     "        self.moved()\n"
-                    "        result = write",
+                    "        zero_count = ",
                 ),
             ),
             "group_commit",

@@ -28,12 +28,12 @@ PLANTED = (
     Planted(
         Fault(
             "no_sync_at_all",
-            "rocketstore/_native/group_commit.pyx",
+            "rocketstore/_native/file_writes.pyx",
             (
-                ("size, offset, RWF_DSYNC)", "size, offset, 0)"),
+                ("zero_count, offset, RWF_DSYNC)", "zero_count, offset, 0)"),
                 ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
             ),
-            "group_commit",
+            "file_writes",
         ),
         ["tests/fs/test_power_cut.py"],
     ),

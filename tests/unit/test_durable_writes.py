@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketstore._native import syscalls
-from rocketstore._native.group_commit import write_durable_head_last, write_head_last
+from rocketstore._native.file_writes import write_durable_head_last, write_head_last
 
 pytestmark = pytest.mark.quick
 
@@ -56,6 +56,18 @@ def file(tmp_path: Path) -> Iterator[int]:
 def test_a_durable_write(file: int) -> None:
     write_durable_head_last(file, b"abc", 7)
     assert syscalls.pread(file, 100, 0) == bytes(7) + b"abc"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("size", [3, PAGE - 7, PAGE, 3 * PAGE])
+def test_zeros_come_behind_a_durable_write(file: int, probe: Any, size: int, refused: bool) -> None:
+    """D-10 D-11: with what lies in one page in one call, else before the page that comes last."""
+    syscalls.pwrite(file, b"\xff" * 5 * PAGE, 0)
+    probe.fail("pwritev2", errno.ENOSYS, times=int(refused))
+    write_durable_head_last(file, b"x" * size, 7, bytes(PAGE + 1))
+    assert probe.calls_made() == int(7 + size <= PAGE)
+    there = b"\xff" * 7 + b"x" * size + bytes(PAGE + 1)
+    assert syscalls.pread(file, 5 * PAGE, 0) == there.ljust(5 * PAGE, b"\xff")
 
 
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EOPNOTSUPP])
@@ -105,3 +117,7 @@ def test_signals_and_short_writes_do_not_end_it(file: int, probe: Any) -> None:
     write_durable_head_last(file, b"abc", 0)
     assert probe.calls_made() == 4
     assert syscalls.pread(file, 3, 0) == b"abc"
+    probe.restore()
+    probe.fail("pwrite", errno.EINTR, times=2, at_most=7)
+    write_durable_head_last(file, data, PAGE - 50, bytes(20))
+    assert syscalls.pread(file, 120, PAGE - 50) == data + bytes(20)
