@@ -1,9 +1,9 @@
 """Puts that share syncs, beside one raw synchronous write after the other: `python -m bench.group_commit`.
 
 Sides take turns in one run: raw `pwritev2(RWF_DSYNC)` over prewritten blocks, 64 threads, 64 tickets in
-flight, 64 and 256 asyncio tasks, with `--uvloop` the same tasks in its loop. The store's segments are
-prewritten too. A ratio is that of a side's rate to the raw rate of the same round; what is printed is the
-median of the rounds.
+flight, 64 and 256 asyncio tasks, with `--uvloop` the same tasks in its loop. The store is at its defaults,
+or its segments of 64 MiB are prewritten too. A ratio is that of a side's rate to the raw rate of the same
+round; what is printed is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -127,15 +127,22 @@ def _clocked(work: Callable[[], None], latencies: list[list[int]]) -> tuple[int,
 
 
 def measure(
-    size: int, rounds: int, seconds: float, directory: Path, *, with_uvloop: bool
+    size: int,
+    rounds: int,
+    seconds: float,
+    directory: Path,
+    *,
+    with_uvloop: bool,
+    prewrite: bool = False,
 ) -> dict[str, Any]:
     root = Path(tempfile.mkdtemp(prefix="group-", dir=directory))
     body = bytes(size)
     found: dict[str, list[tuple[float, list[int]]]] = {}
+    options: dict[str, Any] = {}
+    if prewrite:
+        options = {"commit_log_file_size_bytes": SEGMENT_BYTES, "prewrite": True}
     try:
-        with rocketstore.open(
-            root / "store", commit_log_file_size_bytes=SEGMENT_BYTES, prewrite=True
-        ) as store:
+        with rocketstore.open(root / "store", **options) as store:
             placed = store.writer("bench", queue_id=0).put(body)
             record = bytes(store.get(placed.physical_offset))
             with RawFile(root / "raw", record, Case(size, "disk")) as file:
@@ -183,6 +190,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="of one side in a round")
     parser.add_argument("--switch-interval", type=float, default=None, help="seconds")
     parser.add_argument("--uvloop", action="store_true", help="asyncio tasks in its loop, too")
+    parser.add_argument("--prewrite", action="store_true", help="segments of 64 MiB, prewritten")
     parser.add_argument("--directory", type=Path, default=Path("build/bench"))
     given = parser.parse_args(words)
     if given.switch_interval is not None:
@@ -191,7 +199,12 @@ def main(words: Sequence[str] | None = None) -> int:
     results = {}
     for size in given.size or [100]:
         results[size] = measure(
-            size, given.rounds, given.seconds, given.directory, with_uvloop=given.uvloop
+            size,
+            given.rounds,
+            given.seconds,
+            given.directory,
+            with_uvloop=given.uvloop,
+            prewrite=given.prewrite,
         )
         print(f"put {size} B, disk, {given.rounds} rounds of {given.seconds} s each")
         for name, side in results[size].items():
