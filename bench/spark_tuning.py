@@ -22,7 +22,14 @@ def main() -> None:
     given = arguments("spark_tuning", __doc__, 512)
     with tempfile.TemporaryDirectory(dir=given.directory, prefix="bench-spark-") as store:
         fill(Path(store), given.mib << 20)
-        show(in_turns(lambda session: make_cases(session, store), given.rounds, lambda: None))
+        show(
+            in_turns(
+                lambda session: make_cases(session, store),
+                given.rounds,
+                lambda: None,
+                given.mib << 22 if given.given else 0,
+            )
+        )
 
 
 def make_cases(session: Any, store: str) -> dict[str, Callable[[], None]]:
