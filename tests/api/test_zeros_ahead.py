@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,17 +25,13 @@ def segment(path: Path, offset: int = 0) -> Path:
     return path / "commitlog" / f"{offset:020d}"
 
 
-def open_large(path: Path, **options: object) -> rocketstore.Store:
-    return rocketstore.open(
-        path,
-        commit_log_file_size_bytes=SIZE,
-        index_enabled=False,
-        **options,  # type: ignore[arg-type]
-    )
+def open_large(path: Path, **options: Any) -> rocketstore.Store:
+    return rocketstore.open(path, commit_log_file_size_bytes=SIZE, index_enabled=False, **options)
 
 
-@pytest.fixture(autouse=True)
-def _holes(tmp_path: Path) -> None:
+@pytest.fixture
+def holes(tmp_path: Path) -> None:
+    """What was allocated and never written can be told."""
     probe = tmp_path / "probe"
     with probe.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, PAGE)
@@ -44,6 +41,7 @@ def _holes(tmp_path: Path) -> None:
         pytest.skip("the file system does not tell which blocks were never written")
 
 
+@pytest.mark.usefixtures("holes")
 def test_a_small_flush_writes_blocks_for_the_next(tmp_path: Path) -> None:
     """D-11: the puts behind it come to blocks that were written, up to the end of the zeros."""
     with open_large(tmp_path) as store:
@@ -60,12 +58,14 @@ def test_a_small_flush_writes_blocks_for_the_next(tmp_path: Path) -> None:
         assert blocks_with_data(segment(tmp_path)) == end + AHEAD
 
 
+@pytest.mark.usefixtures("holes")
 def test_a_large_flush_brings_none(tmp_path: Path) -> None:
     with open_large(tmp_path) as store:
         store.writer("t").put_batch([bytes(1000)] * 400)
         assert blocks_with_data(segment(tmp_path)) == -(-store.end_offset // PAGE) * PAGE
 
 
+@pytest.mark.usefixtures("holes")
 @pytest.mark.parametrize("prewrite", [False, True])
 def test_none_where_they_would_be_of_no_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prewrite: bool
