@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
+import subprocess
 
 import numpy
 from Cython.Build import cythonize
@@ -71,12 +72,29 @@ EXTENSIONS: dict[str, list[str]] = {
 
 HERE = pathlib.Path(__file__).parent
 COMPILE = ["-std=gnu17", "-fvisibility=hidden", "-fno-strict-aliasing", "-fstack-protector-strong"]
+# GCC clears constant sizes above 128 bytes by `rep stos`, which takes as long to begin as a Message takes to be
+# made otherwise (reading 100 B: 91 -> 80 ns a message without it). Other compilers do not know the flag.
+CLEAR_INLINE = "-mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign"
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-fsyntax-only", "-Icsrc"]
 
 
 class BuildExtensions(build_ext):
     """Gives each extension its own directory for objects: extensions share files of csrc, and two
     that are built at once (`--parallel`) must not write the same object."""
+
+    def build_extensions(self) -> None:
+        if "-O3" in flags()[0] and self.accepts(CLEAR_INLINE):
+            for extension in self.extensions:
+                extension.extra_compile_args = [*extension.extra_compile_args, CLEAR_INLINE]
+        build_ext.build_extensions(self)
+
+    def accepts(self, flag: str) -> bool:
+        """Whether the compiler knows a flag; what it says if not is not shown."""
+        try:
+            command = [*self.compiler.compiler_so[:1], "-Werror", flag, "-E", "-x", "c", os.devnull]
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except OSError:
+            return False
 
     def build_extension(self, extension: Extension) -> None:
         if switch("DEVELOP"):
@@ -123,7 +141,7 @@ def extensions() -> list[Extension]:
             f"rocketstore._native.{name}",
             sources=[f"rocketstore/_native/{name}.pyx", *(f"csrc/{c}.c" for c in sources)],
             include_dirs=["csrc", "rocketstore/_native", numpy.get_include()],
-            depends=headers,
+            depends=[*headers, "setup.py"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
             extra_compile_args=compile_flags,
             extra_link_args=link_flags,
