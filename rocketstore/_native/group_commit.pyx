@@ -6,6 +6,7 @@ in, a flush is one write here; everything else (a roll, a file that lost its nam
 """
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 
@@ -18,7 +19,7 @@ from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.syscalls cimport forked_since, page_size, process_token, sys
 from rocketstore._native.wait_line cimport WaitLine
-from rocketstore._native.waiting cimport Mutex, Signal, now_ns
+from rocketstore._native.waiting cimport MAIN_THREAD_SLEEP_NS, Mutex, Signal, now_ns
 
 import os
 
@@ -81,7 +82,9 @@ cdef class GroupCommit:
         return rs_load_int64(&self.wanted_offset)
 
     cdef void want(self, int64_t offset) noexcept nogil:
-        rs_store_max(&self.wanted_offset, offset)
+        # What is not there yet cannot be flushed: the flusher would never come to rest.
+        rs_store_max(&self.wanted_offset,
+                     min(offset, rs_position_load(self.positions.page, RS_POSITIONS_AT_WROTE)))
         self.signal.notify_c()
 
     cdef void moved(self) noexcept nogil:
@@ -207,11 +210,20 @@ cdef class GroupCommit:
     def give_turn(self):
         self.turn.unlock()
 
-    def pass_turn(self):
-        """Returns once the flush that runs now has ended, and what it had to do behind it."""
-        with nogil:
-            self.turn.lock()
-            self.turn.unlock()
+    def pass_turn(self, int64_t limit_ms):
+        """Returns once the flush that runs now has ended, and what it had to do behind it; False when that takes
+        longer than the limit. Signals are served."""
+        cdef int64_t deadline = now_ns() + limit_ms * 1_000_000, left
+        cdef bint mine = self.turn.try_lock()
+        while not mine:
+            PyErr_CheckSignals()
+            left = min(deadline - now_ns(), MAIN_THREAD_SLEEP_NS)
+            if left <= 0:
+                return False
+            with nogil:
+                mine = self.turn.lock_for(left)
+        self.turn.unlock()
+        return True
 
     def flush(self):
         """With the turn: everything written so far; the Outcome."""

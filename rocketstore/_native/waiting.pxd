@@ -1,5 +1,9 @@
 from libc.stdint cimport int64_t, uint32_t
 
+cdef enum:
+    # A signal that arrives just before the main thread falls asleep wakes nobody: it looks this often.
+    MAIN_THREAD_SLEEP_NS = 200_000_000
+
 cdef class Mutex:
     cdef uint32_t word
 

@@ -42,8 +42,6 @@ cdef enum:
     FUTEX_WAIT = 0
     FUTEX_WAKE = 1
     FUTEX_PRIVATE = 128
-    # A signal that arrives just before the main thread falls asleep wakes nobody: it looks this often.
-    MAIN_THREAD_SLEEP_NS = 200_000_000
     LONGEST_S = 366 * 86_400
     # Tries before sleeping: the lock is held for the copy of a message, not longer.
     SPINS = 60

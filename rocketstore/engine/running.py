@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import datetime
 import logging
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import syscalls
+from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
 from rocketstore.arguments import whole_number
+from rocketstore.engine.closing import Closing
 from rocketstore.engine.steps import Steps
-from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError, StoreReadOnlyError
+from rocketstore.errors import (
+    BackpressureError,
+    ConfigError,
+    ReadFailedError,
+    StoreClosedError,
+    StoreReadOnlyError,
+)
 from rocketstore.log.lock import remove_abort
 from rocketstore.log.reader import Reader
 from rocketstore.timestamps import timestamp_ms
@@ -120,8 +127,12 @@ class Engine:
         self._dispatcher = dispatcher
         self._write = write
         self._writers: dict[tuple[str, int], NativeWriter] = {}
-        self._close_lock = threading.Lock()
+        # Of whoever trims, or begins the close.
+        self._turn = Turn()
+        self._closing: Closing | None = None
+        self._close_asked = False
         self._closed = False
+        self._parts_closed = False
         self._token = syscalls.process_token()
 
     def read_from(self, source: ReadSource) -> None:
@@ -239,42 +250,54 @@ class Engine:
 
     def trim(self, before: int | datetime.datetime) -> int:
         """D-27: the new minimum is durable first, then files go, oldest first."""
+        try:
+            with self._turn as nested:
+                if nested:
+                    raise BackpressureError("this thread is in the middle of a trim or a close")
+                return self._trim(before)
+        finally:
+            if self._close_asked:  # by a signal's handler, which could not wait for us
+                self.close()
+
+    def _trim(self, before: int | datetime.datetime) -> int:
         write, segments, queues = self.write, self._segments, self._queues
         assert segments is not None
         assert queues is not None
-        with self._close_lock:
-            self.check_open()
-            wanted = self._trim_target(before)
-            begin = self._trim_begin(wanted)
-            if begin > self.begin_offset:
-                # What a later open recognises the log by stays: the last record known to be durable.
-                self._flush_all()
-                last = write.checkpointer.save(derived=True).last_record_start
-                begin = self._trim_begin(min(wanted, last))
-            if begin > self.begin_offset:
-                write.positions.minimum = begin
-                write.checkpointer.save(derived=True, minimum=begin)
-                segments.remove_before(begin)
-                queues.trim(begin)
-                if write.index is not None:
-                    write.index.trim(begin)
-                write.page.publish(write.positions)
-            return begin
+        self.check_open()
+        wanted = self._trim_target(before)
+        begin = self._trim_begin(wanted)
+        if begin > self.begin_offset:
+            # What a later open recognises the log by stays: the last record known to be durable.
+            self._flush_all()
+            last = write.checkpointer.save(derived=True).last_record_start
+            begin = self._trim_begin(min(wanted, last))
+        if begin > self.begin_offset:
+            write.positions.minimum = begin
+            write.checkpointer.save(derived=True, minimum=begin)
+            segments.remove_before(begin)
+            queues.trim(begin)
+            if write.index is not None:
+                write.index.trim(begin)
+            write.page.publish(write.positions)
+        return begin
 
     def _trim_begin(self, wanted: int) -> int:
         """The end of the last segment that may go: below `wanted`, dispatched, and left by the flusher, who gives
         its second name and its descriptor back behind the flush."""
         segments = self._segments
         assert segments is not None
-        self.write.commit_log.log.group.pass_turn()
+        limit_ms = self.config.sync_flush_timeout_ms
+        if not self.write.commit_log.log.group.pass_turn(limit_ms):
+            raise BackpressureError(f"a flush has gone on for {limit_ms} ms: nothing was trimmed")
         limit = min(wanted, self.positions.dispatched, segments.released)
         ends = [file.end_offset for file in segments.files[:-1] if file.end_offset <= limit]
         return max(ends, default=self.begin_offset)
 
     def _flush_all(self) -> None:
         """Waits until what is in the log now is on disk; no longer than a put would."""
-        log = self.write.commit_log.log
-        log.wait(self.positions.wrote, 2, self.config.sync_flush_timeout_ms)
+        log, limit_ms = self.write.commit_log.log, self.config.sync_flush_timeout_ms
+        if not log.wait(self.positions.wrote, 2, limit_ms):
+            raise BackpressureError(f"the log was not flushed in {limit_ms} ms: nothing was trimmed")
 
     def _trim_target(self, before: int | datetime.datetime) -> int:
         if not isinstance(before, datetime.datetime):
@@ -294,6 +317,28 @@ class Engine:
 
     def destroy(self) -> None:
         """Closes without marks and removes what belongs to the store, our own files last."""
+        self._end(self._destroy)
+
+    def close(self) -> None:
+        """Idempotent; also after a failure, which leaves `abort` and the old checkpoint (D-13)."""
+        if syscalls.forked_since(self._token):
+            self._closed = True
+            return
+        self._end(lambda: self._close(clean=True, keep_lock=False))
+
+    def _end(self, work: Callable[[], None]) -> None:
+        """`work`, or what began before it; whoever leaves by a signal leaves a close that goes on (D-36)."""
+        with self._turn as nested:
+            if nested:  # in the handler of a signal that came to a trim, or right here: it goes on with this
+                self._close_asked = True
+                return
+            self._closed = True
+            if self._closing is None:
+                self._closing = Closing(work)
+            self._closing.start()
+        self._closing.wait()
+
+    def _destroy(self) -> None:
         from rocketstore.log.destroy import remove_store
 
         try:
@@ -302,34 +347,27 @@ class Engine:
         finally:
             self.write.lock.release()
 
-    def close(self) -> None:
-        """Idempotent; also after a failure, which leaves `abort` and the old checkpoint (D-13)."""
-        if syscalls.forked_since(self._token):
-            self._closed = True
-            return
-        self._close(clean=True, keep_lock=False)
-
     def _close(self, *, clean: bool, keep_lock: bool) -> None:
-        with self._close_lock:
-            if self._closed:
-                return
-            self._closed = True
-            steps = Steps()
-            if self._write is not None:
-                self._close_write(steps, self._write, clean=clean)
-            else:
-                close = getattr(self.reader.source, "close", None)
-                if close is not None:
-                    steps.take(close)
-            notify = getattr(self.reader.source.arrival, "notify", None)
-            if notify is not None:
-                notify()  # consumers that wait hear that there is nothing to wait for
-            for part in (self._queues, self.index, self._segments):
-                if part is not None:
-                    steps.take(part.close)
-            if self._write is not None and not keep_lock:
-                steps.take(self._write.lock.release)
-            steps.end()
+        """The lock goes last, behind every thread that could still write."""
+        if self._parts_closed:
+            return
+        self._closed = self._parts_closed = True
+        steps = Steps()
+        if self._write is not None:
+            self._close_write(steps, self._write, clean=clean)
+        else:
+            close = getattr(self.reader.source, "close", None)
+            if close is not None:
+                steps.take(close)
+        notify = getattr(self.reader.source.arrival, "notify", None)
+        if notify is not None:
+            notify()  # consumers that wait hear that there is nothing to wait for
+        for part in (self._queues, self.index, self._segments):
+            if part is not None:
+                steps.take(part.close)
+        if self._write is not None and not keep_lock:
+            steps.take(self._write.lock.release)
+        steps.end()
 
     def _close_write(self, steps: Steps, write: WriteParts, *, clean: bool) -> None:
         write.commit_log.close()

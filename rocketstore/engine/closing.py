@@ -1,0 +1,62 @@
+"""The close of a store, which happens once and to its end, whatever becomes of those who wait for it.
+
+Python runs the handlers of signals in its main thread, between any two lines. A close that runs there could be left
+in the middle by Ctrl-C, with the lock kept or, worse, given away while a thread still writes; and a handler that
+closes the store would wait for the very close that it interrupted. So a close that is asked for there has a thread
+of its own, and the main thread only waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rocketstore._native.waiting import Signal
+from rocketstore.log.worker import start_thread
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """One close: `start` it, then `wait`, from any thread and as often as wanted."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._over = Signal()
+        self._begun = False
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Idempotent, for callers that take turns. In place where no signal's handler runs, or no thread can be had."""
+        if self._begun:
+            return
+        if threading.current_thread() is threading.main_thread():
+            thread = threading.Thread(target=self._run, name="rocketstore-closing", daemon=True)
+            try:
+                start_thread(thread)
+            except OSError:
+                self._run()
+        else:
+            self._run()
+
+    def wait(self) -> None:
+        """Until the work has ended. Raises its error, to the first who waits to the end."""
+        while not self._ended:
+            seen = self._over.count
+            if not self._ended:
+                self._over.wait(seen)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        if self._begun:  # a start that was left by a signal was made up for
+            return
+        self._begun = True
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+        self._ended = True
+        self._over.notify()
