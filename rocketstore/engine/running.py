@@ -297,7 +297,9 @@ class Engine:
         """Waits until what is in the log now is on disk; no longer than a put would."""
         log, limit_ms = self.write.commit_log.log, self.config.sync_flush_timeout_ms
         if not log.wait(self.positions.wrote, 2, limit_ms):
-            raise BackpressureError(f"the log was not flushed in {limit_ms} ms: nothing was trimmed")
+            raise BackpressureError(
+                f"the log was not flushed in {limit_ms} ms: nothing was trimmed"
+            )
 
     def _trim_target(self, before: int | datetime.datetime) -> int:
         if not isinstance(before, datetime.datetime):
