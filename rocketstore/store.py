@@ -109,20 +109,20 @@ class Store:
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given, for interop, imports and services.
 
-        Only `__CRC32#` is dropped from the properties, since the store writes it itself. `WAIT` =
-        "false" asks for the copy only. With light queues on, INNER_MULTI_DISPATCH lists further queues.
+        Only what the store itself says is dropped from the properties: `__CRC32#` and
+        INNER_MULTI_QUEUE_OFFSET. `WAIT` = "false" asks for the copy only. With light queues on,
+        INNER_MULTI_DISPATCH lists further queues.
         """
         engine = self._writable("put_message")
         topic = text("topic", topic)
         engine.check_topic(topic)
         (queue_id,) = queue_ids_of(queue_id, None)
         fields = dict(properties or {})
-        fields.pop("__CRC32#", None)
+        for name in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET"):
+            fields.pop(name, None)
         if durability is None and fields.get("WAIT", "").lower() == "false":
             durability = "memory"
         lights = engine.light_queues(topic, queue_id, fields)
-        if lights:
-            fields.pop("INNER_MULTI_QUEUE_OFFSET", None)
         encoded = encode_properties(fields)
         check_numbers(topic, fields)
         host = engine.config.store_host
@@ -384,6 +384,7 @@ class Store:
     def _log_bounds(self) -> tuple[StoreLayout, int, int]:
         """For `rocketstore.scan`: where the files are, the begin of the log and its visible end."""
         engine = self._open()
+        engine.check_files()
         return engine.layout, engine.begin_offset, engine.positions.visible
 
     def _open(self) -> Engine:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
-from rocketstore.arguments import whole_number
 from rocketstore.engine.closing import Closing
 from rocketstore.engine.steps import Steps
+from rocketstore.engine.trimming import Trim
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
@@ -25,6 +25,7 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
+from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.lock import remove_abort
 from rocketstore.log.reader import Reader
 from rocketstore.timestamps import timestamp_ms
@@ -158,6 +159,16 @@ class Engine:
         if not self.flags.readable:
             raise ReadFailedError(f"the store takes no reads: {self.flags}")
 
+    def check_files(self) -> None:
+        """What reads the files of the log itself asks before."""
+        if isinstance(self._segments, CopiedLog):
+            raise ConfigError(
+                "untrusted",
+                True,
+                "what was checked is in memory; a scan and a shipment read the files, which "
+                "may be others by now: use a consumer, or open without it",
+            )
+
     @property
     def write(self) -> WriteParts:
         if self._write is None:
@@ -254,68 +265,15 @@ class Engine:
             with self._turn as nested:
                 if nested:
                     raise BackpressureError("this thread is in the middle of a trim or a close")
-                return self._trim(before)
+                self.check_open()
+                segments, queues = self._segments, self._queues
+                assert segments is not None
+                assert queues is not None
+                limit_ms = self.config.sync_flush_timeout_ms
+                return Trim(self.write, segments, queues, self.reader, limit_ms).run(before)
         finally:
             if self._close_asked:  # by a signal's handler, which could not wait for us
                 self.close()
-
-    def _trim(self, before: int | datetime.datetime) -> int:
-        write, segments, queues = self.write, self._segments, self._queues
-        assert segments is not None
-        assert queues is not None
-        self.check_open()
-        wanted = self._trim_target(before)
-        begin = self._trim_begin(wanted)
-        if begin > self.begin_offset:
-            # What a later open recognises the log by stays: the last record known to be durable.
-            self._flush_all()
-            last = write.checkpointer.save(derived=True).last_record_start
-            begin = self._trim_begin(min(wanted, last))
-        if begin > self.begin_offset:
-            write.positions.minimum = begin
-            write.checkpointer.save(derived=True, minimum=begin)
-            segments.remove_before(begin)
-            queues.trim(begin)
-            if write.index is not None:
-                write.index.trim(begin)
-            write.page.publish(write.positions)
-        return begin
-
-    def _trim_begin(self, wanted: int) -> int:
-        """The end of the last segment that may go: below `wanted`, dispatched, and left by the flusher, who gives
-        its second name and its descriptor back behind the flush."""
-        segments = self._segments
-        assert segments is not None
-        limit_ms = self.config.sync_flush_timeout_ms
-        if not self.write.commit_log.log.group.pass_turn(limit_ms):
-            raise BackpressureError(f"a flush has gone on for {limit_ms} ms: nothing was trimmed")
-        limit = min(wanted, self.positions.dispatched, segments.released)
-        ends = [file.end_offset for file in segments.files[:-1] if file.end_offset <= limit]
-        return max(ends, default=self.begin_offset)
-
-    def _flush_all(self) -> None:
-        """Waits until what is in the log now is on disk; no longer than a put would."""
-        log, limit_ms = self.write.commit_log.log, self.config.sync_flush_timeout_ms
-        if not log.wait(self.positions.wrote, 2, limit_ms):
-            raise BackpressureError(
-                f"the log was not flushed in {limit_ms} ms: nothing was trimmed"
-            )
-
-    def _trim_target(self, before: int | datetime.datetime) -> int:
-        if not isinstance(before, datetime.datetime):
-            return whole_number("before", before)
-        moment = timestamp_ms("before", before)
-        segments = self._segments
-        assert segments is not None
-        target = self.begin_offset
-        for file in segments.files[:-1]:
-            # The newest message of a file is not newer than the first of the next one.
-            following = segments.find(file.end_offset)
-            first = self.reader.first_store_time(following) if following is not None else None
-            if first is None or first >= moment:
-                break
-            target = file.end_offset
-        return target
 
     def destroy(self) -> None:
         """Closes without marks and removes what belongs to the store, our own files last."""

@@ -21,7 +21,7 @@ from rocketstore._native.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.light_queues import is_listed, listed_queues
+from rocketstore.log.light_queues import LIGHT_PREFIX, is_listed, listed_queues
 from rocketstore.log.mapped_queues import POINTED_MAX
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UnitRefusedError
 from rocketstore.log.worker import Worker
@@ -347,6 +347,11 @@ class Dispatcher(Worker):
         if there is not None and there[0] < unit[0] and 0 < there[1] < PRE_BLANK_SIZE:
             raise UnitRefusedError(
                 f"{queue.name}: unit {queue_offset} is of the record at {there[0]}"
+            )
+        if queue.files and queue_offset > queue.written_end and not name.startswith(LIGHT_PREFIX):
+            # Whoever sent it may not move the end of a queue that others put to.
+            raise UnitRefusedError(
+                f"{queue.name}: ends at {queue.written_end}, not at {queue_offset}"
             )
         if there != unit:
             if not queue.files:

@@ -51,6 +51,8 @@ def listed_queues(
     properties: Mapping[str, str], queue_id: int, physical_offset: int
 ) -> list[tuple[str, int, int]]:
     """The same of a record that is dispatched, whose names become directories."""
+    if "INNER_MULTI_QUEUE_OFFSET" not in properties:
+        return []
     names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
     offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
     if len(names) != len(offsets):

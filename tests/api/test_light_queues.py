@@ -16,7 +16,7 @@ from rocketstore import (
     tools,
 )
 from tests.made_store import MadeStore
-from tests.small_store import dispatched, everything, no_dispatch, open_small
+from tests.small_store import dispatched, everything, open_small
 
 LIGHT = {"multi_dispatch_enabled": True, "light_queue_enabled": True}
 
@@ -151,16 +151,16 @@ def test_a_message_that_is_sent_again_takes_no_place(tmp_path: Path, topic: str)
 
 def test_a_stored_record_that_names_a_queue_twice(tmp_path: Path) -> None:
     """RocketMQ writes such a record: a search by time ends, and a poll comes on."""
+    made = MadeStore(tmp_path, queue_file_size=2000)
+    for n in range(3):
+        names = {
+            "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%a",
+            "INNER_MULTI_QUEUE_OFFSET": f"{2 * n},{2 * n + 1}",
+        }
+        made.put(body=b"%d" % n, tags="t", properties=names)
     with open_small(tmp_path, consume_queue_file_size_bytes=2000) as store:
-        for n in range(3):
-            offsets = f"{2 * n},{2 * n + 1}"
-            store.put_message("orders", b"%d" % n, properties={
-                "TAGS": "t", "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%a",
-                "INNER_MULTI_QUEUE_OFFSET": offsets,
-            })  # fmt: skip
-        dispatched(store)
         late = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
-        assert store.offset_at("%LMQ%a", 0, late) == 6
+        assert dispatched(store).offset_at("%LMQ%a", 0, late) == 6
         with store.consumer("%LMQ%a", queue_id=0, tags="t") as consumer:
             found = [message.body for _ in range(6) for message in consumer.poll(1)]
         assert found == [b"0", b"0", b"1", b"1", b"2", b"2"]
@@ -168,16 +168,39 @@ def test_a_stored_record_that_names_a_queue_twice(tmp_path: Path) -> None:
 
 def test_offsets_that_a_message_brings_along_take_no_place(tmp_path: Path) -> None:
     """Of two records that say they are at one place of a queue, the first one is."""
+    made = MadeStore(tmp_path)
+    for n in range(2):
+        made.put("invoices", body=b"%d" % n)
+        names = {"INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": str(n)}
+        made.put("orders", body=b"copied", properties=names)
     with open_small(tmp_path) as store:
-        with no_dispatch(
-            store
-        ):  # in one go: the queue tells of a unit after the next one is looked at
-            for n in range(2):
-                store.writer("invoices").put(b"%d" % n)
-                store.put_message("orders", b"copied", properties={
-                    "INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": str(n)
-                })  # fmt: skip
-        dispatched(store)
+        assert [m.body for m in everything(dispatched(store), "invoices")] == [b"0", b"1"]
+
+
+def test_no_message_moves_the_end_of_another_topic(tmp_path: Path) -> None:
+    """Whoever puts says neither here nor there where a queue of others goes on: its consumers would
+    pass over what comes."""
+    with open_small(tmp_path) as store:
+        store.writer("invoices", queue_id=0).put(b"0")
+        evil = {"INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": "1000"}
+        store.put_message("orders", b"evil", properties=evil)
+        with store.consumer("invoices", queue_id=0) as consumer:
+            assert [m.body for m in consumer.poll()] == [b"0"]
+            store.writer("invoices", queue_id=0).put(b"1")
+            assert [m.body for m in consumer.poll()] == [b"1"]
+        assert "INNER_MULTI_QUEUE_OFFSET" not in everything(store)[0].properties
+
+
+@pytest.mark.parametrize("offset", ["2", "1000", "4000000"])
+def test_no_stored_record_moves_the_end_of_another_topic(tmp_path: Path, offset: str) -> None:
+    """The same in a log that a broker wrote for whom these were ordinary properties."""
+    made = MadeStore(tmp_path)
+    made.put("invoices", body=b"0")
+    evil = {"INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": offset}
+    made.put("orders", body=b"evil", properties=evil)
+    made.put("invoices", body=b"1")
+    with open_small(tmp_path) as store:
+        assert dispatched(store).max_queue_offset("invoices", 0) == 2
         assert [m.body for m in everything(store, "invoices")] == [b"0", b"1"]
 
 

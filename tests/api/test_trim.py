@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
+from rocketstore.engine.trimming import Trim
 from rocketstore.log.reader import Reader
 from rocketstore.log.store_source import StoreSource
 from tests.small_store import (
@@ -157,7 +158,10 @@ def test_a_segment_stays_until_the_flush_that_is_over_it_has_ended(
         assert half.wait(20)
         assert parts(store).positions.flushed == 2 * SEGMENT
         begun: list[int] = []
-        look = store._engine._trim_begin
+        engine = store._engine
+        look = Trim(
+            parts(store), engine._segments, engine._queues, engine.reader, 20_000
+        )._new_begin
         thread = threading.Thread(target=lambda: begun.append(look(2 * SEGMENT)))
         thread.start()
         thread.join(0.3)

@@ -49,6 +49,18 @@ def test_all_is_read_as_from_a_store_that_is_trusted(reference: Reference) -> No
         assert found == [message.physical_offset for message in trusted.query("orders", "k1")] != []
 
 
+def test_nothing_that_reads_the_files_takes_such_a_store(
+    reference: Reference, tmp_path: Path
+) -> None:
+    """They may have become others since they were checked."""
+    with open_untrusted(reference.root) as store:
+        with pytest.raises(rocketstore.ConfigError, match="untrusted"):
+            rocketstore.scan(store)
+        with pytest.raises(rocketstore.ConfigError, match="untrusted"):
+            store.ship(f"file://{tmp_path}/archive")
+        assert contents(store)
+
+
 def test_no_file_of_the_store_is_mapped_or_kept_open(reference: Reference) -> None:
     gc.collect()  # what made the store
     with open_untrusted(reference.root) as store:

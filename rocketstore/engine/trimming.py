@@ -1,0 +1,98 @@
+"""Removing whole segments from the front of an open store (D-27)."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from rocketstore.arguments import whole_number
+from rocketstore.errors import BackpressureError
+from rocketstore.timestamps import timestamp_ms
+
+if TYPE_CHECKING:
+    from rocketstore.engine.running import WriteParts
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.reader import Reader
+
+__all__ = ["Trim"]
+
+
+class Trim:
+    """One trim; the caller sees to it that there is no other, and no close. `limit_ms`: how long it waits
+    for the disk."""
+
+    def __init__(
+        self,
+        write: WriteParts,
+        segments: MappedFileQueue,
+        queues: ConsumeQueueStore,
+        reader: Reader,
+        limit_ms: int,
+    ) -> None:
+        self._write = write
+        self._positions = write.positions
+        self._segments = segments
+        self._queues = queues
+        self._reader = reader
+        self._limit_ms = limit_ms
+
+    def run(self, before: int | datetime.datetime) -> int:
+        """The new minimum is durable first, then files go, oldest first. Returns the minimum.
+
+        Raises:
+            BackpressureError: the disk took longer than the limit; nothing was trimmed.
+        """
+        write = self._write
+        wanted = self._target(before)
+        begin = self._new_begin(wanted)
+        if begin > self._minimum:
+            # What a later open recognises the log by stays: the last record known to be durable.
+            self._flush_all()
+            last = write.checkpointer.save(derived=True).last_record_start
+            begin = self._new_begin(min(wanted, last))
+        if begin > self._minimum:
+            self._positions.minimum = begin
+            write.checkpointer.save(derived=True, minimum=begin)
+            self._segments.remove_before(begin)
+            self._queues.trim(begin)
+            if write.index is not None:
+                write.index.trim(begin)
+            write.page.publish(self._positions)
+        return begin
+
+    @property
+    def _minimum(self) -> int:
+        return self._reader.source.minimum()
+
+    def _target(self, before: int | datetime.datetime) -> int:
+        if not isinstance(before, datetime.datetime):
+            return whole_number("before", before)
+        moment = timestamp_ms("before", before)
+        target = self._minimum
+        for file in self._segments.files[:-1]:
+            # The newest message of a file is not newer than the first of the next one.
+            following = self._segments.find(file.end_offset)
+            first = self._reader.first_store_time(following) if following is not None else None
+            if first is None or first >= moment:
+                break
+            target = file.end_offset
+        return target
+
+    def _new_begin(self, wanted: int) -> int:
+        """The end of the last segment that may go: below `wanted`, dispatched, and left by the flusher, who gives
+        its second name and its descriptor back behind the flush."""
+        if not self._write.commit_log.log.group.pass_turn(self._limit_ms):
+            raise BackpressureError(
+                f"a flush has gone on for {self._limit_ms} ms: nothing was trimmed"
+            )
+        limit = min(wanted, self._positions.dispatched, self._segments.released)
+        ends = [file.end_offset for file in self._segments.files[:-1] if file.end_offset <= limit]
+        return max(ends, default=self._minimum)
+
+    def _flush_all(self) -> None:
+        """Waits until what is in the log now is on disk; no longer than a put would."""
+        if not self._write.commit_log.log.wait(self._positions.wrote, 2, self._limit_ms):
+            raise BackpressureError(
+                f"the log was not flushed in {self._limit_ms} ms: nothing was trimmed"
+            )
