@@ -33,4 +33,10 @@ static inline void rs_store_max(int64_t *to, int64_t value)
         ;
 }
 
+/* What was stored before is seen by all before what is loaded behind it. */
+static inline void rs_fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 #endif

@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport Log
+from rocketstore._native.appender cimport Log, unawaited
 from rocketstore._native.core cimport (
     RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED,
     rs_appended, rs_message, rs_position_load, rs_status,
@@ -182,8 +182,7 @@ cdef class CompletionPort:
         return result
 
     def promise(self, PutResult result not None, durability, waiter):
-        """`waiter.set_result(result)` once the promise is met: at once where it is, else from settle. A
-        Placed."""
+        """`waiter.set_result(result)` once the promise is met, from here or from settle. A Placed."""
         return self.promised(result, durability_level(durability), waiter)
 
     def promise_flushed(self, int64_t end_offset, waiter):
@@ -196,6 +195,7 @@ cdef class CompletionPort:
 
     cdef int promised(self, PutResult result, int level, waiter) except -1:
         if level <= result.level:
+            unawaited(self.log)
             waiter.set_result(result)
             return MET
         return self.wait_for(result.end_offset, result.end_offset - result.physical_offset, level,

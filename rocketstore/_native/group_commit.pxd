@@ -44,6 +44,7 @@ cdef class GroupCommit:
     cdef int error
     cdef int stirs
     cdef int attention
+    cdef readonly int resting  # the flusher, until something is stored
     # Held for a look or a note, never over a flush: statistics do not wait for the disk.
     cdef Mutex notes
     cdef int64_t[LATENCIES_MAX] latencies
@@ -52,6 +53,8 @@ cdef class GroupCommit:
 
     # Asks the flusher for everything below `offset`.
     cdef void want(self, int64_t offset) noexcept nogil
+    # Something was stored that nobody waits for.
+    cdef void stored(self) noexcept nogil
     # The calling thread, which would wait for `patience_ns`, flushes if nobody else does; without the GIL.
     cdef int lead(self, int64_t patience_ns) noexcept nogil
     cdef int flush_turn(self) noexcept nogil
@@ -63,4 +66,6 @@ cdef class GroupCommit:
     cdef bint linked(self) noexcept nogil
     cdef void publish(self, int64_t target) noexcept nogil
     cdef void note(self, int64_t taken_ns) noexcept nogil
-    cdef int serve_c(self, uint32_t seen, int64_t limit_ns, bint every) noexcept nogil
+    cdef uint32_t rest(self, uint32_t seen, int64_t flushed, int64_t limit_ns) noexcept nogil
+    cdef int serve_c(self, uint32_t seen, int64_t limit_ns, bint every,
+                     int64_t rest_ns) noexcept nogil

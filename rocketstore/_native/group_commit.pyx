@@ -29,6 +29,7 @@ cdef extern from "rs_atomic.h" nogil:
     int64_t rs_load_int64(const int64_t *where)
     void rs_store_int64(int64_t *where, int64_t value)
     void rs_store_max(int64_t *where, int64_t value)
+    void rs_fence()
 
 cdef enum:
     BOTH_NAMES = 2
@@ -267,18 +268,21 @@ cdef class GroupCommit:
         path = self.segment.path if self.segment is not None else None
         return OSError(self.error, os.strerror(self.error), path)
 
-    def serve(self, uint32_t seen, int64_t limit_ms, bint every):
+    def serve(self, uint32_t seen, int64_t limit_ms, bint every, int64_t rest_ms):
         """Flushes for whoever waits, for `limit_ms`; longer if `every` thing written is to be flushed after
-        that time: then until the signal, which was at `seen`, moves for another reason. The Outcome."""
+        that time: then until the signal, which was at `seen`, moves for another reason. The Outcome. With all
+        on disk it looks after `rest_ms` only."""
         cdef int found
         with nogil:
-            found = self.serve_c(seen, limit_ms * 1_000_000, every)
+            found = self.serve_c(seen, limit_ms * 1_000_000, every, rest_ms * 1_000_000)
         return found
 
-    cdef int serve_c(self, uint32_t seen, int64_t limit_ns, bint every) noexcept nogil:
+    cdef int serve_c(self, uint32_t seen, int64_t limit_ns, bint every,
+                     int64_t rest_ns) noexcept nogil:
         cdef const uint8_t *page = self.positions.page
         cdef int64_t due = now_ns() + limit_ns, left, flushed
         cdef uint32_t moved
+        cdef bint rested
         cdef int found
         while True:
             if rs_load_int(&self.attention):
@@ -286,15 +290,21 @@ cdef class GroupCommit:
                 return FOR_PYTHON
             left = due - now_ns()
             flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
+            rested = every and flushed == rs_position_load(page, RS_POSITIONS_AT_WROTE)
             if rs_load_int64(&self.wanted_offset) > flushed:
                 self.turn.lock()
                 found = self.flush_turn()
-            elif left > 0:
-                moved = self.signal.wait_c(seen, left)
+            elif left > 0 or rested:
+                if rested:
+                    moved = self.rest(seen, flushed, rest_ns)
+                    due = now_ns() + limit_ns
+                else:
+                    moved = self.signal.wait_c(seen, left)
                 if moved != seen:
                     seen = moved
                     flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
-                    if rs_load_int64(&self.wanted_offset) <= flushed:
+                    rested = rested and flushed < rs_position_load(page, RS_POSITIONS_AT_WROTE)
+                    if rs_load_int64(&self.wanted_offset) <= flushed and not rested:
                         return IDLE
                 continue
             elif not every:
@@ -306,6 +316,22 @@ cdef class GroupCommit:
                 found = self.flush_turn()
             if found != FLUSHED:
                 return found
+
+    cdef uint32_t rest(self, uint32_t seen, int64_t flushed,
+                       int64_t limit_ns) noexcept nogil:
+        """With all on disk: sleeps until the signal moves or somebody stores for whom nobody waits; the count of
+        the signal."""
+        rs_store_int(&self.resting, 1)
+        rs_fence()
+        if rs_position_load(self.positions.page, RS_POSITIONS_AT_WROTE) == flushed:
+            seen = self.signal.wait_c(seen, limit_ns)
+        rs_store_int(&self.resting, 0)
+        return seen
+
+    cdef void stored(self) noexcept nogil:
+        rs_fence()
+        if rs_load_int(&self.resting):
+            self.signal.notify_c()
 
     # ---- statistics ----
 

@@ -11,7 +11,7 @@ from libc.stdint cimport (
 )
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport Log
+from rocketstore._native.appender cimport Log, unawaited
 from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
@@ -215,7 +215,7 @@ cdef class Writer:
         """Waits for the promise that was asked for and notes which one was met."""
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         if asked <= result.level:
-            return 0
+            return unawaited(self.log)
         if not self.log.wait_level(result.end_offset, asked, left_ms):
             raise DurabilityTimeoutError(
                 f"stored at physical offset {result.physical_offset}, but not known to be on disk "

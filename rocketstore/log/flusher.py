@@ -34,6 +34,8 @@ SLOW_FLUSH_MS = 500
 FLUSH_STEP_BYTES = 16 << 20
 #: The longest that bytes of a `disk` store wait which nobody waits for (semantics 7.2).
 SYNC_MODE_MS = 10
+#: With all on disk, and nobody who stores and tells, the flusher looks this often.
+REST_MS = 1000
 
 
 class Flusher(Worker):
@@ -96,7 +98,7 @@ class Flusher(Worker):
             return None  # D-13: another worker's write failed; what waits has been told
         if self._ring is not None:
             left_ms = SYNC_MODE_MS if self._sync_mode else math.ceil(self._left_s() * 1000)
-            found = self._group.serve(self._seen, left_ms, self._sync_mode)
+            found = self._group.serve(self._seen, left_ms, self._sync_mode, REST_MS)
             self.collect()
             if found == Outcome.FAILED:
                 raise self._group.failure()

@@ -6,12 +6,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rocketstore
 from rocketstore import DurabilityTimeoutError, Store, StoreClosedError
 from rocketstore.log import flusher
 from tests.disk_calls import DiskCalls, disk_calls
@@ -24,6 +25,7 @@ from tests.small_store import (
     parts,
     until,
 )
+from tests.waiting import wait_until
 
 LARGE = 1 << 20
 
@@ -199,3 +201,43 @@ def test_indexed_stands_still_once_the_index_is_degraded(tmp_path: Path) -> None
             writer.put(b"y", keys="a")
         assert dispatched(store).dispatched_offset == store.end_offset
         assert positions.indexed == before
+
+
+def flusher_switches(store: Store) -> int:
+    """How often its thread went to sleep."""
+    thread = next(t for t in threading.enumerate() if t.name == "rocketstore-flusher")
+    text = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return int(text.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+
+def test_an_idle_flusher_sleeps(tmp_path: Path) -> None:
+    """It looked 100 times a second whether there was anything to flush."""
+    with open_small(tmp_path, durability="disk") as store:
+        store.writer("orders").put(b"x")
+        time.sleep(0.3)
+        before = flusher_switches(store)
+        time.sleep(1)
+        assert flusher_switches(store) - before < 10
+
+
+@pytest.mark.parametrize("entry", ["put", "put_batch", "put_columns", "put_message", "put_frames"])
+def test_what_nobody_waits_for_wakes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """Semantics 7.2: bytes that nobody waits for are on the disk soon all the same."""
+    monkeypatch.setattr(flusher, "REST_MS", DAY_MS)
+    frames, _ = rocketstore.encode_frames(((0, 1), b"x"), topics=["orders"])
+    with open_small(tmp_path, durability="disk") as store:
+        writer = store.writer("orders")
+        writer.put(b"x")
+        until(store, lambda: bool(parts(store).commit_log.log.group.resting))
+        kind = {"durability": "memory"}
+        puts: dict[str, Callable[[], object]] = {
+            "put": lambda: writer.put(b"y", **kind),
+            "put_batch": lambda: writer.put_batch([b"y", b"z"], **kind),
+            "put_columns": lambda: writer.put_columns(b"yz", [0, 1, 2], **kind),
+            "put_message": lambda: store.put_message("orders", b"y", **kind),
+            "put_frames": lambda: store.put_frames(frames, **kind),
+        }
+        puts[entry]()
+        wait_until(lambda: store.flushed_offset == store.end_offset)
