@@ -1,5 +1,6 @@
 """Records of a queue, by its units: read as messages, or held against them."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -10,7 +11,7 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.guard cimport fault_address, guarded, raise_unread
 from rocketstore._native.mapped_file cimport MappedFile
-from rocketstore._native.message cimport make_messages
+from rocketstore._native.message cimport make_message, make_messages
 from rocketstore._native.scanner cimport scan_of, unread
 from rocketstore._native.status cimport check
 
@@ -112,32 +113,42 @@ cdef int prepare(units_call *call, MappedFile queue_file, int64_t position, Py_s
     return 0
 
 
+cdef int follow(units_call *call, MappedFile queue_file, MappedFile segment) except -1:
+    """The units that lie before us, to the end of `segment`, of the records' room, or to one that does not hold."""
+    cdef bint whole
+    if call.count - call.next < RELEASE_GIL_UNITS:
+        whole = guarded(units_work, call)
+    else:
+        with nogil:
+            whole = guarded(units_work, call)
+    if not whole:
+        units_faulted(queue_file, segment)
+    return 0
+
+
+cdef MappedFile next_segment(units_call *call, tuple segments, int64_t segment_size):
+    """The file of the record at which `follow` ended; raises what else it ended at."""
+    cdef MappedFile segment = None
+    cdef rs_status status = call.status
+    if status == RS_END_OF_FILE:
+        segment = segment_at(segments, segment_size, call.offset)
+        status = RS_BAD_UNIT
+    if segment is None:
+        check(status, call.offset)
+    call.reader.segment = scan_of(segment, segment.size, call.reader.segment.verify)
+    return segment
+
+
 cdef int follow_units(units_call *call, MappedFile queue_file, tuple segments,
                       int64_t segment_size, list messages) except -1:
     """Appends the messages of all units to `messages`, if they are read."""
-    cdef bint whole
     cdef MappedFile segment = None
-    cdef rs_status status
     while call.next < call.count:
-        if call.count - call.next < RELEASE_GIL_UNITS:
-            whole = guarded(units_work, call)
-        else:
-            with nogil:
-                whole = guarded(units_work, call)
-        if not whole:
-            units_faulted(queue_file, segment)
+        follow(call, queue_file, segment)
         if call.found:
             messages += make_messages(segment.mapping, call.records, <Py_ssize_t>call.found)
-        status = call.status
-        if status == RS_OK:
-            continue
-        if status == RS_END_OF_FILE:
-            segment = segment_at(segments, segment_size, call.offset)
-            if segment is not None:
-                call.reader.segment = scan_of(segment, segment.size, call.reader.segment.verify)
-                continue
-            status = RS_BAD_UNIT
-        check(status, call.offset)
+        if call.status != RS_OK:
+            segment = next_segment(call, segments, segment_size)
     return 0
 
 
@@ -177,6 +188,102 @@ def read_units(MappedFile queue_file not None, int64_t position, Py_ssize_t coun
     finally:
         PyMem_RawFree(call.records)
     return messages
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class UnitRun:
+    """Units of one queue file that are known to be readable, followed batch by batch: an iterator over the
+    messages of the last batch, each made when it is asked for. Between two batches it keeps no file of the log."""
+
+    cdef units_call call
+    cdef MappedFile queue_file
+    cdef bytes topic
+    cdef int64_t segment_size
+    cdef size_t count
+    cdef size_t ready       # records that were found by a batch that has ended
+    cdef size_t at          # of these, the next to hand out
+    cdef object owner       # of their memory
+
+    def __init__(self, MappedFile queue_file not None, int64_t position, Py_ssize_t count,
+                 int64_t segment_size, *, bytes topic not None, int32_t queue_id,
+                 int64_t first_queue_offset, int64_t log_minimum, int64_t limit_offset,
+                 unsigned verify):
+        prepare(&self.call, queue_file, position, count, topic, verify)
+        self.queue_file, self.topic, self.segment_size = queue_file, topic, segment_size
+        self.count = <size_t>count
+        self.call.reader.queue_id = queue_id
+        self.call.reader.first_queue_offset = first_queue_offset
+        self.call.reader.log_minimum = log_minimum
+        self.call.reader.log_limit = limit_offset
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.call.records)
+
+    @property
+    def log_minimum(self):
+        """What lies below was passed over."""
+        return self.call.reader.log_minimum
+
+    @property
+    def next_offset(self):
+        """Queue offset of the first unit that was not followed."""
+        return self.call.reader.first_queue_offset + <int64_t>self.call.next
+
+    def fetch(self, Py_ssize_t limit, tuple segments not None):
+        """Follows up to `limit` units to their records, to the end of a log file at most. How many messages
+        wait now; what waited before is gone.
+
+        Raises:
+            CorruptRecordError, ReadFailedError: as `read_units`, of the first unit.
+        """
+        cdef units_call *call = &self.call
+        cdef MappedFile segment = None
+        self.at = self.ready = call.found = 0
+        self.owner = None
+        self.queue_file.check_range(0, 0)
+        if call.records is NULL:
+            call.records = <rs_record *>PyMem_RawMalloc(
+                min(self.count, <size_t>CHUNK_UNITS) * sizeof(rs_record))
+            if call.records is NULL:
+                raise MemoryError("no memory for the records of a batch")
+        call.count = min(self.count, call.next + <size_t>max(0, min(limit, CHUNK_UNITS)))
+        while call.next < call.count and call.found == 0:
+            follow(call, self.queue_file, segment)
+            if call.found or call.status == RS_OK:
+                break
+            segment = next_segment(call, segments, self.segment_size)
+        call.reader.segment.size = 0  # the memory is not kept: the next batch looks where it lies
+        if call.found:
+            self.owner, self.ready = segment.mapping, call.found
+        return <Py_ssize_t>self.ready
+
+    @cython.critical_section
+    def peek(self):
+        """The message that is handed out next, None without one."""
+        if self.at >= self.ready:
+            return None
+        return make_message(self.owner, &self.call.records[self.at])
+
+    @cython.critical_section
+    def waiting(self):
+        """All that were not handed out yet, which they still are not."""
+        return make_messages(self.owner, self.call.records + self.at,
+                             <Py_ssize_t>(self.ready - self.at))
+
+    def __length_hint__(self):
+        return <Py_ssize_t>(self.ready - self.at)
+
+    def __iter__(self):
+        return self
+
+    @cython.critical_section
+    def __next__(self):
+        if self.at >= self.ready:
+            self.owner = None
+            raise StopIteration
+        self.at += 1
+        return make_message(self.owner, &self.call.records[self.at - 1])
 
 
 def check_units(MappedFile queue_file not None, int64_t position, Py_ssize_t count,

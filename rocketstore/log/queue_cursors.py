@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import length_hint
 from typing import TYPE_CHECKING, Literal
 
+from rocketstore._native.unit_reader import UnitRun
 from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
 from rocketstore.log import fetch as read
 from rocketstore.log.light_queues import offset_in_queue
@@ -80,6 +81,8 @@ class QueueCursors:
         self._turns = 0
         self._batch: list[Message] = []
         self._batch_cursor: Cursor | None = None
+        # What the last look found beyond its batch, while one queue alone has turns.
+        self._rest: UnitRun | None = None
         self.left: Iterator[Message] = iter(self._batch)
 
     def __len__(self) -> int:
@@ -121,13 +124,21 @@ class QueueCursors:
 
     def handed(self, cursor: Cursor) -> int:
         """Queue offset behind the last message of a queue that was handed out."""
-        left = length_hint(self.left) if cursor is self._batch_cursor else 0
-        if not left:
+        if cursor is not self._batch_cursor:
             return cursor.position
-        return offset_in_queue(self._batch[-left], self._topic, cursor.queue_id)
+        if isinstance(self.left, UnitRun):
+            first = self.left.peek()
+        else:
+            left = length_hint(self.left)
+            first = self._batch[-left] if left else None
+        if first is None:
+            return cursor.position
+        return offset_in_queue(first, self._topic, cursor.queue_id)
 
     def fetched(self) -> list[Message]:
         """What was fetched and not handed out yet: messages of one queue."""
+        if isinstance(self.left, UnitRun):
+            return self.left.waiting()
         left = length_hint(self.left)
         return self._batch[-left:] if left else []
 
@@ -138,7 +149,7 @@ class QueueCursors:
         # A loop may stand on this very iterator: it has to find it exhausted.
         for _ in self.left:
             pass
-        self._batch, self._batch_cursor, self.left = [], None, iter(())
+        self._batch, self._batch_cursor, self._rest, self.left = [], None, None, iter(())
 
     def fill(self, limit: int) -> bool:
         """Fetches up to `limit` messages from the next queue that has some; False when all are
@@ -148,10 +159,12 @@ class QueueCursors:
         leaves its cursor where it is.
         """
         self._reader.source.check()
-        self._batch, self._batch_cursor = [], None
         if self._turns >= TURNS_PER_LISTING:
             self._turns = 0
             self.join("earliest")
+        if self._rest is not None and self._go_on(self._rest, limit):
+            return True
+        self._batch, self._batch_cursor, self._rest = [], None, None
         while True:
             moved = False
             for _ in range(len(self._order)):
@@ -166,12 +179,23 @@ class QueueCursors:
             if not moved and not self.join("earliest"):
                 return False
 
+    def _go_on(self, run: UnitRun, limit: int) -> bool:
+        """The next batch where the last one ended, without another look at the queue."""
+        cursor = self._batch_cursor
+        if cursor is None or len(self._order) != 1 or cursor.position != run.next_offset:
+            return False
+        self._turns += 1
+        if not self._reader.go_on(run, limit):
+            return False
+        cursor.position, self.left = run.next_offset, run
+        return True
+
     def _fetch(self, cursor: Cursor, limit: int) -> bool:
         """One look at one queue. True with a new batch, False when there was nothing for us."""
         found = self._reader.fetch(
             self._topic, cursor.queue_id, cursor.position, limit, self._tags_codes
         )
-        messages, next_offset, cursor.status = found
+        messages, next_offset, cursor.status, self._rest = found
         if cursor.status == read.FOUND:
             if self._tags is not None:
                 messages = [message for message in messages if message.tags in self._tags]

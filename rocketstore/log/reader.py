@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.scanner import read_message
-from rocketstore._native.unit_reader import read_units
+from rocketstore._native.unit_reader import UnitRun, read_units
 from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,
@@ -154,9 +154,47 @@ class Reader:
             return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
         file, position, available = located
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
-        count = min(wanted, available, maximum - offset)
+        available = min(available, maximum - offset)
+        count = min(wanted, available)
         place = _Place(topic, queue_id, offset, file, position, queue.extension)
-        return self._read(place, count, max_messages, tags_codes)
+        found = self._read(place, count, max_messages, tags_codes)
+        count = found.next_offset - offset
+        if found.status == FOUND and tags_codes is None and count < available:
+            return found._replace(rest=self._run(place, count, available - count))
+        return found
+
+    def _run(self, place: _Place, after: int, count: int) -> UnitRun:
+        source = self._source
+        minimum, visible = source.minimum(), source.visible()
+        return UnitRun(
+            place.file,
+            place.position + after * UNIT_SIZE,
+            count,
+            source.segment_size,
+            topic=place.topic.encode(),
+            queue_id=place.queue_id,
+            first_queue_offset=place.offset + after,
+            log_minimum=minimum,
+            limit_offset=visible,
+            verify=source.verify,
+        )
+
+    def go_on(self, run: UnitRun, max_messages: int) -> bool:
+        """Whether the next batch of a run has messages. False is for a fetch to explain: nothing more, the log
+        was trimmed meanwhile, or something does not hold."""
+        source = self._source
+        if source.minimum() != run.log_minimum:
+            return False
+        try:
+            # In this order: the files reach as far as what was visible then at least.
+            found = run.fetch(max_messages, source.segments())
+        except (CorruptRecordError, ReadFailedError, StoreClosedError):
+            return False
+        if source.minimum() != run.log_minimum:
+            return False
+        if self._record is not None:
+            self._record(found)
+        return found > 0
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""

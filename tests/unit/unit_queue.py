@@ -7,7 +7,7 @@ from typing import Any
 from rocketstore._native import codec
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import Message
-from rocketstore._native.unit_reader import check_units, read_units
+from rocketstore._native.unit_reader import UnitRun, check_units, read_units
 
 SEGMENT = 4096
 UNIT = 20
@@ -62,6 +62,12 @@ class Queue:
     def read(self, first: int = 0, count: int | None = None, **fields: Any) -> list[Message]:
         fields = {"verify": 3, "tags_codes": None, **fields}
         return read_units(*self._units(first, count), **self._facts(first, **fields))
+
+    def run(self, first: int = 0, count: int | None = None, **fields: Any) -> UnitRun:
+        """To be fetched from with `tuple(self.segments)`."""
+        file, position, wanted, _, segment_size = self._units(first, count)
+        facts = self._facts(first, **{"verify": 3, **fields})
+        return UnitRun(file, position, wanted, segment_size, **facts)
 
     def check(
         self, first: int = 0, count: int | None = None, **fields: Any
