@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import segment_name
 from rocketstore.log.queue_units import list_files
+from rocketstore.log.segment_listing import usual_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,7 +168,7 @@ class BatchQueue:
     def _list(self) -> None:
         """Which files there are, in order and without a gap from the last one back."""
         found = list_files(self._directory)
-        size = self._file_size or next((size for _, size in found if size), 0)
+        size = self._file_size or usual_size(found) or 0
         if size < BATCH_UNIT_SIZE:
             return
         self._file_size, self._units_per_file = size, size // BATCH_UNIT_SIZE

@@ -17,6 +17,7 @@ import numpy
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import segment_name
 from rocketstore.log.queue_units import UNIT, list_files
+from rocketstore.log.segment_listing import usual_size
 
 __all__ = ["LAST_ADDRESS", "ExtensionUnit", "ExtensionUnits", "is_address", "with_addresses"]
 
@@ -69,8 +70,7 @@ class ExtensionUnits:
 
     def _file_of(self, offset: int) -> MappedFile | None:
         if not self._file_size:
-            sizes = (size for _, size in list_files(self._directory) if size)
-            self._file_size = next(sizes, 0)
+            self._file_size = usual_size(list_files(self._directory)) or 0
             if not self._file_size:
                 return None
         start = offset - offset % self._file_size

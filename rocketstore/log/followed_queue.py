@@ -20,6 +20,7 @@ import numpy
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.extension_units import ExtensionUnits
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.log.segment_listing import usual_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +76,8 @@ class FollowedQueue:
         self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
         self._starts: list[int] = []
+        # Starts of files that have lost their end: none of them is read.
+        self._cut: set[int] = set()
         self._files: dict[int, MappedFile] = {}
         self._file_size = 0
         self._epoch = -1
@@ -170,11 +173,13 @@ class FollowedQueue:
     def _list(self) -> None:
         """Which files there are; their size is taken from them (format 1.2)."""
         found = list_files(self._directory)
-        wanted = self._file_size or next((size for _, size in found if size), 0)
+        wanted = self._file_size or usual_size(found) or 0
         if wanted == 0 or wanted % UNIT_SIZE:
             return
         self._file_size = wanted
-        self._starts = [start for start, size in found if size == wanted and start % size == 0]
+        placed = {start: size for start, size in found if start % wanted == 0}
+        self._starts = [start for start, size in placed.items() if size == wanted]
+        self._cut = {start for start, size in placed.items() if 0 < size < wanted}
         for start in set(self._files).difference(self._starts):
             self._files.pop(start).close()
         if self._starts and not self._max_offset:
@@ -315,10 +320,19 @@ class FollowedQueue:
             kept = (units["physical_offset"] >= minimum) & (units["size"] != PRE_BLANK_SIZE)
             if kept.any():
                 self._min_offset = first + int(numpy.argmax(kept))
+                if units["physical_offset"][0] > minimum:
+                    self._count_cut(start)
                 break
         else:
             self._min_offset = self._max_offset
         self._minimum_of = minimum
+
+    def _count_cut(self, start: int) -> None:
+        """The log may have records of the files that were cut in front of the first one kept: who reads the
+        queue hears of them."""
+        while self._min_offset * UNIT_SIZE == start and start - self._file_size in self._cut:
+            start -= self._file_size
+            self._min_offset = start // UNIT_SIZE
 
 
 def _complete(

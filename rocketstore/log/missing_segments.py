@@ -11,6 +11,7 @@ from rocketstore.log.log_directories import NAME_THEM, list_log
 from rocketstore.log.other_queues import batches_end
 from rocketstore.log.queue_directories import queues_in
 from rocketstore.log.queue_units import UNIT_SIZE, list_files
+from rocketstore.log.segment_listing import usual_size
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -64,9 +65,9 @@ def _file_end(path: str, start: int, size: int) -> int:
 
 
 def queue_file_size(layout: StoreLayout) -> int | None:
-    """Length of the first whole consume queue file that is found; None without one."""
+    """Length of the files of the first consume queue that has a whole one; None without one."""
     for _, _, queue in queues_in(layout.consume_queue):
-        for _, size in list_files(queue):
-            if size > 0 and size % UNIT_SIZE == 0:
-                return size
+        size = usual_size([each for each in list_files(queue) if each[1] % UNIT_SIZE == 0])
+        if size is not None:
+            return size
     return None

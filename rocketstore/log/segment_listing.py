@@ -72,15 +72,21 @@ def list_segments(
     return sorted(found), aliens
 
 
-def usual_size(found: Sequence[tuple[int, int, str]]) -> int | None:
-    """File size of a queue whose configuration is not known: the most common length. Among several the
-    one at whose multiples most files start, and the greater one: a file may have lost its end."""
-    counts = Counter(size for _, size, _ in found if size > 0)
-    most = max(counts.values(), default=0)
-    common = [size for size in counts if counts[size] == most]
+def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int | None:
+    """File size of a queue whose configuration is not known, of the starts and lengths of its files: the
+    length with which most files reach up to the next one, for any file may have lost its end. Among several
+    the most common, then the one at whose multiples most files start, and the greater one."""
+    starts = sorted({each[0] for each in found})
+    steps = Counter(later - start for start, later in itertools.pairwise(starts))
+    counts = Counter(each[1] for each in found if each[1] > 0)
     return max(
-        common,
-        key=lambda size: (sum(start % size == 0 for start, _, _ in found), size),
+        counts,
+        key=lambda size: (
+            steps[size],
+            counts[size],
+            sum(each[0] % size == 0 for each in found),
+            size,
+        ),
         default=None,
     )
 

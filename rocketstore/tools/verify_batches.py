@@ -11,6 +11,7 @@ from rocketstore.log.batch_reader import disagreement
 from rocketstore.log.followed_queue import Horizon
 from rocketstore.log.other_queues import BatchQueues, batch_directory
 from rocketstore.log.queue_units import list_files
+from rocketstore.log.segment_listing import usual_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,14 +70,15 @@ class _BatchWalk:
     def run(self, directory: Path) -> None:
         files = list_files(directory)
         self._findings.counts.queues += 1
-        size = next((length for _, length in files if length), 0)
+        size = usual_size(files) or 0
         expected = files[0][0] if files else 0
         ended = False
         for start, length in files:
             path = str(directory / f"{start:020d}")
             if length != size or size < BATCH_UNIT_SIZE:
-                text = f"{length} bytes, the first file of the queue has {size}"
+                text = f"{length} bytes, the others of the queue have {size}"
                 self._findings.add(path, 0, text)
+                expected += size if start == expected else 0
                 continue
             if start != expected:
                 self._findings.add(path, 0, f"the file of {expected} is missing in front of it")

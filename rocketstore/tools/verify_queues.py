@@ -18,6 +18,7 @@ from rocketstore.log.extension_units import ExtensionUnits, is_address
 from rocketstore.log.light_queues import light_queues
 from rocketstore.log.queue_directories import queues_in
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.log.segment_listing import usual_size
 from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class _QueueWalk:
         self._growing = growing
         self._segments = segments
         self.files = list_files(directory)
-        self._size = next((length for _, length in self.files if length), 0)
+        self._size = usual_size(self.files) or 0
         self._last_physical_offset = -1
         self._next = 0
         self._matching = 0
@@ -192,9 +193,8 @@ class _QueueWalk:
         for (start, length), look in zip(self.files, looks, strict=True):
             path = str(self._directory / f"{start:020d}")
             if look is None:
-                findings.add(
-                    path, 0, f"{length} bytes, the first file of the queue has {self._size}"
-                )
+                findings.add(path, 0, f"{length} bytes, the others of the queue have {self._size}")
+                expected_start += self._size if start == expected_start else 0
                 continue
             if look is _GONE:
                 expected_start = start + length

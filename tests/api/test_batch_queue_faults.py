@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rocketstore import CorruptRecordError
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.other_queues import batch_directory
 from rocketstore.tools import verify
-from tests.batch_store import FILE, FIRST_MS, TOPIC, BatchStore, packed
+from tests.batch_store import FILE, FIRST_MS, TOPIC, BatchStore, bodies, packed
 from tests.made_store import Record, write_at
 from tests.small_store import open_small
 
@@ -122,3 +123,14 @@ def test_verify_looks_at_each_unit(made: BatchStore) -> None:
     made.put_unit(record, len(parts), when, number=11)
     (fault,) = verify(made.root).faults
     assert "behind the end" in fault.reason
+
+
+def test_a_first_file_that_was_cut_hides_no_other(made: BatchStore) -> None:
+    first = batch_directory(StoreLayout(made.root), TOPIC, 0) / f"{0:020d}"
+    os.truncate(first, FILE - 50)
+    named, without = verify(made.root).faults
+    assert (named.file, without.file) == (str(first), str(first.parent))
+    assert f"the others of the queue have {FILE}" in named.reason
+    assert without.reason == "4 records without a unit"
+    with open_small(made.root, "r") as store:
+        assert bodies(store) == made.bodies[10:]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rocketstore.consumer import Consumer
 from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
 from rocketstore.log.fetch import OFFSET_FOUND_NULL, Fetch
+from rocketstore.log.follower import Follower
 from rocketstore.log.reader import Reader
 from rocketstore.tools.rebuild import rebuild
 from tests.consumer_setting import Setting, offsets_of
+from tests.live_writer import LiveWriter
+from tests.made_store import UNIT_SIZE
 from tests.small_store import open_small, put_many
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveWriter]:
+    writer = LiveWriter(tmp_path / "store")
+    yield writer
+    writer.close()
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
@@ -33,6 +46,36 @@ def test_messages_without_a_queue_file_are_not_passed_over(tmp_path: Path, mode:
     rebuild(tmp_path)
     with open_small(tmp_path) as store:
         assert offsets_of(store.consumer("orders")) == list(range(40))
+
+
+def test_a_first_file_that_was_cut_beside_a_live_writer(live: LiveWriter) -> None:
+    """It hides no other, and what it had is not passed over, until the log has removed it, too."""
+    records = live.fill(60)
+    first = live.layout.queue_directory("orders", 0) / f"{0:020d}"
+    os.truncate(first, 5 * UNIT_SIZE)
+    follower = Follower(live.layout, verify=3)
+    try:
+        reader = Reader(follower)
+        assert reader.bounds("orders", 0) == (0, 60)
+        consumer = Consumer(reader, "orders", queue_id=0, reset="earliest")
+        with pytest.raises(ReadFailedError, match="no units of the offsets 0 to 9"):
+            consumer.poll(10)
+        consumer.seek(10, queue_id=0)
+        assert offsets_of(consumer) == list(range(10, 60))
+        live.move(live.made.end, minimum=records[9].physical_offset)
+        assert reader.bounds("orders", 0) == (0, 60)
+        live.move(live.made.end, minimum=records[10].physical_offset)
+        assert reader.bounds("orders", 0) == (10, 60)
+    finally:
+        follower.close()
+
+
+def test_a_first_file_that_was_cut_does_not_tell_the_size(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        put_many(store.writer("orders"), 40, 1)
+    os.truncate(tmp_path / "consumequeue" / "orders" / "0" / f"{0:020d}", 5 * UNIT_SIZE)
+    with open_small(tmp_path) as store:  # which gives the size, and it is the one of the files
+        assert store.config.consume_queue_file_size_bytes == 200
 
 
 def test_a_queue_that_was_made_anew_while_it_was_read(setting: Setting, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import random
 import struct
 from collections.abc import Callable
@@ -346,3 +347,12 @@ def test_units_in_files_behind_the_end_of_a_queue_are_found(tmp_path: Path) -> N
         path.write_bytes(bytes(number * UNIT_SIZE) + unit + bytes(size - (number + 1) * UNIT_SIZE))
         found = [(fault.position, fault.reason) for fault in verify(made.root).faults]
         assert found == [(number * UNIT_SIZE, "units behind the end of the queue")]
+
+
+def test_a_first_queue_file_that_was_cut_hides_no_other(tmp_path: Path) -> None:
+    made = made_by_us(tmp_path / "store")
+    made.fill(60)
+    os.truncate(made.root / QUEUE_0, 5 * UNIT_SIZE)
+    found = faults(verify(made.root))
+    assert (QUEUE_0, 0, "100 bytes, the others of the queue have 200") in found
+    assert {name for name, _, _ in found} == {QUEUE_0, "consumequeue/orders/0"}

@@ -74,6 +74,14 @@ def test_a_file_that_is_cut_while_it_is_there(tmp_path: Path) -> None:
     assert extension.unit(FIRST + FILE) is None
 
 
+def test_a_first_file_that_was_cut_hides_no_other(tmp_path: Path) -> None:
+    extension = units(tmp_path / "q", packed(1, 2), packed(3, 4), packed(5, 6))
+    (tmp_path / "q" / f"{0:020d}").write_bytes(packed(1, 2))
+    assert extension.unit(FIRST + FILE) == (3, 4, b"")
+    assert extension.unit(FIRST + 2 * FILE) == (5, 6, b"")
+    assert extension.unit(FIRST) is None
+
+
 def test_addresses_end_below_the_hashes() -> None:
     assert is_address(-(1 << 31) - 1)
     assert not is_address(-(1 << 31))

@@ -60,7 +60,7 @@ def test_alien_names_are_left_alone_with_one_warning_each(
 @pytest.mark.parametrize(
     ("sizes", "wanted"),
     [([SIZE], SIZE), ([SIZE, SIZE, 100], SIZE), ([100, SIZE, SIZE], SIZE), ([SIZE, 100], SIZE),
-     ([SIZE, 0], SIZE), ([0, 0], None)],
+     ([SIZE, 0], SIZE), ([0, 0], None), ([100, 100, SIZE], SIZE), ([100, SIZE, 100, 200], SIZE)],
 )  # fmt: skip
 def test_the_file_size_is_taken_from_the_files(
     directory: Path, sizes: list[int], wanted: int | None
