@@ -121,12 +121,13 @@ def ship_store(store: Store, uri: str, progress: Progress | None = None) -> Ship
 
 def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment:
     """What the records of a segment tell, checked one by one; its pieces have no checksums yet."""
+    end = files.segment_end(file.start_offset)
     scan = Scan(
         path=str(layout.root),
         begin_offset=file.start_offset,
-        end_offset=file.end_offset,
+        end_offset=end,
         columns=("topic", "store_timestamp_ms"),
-        limit_offset=file.end_offset,
+        limit_offset=end,
         whole=True,
         chunk_bytes=min(CHUNK_BYTES, PIECE_BYTES),
         log_directories=tuple(map(str, layout.log_directories)),
@@ -231,7 +232,7 @@ class _Archive:
         newest = common[-1]
         begin, end, crc32 = newest.piece(newest.size - 1)
         file = files.at(newest.start_offset)
-        same = newest.size == files.size and file is not None
+        same = file is not None and newest.size == file.size
         if file is None or not same or zlib.crc32(file.read(begin, end - begin)) != crc32:
             text = (
                 f"its segment {newest.name} is not the one of this log, which was cut or replaced "

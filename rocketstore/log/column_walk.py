@@ -16,6 +16,7 @@ from rocketstore._native.scanner import read_message, resynchronise
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.log_directories import list_log
 from rocketstore.log.recovery_report import Damage
+from rocketstore.log.segment_listing import usual_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from rocketstore._native.columns import ColumnScanner
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["Chunk", "ColumnWalk", "LogFiles", "ScanReport", "SegmentFiles"]
+__all__ = ["MISSING_SEGMENT", "Chunk", "ColumnWalk", "LogFiles", "ScanReport", "SegmentFiles"]
 
 BLANK_SIZE_MIN = 8
 #: Bytes of the log that one native call may walk without a row: so often a signal is looked at.
 STRIDE_BYTES = 64 << 20
+#: Why there is nothing where no file is.
+MISSING_SEGMENT = "missing segment"
 #: Damaged ranges that a report names; it counts all of them.
 NAMED_DAMAGE = 10_000
 
@@ -109,6 +112,16 @@ class SegmentFiles(abc.ABC):
     def close(self) -> None:
         """Lets go of the open file; what was read of it stays mapped while it is used."""
 
+    def gap(self, offset: int, end: int) -> tuple[int, str]:
+        """Of a physical offset that no file holds: where the gap ends, at `end` at the latest, and what is
+        missing."""
+        following = self.next_start(offset)
+        return (end if following is None else min(following, end)), MISSING_SEGMENT
+
+    def segment_end(self, offset: int) -> int:
+        """End of the segment with a physical offset, whole or not."""
+        return (offset // self.size + 1) * self.size
+
     def record_start(self, offset: int, end: int) -> int:
         """The first place at or behind `offset` where a record or blank can be believed, a file begins, or
         `end`."""
@@ -133,22 +146,25 @@ class LogFiles(SegmentFiles):
 
     def __init__(self, layout: StoreLayout) -> None:
         found = list_log(layout)
-        size = next((size for _, size, _ in found if size), 0)
+        size = usual_size(found) or 0
         self.size = size
-        self._paths = {
-            start: path for start, length, path in found if length == size and start % size == 0
+        #: Path of each file, and its bytes: one that was cut is read as far as it goes.
+        self._files = {
+            start: (path, min(length, size))
+            for start, length, path in found
+            if length and start % size == 0 and start + size < 1 << 63
         }
         self._open: MappedFile | None = None
 
     def at(self, offset: int) -> MappedFile | None:
-        start = offset - offset % self.size if self.size else 0
+        start = self._start_of(offset)
+        if start not in self._files or offset >= self._readable_end(start):
+            return None
         if self._open is not None and self._open.start_offset == start:
             return self._open
-        path = self._paths.get(start)
-        if path is None:
-            return None
+        path, length = self._files[start]
         try:
-            file = MappedFile.open(path, start, self.size, "read")
+            file = MappedFile.open(path, start, length, "read")
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return None  # removed since it was listed
@@ -158,8 +174,22 @@ class LogFiles(SegmentFiles):
         self._open = file
         return file
 
+    def gap(self, offset: int, end: int) -> tuple[int, str]:
+        start = self._start_of(offset)
+        if start in self._files and offset >= self._readable_end(start):
+            return min(self.segment_end(offset), end), "short segment"
+        return super().gap(offset, end)
+
     def next_start(self, offset: int) -> int | None:
-        return min((start for start in self._paths if start > offset), default=None)
+        return min((start for start in self._files if start > offset), default=None)
+
+    def _start_of(self, offset: int) -> int:
+        return offset - offset % self.size if self.size else 0
+
+    def _readable_end(self, start: int) -> int:
+        """In the last bytes of a file that was cut nothing can begin that could be read."""
+        length = self._files[start][1]
+        return start + (length if length == self.size else max(0, length - BLANK_SIZE_MIN + 1))
 
     def first_store_time(self, start: int) -> int | None:
         """Store time of the record that the file of this start begins with; None without one."""
@@ -172,10 +202,11 @@ class LogFiles(SegmentFiles):
             return None
 
     def starts(self) -> list[int]:
-        return sorted(self._paths)
+        """Of all files, also of those that were cut."""
+        return sorted(self._files)
 
     def may_end_in_zeros(self, file: MappedFile) -> bool:
-        return self.next_start(file.start_offset) is not None
+        return file.size == self.size and self.next_start(file.start_offset) is not None
 
     def cut(self, offset: int, end: int) -> int:
         return self.record_start(offset, end)
@@ -209,9 +240,8 @@ class ColumnWalk:
         while offset < self.end:
             file = self.files.at(offset)
             if file is None:
-                following = self.files.next_start(offset)
-                stop = self.end if following is None else min(following, self.end)
-                self._lose(offset, stop, "missing segment")
+                stop, reason = self.files.gap(offset, self.end)
+                self._lose(offset, stop, reason)
                 offset = self.reached = stop
                 continue
             if file.end_offset - offset < BLANK_SIZE_MIN:
@@ -246,7 +276,7 @@ class ColumnWalk:
                 raise CorruptRecordError(self.end, "length")
             return offset
         if status == "blank":
-            return file.end_offset
+            return self.files.segment_end(offset)
         position = offset - file.start_offset
         if (
             status == "zeros"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
@@ -96,6 +97,33 @@ def test_missing_segments(tmp_path: Path, rng: random.Random) -> None:
         list(scan)
     found = rows_of(rocketstore.scan(path, on_damage="skip"))
     assert found == [row for row in rows if row["physical_offset"] // (64 << 10) != 1]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_segment_that_was_cut(tmp_path: Path, rng: random.Random, number: int) -> None:
+    """It hides no other and is read as far as it goes; a blank that is left says that nothing was lost."""
+    path, size = tmp_path / "store", 64 << 10
+    fill_at_random(path, rng, 400)
+    rows = rows_of(rocketstore.scan(path))
+    begin, end = number * size, (number + 1) * size
+    ends = [row["physical_offset"] + row["size"] for row in rows]
+    last, second = (one([at for at in ends if begin < at < end]) for one in (max, min))
+    for cut in (last + 8, last + 7, last + 1, last, last - 1, last - 10, second, second - 60):
+        os.truncate(path / "commitlog" / f"{begin:020d}", cut - begin)
+        scan = rocketstore.scan(path, on_damage="skip")
+        expected = [
+            row for row, at in zip(rows, ends, strict=True) if at <= max(cut, begin) or at > end
+        ]
+        assert rows_of(scan) == expected
+        found = [(damage.start, damage.end) for damage in scan.report.damage]
+        assert [row for part in scan.split(9_000) for row in rows_of(part)] == expected
+        if cut == last + 8:
+            assert (found, scan.report.lost_bytes) == ([], 0)
+            continue
+        good = max((at for at in ends if begin <= at <= cut), default=begin)
+        assert (found, scan.report.lost_bytes) == ([(good, end)], end - good)
+        with pytest.raises(rocketstore.CorruptRecordError, match=f"{good}:"):
+            list(rocketstore.scan(path))
 
 
 def test_a_lost_blank_is_stepped_over(tmp_path: Path) -> None:

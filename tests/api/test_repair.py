@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import random
 from pathlib import Path
 
@@ -226,6 +227,25 @@ def test_a_segment_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
     report = tools.repair(root, force=True, **SHAPE)
     assert [one.how for one in report.ranges] == ["the file is missing: restore it", "record"]
     assert not report.ok
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_segment_that_was_cut(tmp_path: Path, number: int) -> None:
+    """A dry run tells what is going to be mended, no other segment among it."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    cut = next(m for m in messages if m.physical_offset > number * SEGMENT + 1000)
+    os.truncate(root / "commitlog" / f"{number * SEGMENT:020d}", cut.physical_offset % SEGMENT + 50)
+    end = (number + 1) * SEGMENT
+    dry = tools.repair(root, dry_run=True, **SHAPE)
+    report = tools.repair(root, force=True, **SHAPE)
+    for told in (dry, report):
+        [one] = told.ranges
+        assert (one.start, one.end, one.how) == (cut.physical_offset, end, "record")
+    assert (report.units, report.ok) == (dry.units, True)
+    lost = {m.physical_offset for m in messages if cut.physical_offset <= m.physical_offset < end}
+    assert served(root) == expected(messages, lost)
+    is_sound(root)
 
 
 def test_damage_across_files_is_told_once(tmp_path: Path) -> None:

@@ -325,6 +325,22 @@ def test_a_damaged_segment_is_not_shipped(
     assert named(tmp_path) == sealed(tmp_path)[:2]
 
 
+@pytest.mark.parametrize("left", [300, 0])
+def test_a_segment_that_was_cut_is_not_shipped(
+    left: int, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where it ends behind a record; those behind it wait for it."""
+    small_pieces(monkeypatch)
+    store, uri = tmp_path / "store", uri_of(tmp_path)
+    fill_at_random(store, rng, 400)
+    within = [m for m in messages_of(store) if m["physical_offset"] // SEGMENT_BYTES == 1]
+    last = within[-1]["physical_offset"] % SEGMENT_BYTES + within[-1]["size"]
+    os.truncate(store / "commitlog" / f"{SEGMENT_BYTES:020}", last - left)
+    with pytest.raises(rocketstore.CorruptRecordError):
+        rocketstore.ship(store, uri)
+    assert named(tmp_path) == sealed(tmp_path)[:1]
+
+
 def test_many_topics_are_not_listed(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
