@@ -53,12 +53,15 @@ class ScanReport:
     damage: list[Damage] = field(default_factory=list)
 
     def lose(self, start: int, end: int, reason: str) -> None:
-        """Counts a damaged range; one that goes on where the last one ended is the same."""
+        """Counts a damaged range; one that goes on where the last one ended is the same, unless a segment is
+        missing in one of the two."""
         self.lost_bytes += end - start
         if self.damage and self.damage[-1].end == start:
-            before = self.damage.pop()
-            start, reason = before.start, before.reason
-            self.damage_count -= 1
+            before = self.damage[-1]
+            if before.reason == reason or MISSING_SEGMENT not in (before.reason, reason):
+                self.damage.pop()
+                start, reason = before.start, before.reason
+                self.damage_count -= 1
         self.damage_count += 1
         if len(self.damage) < NAMED_DAMAGE:
             self.damage.append(Damage(start, end, reason))

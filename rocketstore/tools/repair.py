@@ -32,6 +32,8 @@ from rocketstore.tools.verify_log import REPAIR_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.column_walk import LogFiles
     from rocketstore.log.layout import StoreLayout
     from rocketstore.store import Store
     from rocketstore.tools.findings import Progress
@@ -112,6 +114,7 @@ def repair(
         StoreLockedError: somebody has the store open for writing.
         DiskFullError: no room for the copies; nothing was changed then.
         ReadFailedError: the disk does not give back what was written.
+        FileNotFoundError: a segment is removed meanwhile; where that is noticed before, nothing was changed.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if dry_run:
@@ -154,17 +157,25 @@ def repair(
 
 
 def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
-    """Copies of what is about to be overwritten, durable."""
+    """Copies of what is about to be overwritten, durable. Nothing is copied where a file is gone."""
     layout, files = log_files(store)
     kept = []
     try:
         for one in ranges:
-            file = files.at(one.start)
-            pieces = [] if file is None else pieces_of([file], one.start, one.end)
+            _file_of(files, one)
+        for one in ranges:
+            pieces = pieces_of([_file_of(files, one)], one.start, one.end)
             kept.append(keep_copy(layout, pieces, f"repair: {one.reason}", {}))
     finally:
         files.close()
     return [path for path in kept if path is not None]
+
+
+def _file_of(files: LogFiles, one: DamagedRange) -> MappedFile:
+    file = files.at(one.start)
+    if file is None:
+        raise FileNotFoundError(f"the segment with {one.start} is gone: restore it")
+    return file
 
 
 def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
@@ -173,9 +184,7 @@ def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
     try:
         for _, of_file in itertools.groupby(ranges, key=lambda one: one.file_end):
             together = list(of_file)
-            file = files.at(together[0].start)
-            if file is None:
-                raise FileNotFoundError(f"the segment with {together[0].start} is gone")
+            file = _file_of(files, together[0])
             fd = syscalls.open(file.path, os.O_RDWR)
             try:
                 for one in together:

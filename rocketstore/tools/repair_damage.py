@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.column_scan import Scan, scan
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.column_walk import LogFiles
+from rocketstore.log.column_walk import MISSING_SEGMENT, LogFiles
 from rocketstore.tools.repair_units import units_into
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class DamagedRange:
     @property
     def how(self) -> str:
         size = self.end - self.start
-        if self.reason == "missing segment":
+        if self.reason == MISSING_SEGMENT:
             return "the file is missing: restore it"
         room = size - self.blank_size
         if room >= RECORD_BYTES_MIN:

@@ -7,6 +7,7 @@ import importlib
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,6 +247,62 @@ def test_a_segment_that_was_cut(tmp_path: Path, number: int) -> None:
     lost = {m.physical_offset for m in messages if cut.physical_offset <= m.physical_offset < end}
     assert served(root) == expected(messages, lost)
     is_sound(root)
+
+
+def test_damage_that_touches_a_missing_segment(tmp_path: Path) -> None:
+    """What is damaged on both sides is mended; queues keep their units of what can be restored."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    path = root / "commitlog" / f"{3 * SEGMENT:020d}"
+    path.rename(tmp_path / "away")
+    first = [m for m in messages if m.physical_offset < 3 * SEGMENT][-1]
+    write(root, first.physical_offset, b"\xee" * (3 * SEGMENT - first.physical_offset))
+    write(root, 4 * SEGMENT, b"\xee" * 600)
+    behind = next(m for m in messages if m.physical_offset >= 4 * SEGMENT + 600).physical_offset
+    dry = tools.repair(root, dry_run=True, **SHAPE)
+    report = tools.repair(root, force=True, **SHAPE)
+    for told in (dry, report):
+        assert [(one.start, one.end, one.how) for one in told.ranges] == [
+            (first.physical_offset, 3 * SEGMENT, "record"),
+            (3 * SEGMENT, 4 * SEGMENT, "the file is missing: restore it"),
+            (4 * SEGMENT, behind, "record"),
+        ]
+        assert not told.ok
+    assert report.units == dry.units
+    (tmp_path / "away").rename(path)
+    lost = {
+        m.physical_offset
+        for m in messages
+        if first.physical_offset <= m.physical_offset < behind and m.physical_offset // SEGMENT != 3
+    }
+    assert report.units == len(lost)
+    assert served(root) == expected(messages, lost)
+    assert tools.verify(root, **SHAPE).ok
+
+
+def test_a_segment_that_goes_meanwhile_ends_it_before_anything_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "s"
+    messages = fill(root)
+    for number in (30, 90):
+        write(root, messages[number].physical_offset + 92, b"\xff\xff\xff")
+    path = root / "commitlog" / f"{messages[90].physical_offset // SEGMENT * SEGMENT:020d}"
+    module = importlib.import_module("rocketstore.tools.repair")
+    found = module.damaged_ranges
+
+    def with_a_loss(*given: Any) -> Any:
+        ranges = found(*given)
+        path.rename(tmp_path / "away")
+        return ranges
+
+    monkeypatch.setattr(module, "damaged_ranges", with_a_loss)
+    before = image(root)
+    with pytest.raises(FileNotFoundError, match="is gone"):
+        tools.repair(root, **SHAPE)
+    (tmp_path / "away").rename(path)
+    assert image(root) == before
+    assert not list((root / "rocketstore" / "quarantine").iterdir())
 
 
 def test_damage_across_files_is_told_once(tmp_path: Path) -> None:
