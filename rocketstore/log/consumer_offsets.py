@@ -163,7 +163,7 @@ class ConsumerOffsets:
 
     def clamp(self, maximum: Callable[[str, int], int | None]) -> list[Clamped]:
         """At open: sets offsets beyond their queue's end back to it and stores that, before the
-        first put.
+        first put; in a store that is only read it holds in memory.
 
         `maximum(topic, queue_id)` is None for a queue of which nothing is known; its offsets stay.
         """
@@ -175,7 +175,7 @@ class ConsumerOffsets:
                 if limit is not None and offset > limit:
                     clamped.append(Clamped(topic, group, queue_id, offset, limit))
                     table[f"{topic}@{group}"][str(queue_id)] = limit
-            if clamped and not self._read_only:
+            if clamped:
                 self._replace({**self._table(), **table})
         for change in clamped:
             logger.warning(
@@ -200,10 +200,12 @@ class ConsumerOffsets:
                     yield pair[0], pair[1], queue_id, offset
 
     def _replace(self, table: dict[str, object]) -> None:
-        """Writes the file, then takes the new table over; what cannot be written does not count."""
+        """Writes the file, unless the store is only read, then takes the new table over; what cannot be
+        written does not count."""
         document = {**self._document, "offsetTable": table}
-        text = json.dumps(document, ensure_ascii=False, indent="\t")
-        state_files.write_state_file(self._layout, self._layout.consumer_offsets, text)
+        if not self._read_only:
+            text = json.dumps(document, ensure_ascii=False, indent="\t")
+            state_files.write_state_file(self._layout, self._layout.consumer_offsets, text)
         self._document = document
 
 

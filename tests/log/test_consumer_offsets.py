@@ -156,6 +156,15 @@ def test_offsets_beyond_their_queue_are_set_back_at_open(layout: StoreLayout) ->
     assert loaded(layout).get("orders", "audit") == {0: 80}
 
 
+def test_offsets_of_a_store_that_is_only_read_are_set_back_in_memory(layout: StoreLayout) -> None:
+    text = '{"offsetTable":{"orders@billing":{0:100,1:7}}}'
+    write(layout, text)
+    offsets = loaded(layout, read_only=True)
+    assert offsets.clamp(lambda topic, queue_id: 80) == [Clamped("orders", "billing", 0, 100, 80)]
+    assert offsets.get("orders", "billing") == {0: 80, 1: 7}
+    assert layout.consumer_offsets.read_text() == text
+
+
 def test_offsets_of_a_queue_of_which_nothing_is_known_stay(layout: StoreLayout) -> None:
     write(layout, '{"offsetTable":{"gone@billing":{0:100}}}')
     assert loaded(layout).clamp(lambda topic, queue_id: None) == []
