@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore.engine.running import Engine
-from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.consumer_offsets import FollowedOffsets
 from rocketstore.log.follower import Follower
 from rocketstore.log.index import IndexStore
 from rocketstore.log.missing_segments import missing_segments
@@ -82,8 +82,8 @@ def open_followed(
         stopped=None if stopped is None else (stopped.begin, stopped.end),
     )
     try:
-        offsets = ConsumerOffsets(layout, read_only=True)
-        offsets.load()
+        offsets = FollowedOffsets(layout)
+        offsets.look()
         visible = follower.end()
         begin = follower.minimum()
     except BaseException:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 import weakref
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
     from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["Clamped", "ConsumerOffsets", "GroupClaimedError", "recovered_offsets"]
+__all__ = [
+    "Clamped",
+    "ConsumerOffsets",
+    "FollowedOffsets",
+    "GroupClaimedError",
+    "recovered_offsets",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -207,6 +214,33 @@ class ConsumerOffsets:
             text = json.dumps(document, ensure_ascii=False, indent="\t")
             state_files.write_state_file(self._layout, self._layout.consumer_offsets, text)
         self._document = document
+
+
+class FollowedOffsets(ConsumerOffsets):
+    """The table of a store that another process may write: read again when its file is another one."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        super().__init__(layout, read_only=True)
+        self._seen: tuple[int, int, int] | None = None
+
+    def get(self, topic: str, group: str) -> dict[int, int]:
+        self.look()
+        return super().get(topic, group)
+
+    def groups(self, topic: str) -> tuple[str, ...]:
+        self.look()
+        return super().groups(topic)
+
+    def look(self) -> None:
+        """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""
+        try:
+            found = os.stat(self._layout.consumer_offsets)
+            seen = found.st_ino, found.st_mtime_ns, found.st_size
+        except FileNotFoundError:
+            seen = 0, 0, 0
+        if seen != self._seen:
+            self.load()
+            self._seen = seen  # behind it: other threads ask meanwhile
 
 
 def _split(key: str) -> tuple[str, str] | None:

@@ -143,6 +143,19 @@ def test_a_reader_follows_a_writer(tmp_path: Path) -> None:
         assert reader.end_offset == writer.end_offset
 
 
+def test_a_reader_begins_where_the_group_of_its_writer_is(tmp_path: Path) -> None:
+    """Also where the group committed since the reader was opened."""
+    with open_small(tmp_path) as writer, open_small(tmp_path, "r") as reader:
+        for n in range(20):
+            writer.writer("orders", queue_id=0).put(b"%d" % n)
+        with writer.consumer("orders", group="billing") as consumer:
+            consumer.poll(7)
+            consumer.commit()
+        with reader.consumer("orders", group="billing") as consumer:
+            assert consumer.positions == {0: 7}
+            assert [m.body for m in consumer.poll(1)] == [b"7"]
+
+
 def test_file_sizes_come_from_the_files(tmp_path: Path) -> None:
     """An option that was given and disagrees is an error; what was not given follows the files."""
     with open_small(tmp_path) as store:

@@ -8,7 +8,12 @@ import json
 import pytest
 
 from rocketstore.errors import StoreReadOnlyError
-from rocketstore.log.consumer_offsets import Clamped, ConsumerOffsets, GroupClaimedError
+from rocketstore.log.consumer_offsets import (
+    Clamped,
+    ConsumerOffsets,
+    FollowedOffsets,
+    GroupClaimedError,
+)
 from rocketstore.log.layout import StoreLayout
 
 
@@ -144,6 +149,30 @@ def test_a_store_open_for_reading_stores_nothing(layout: StoreLayout) -> None:
     with pytest.raises(StoreReadOnlyError):
         loaded(layout, read_only=True).commit("orders", "billing", {0: 1}, 0, durable)
     assert not layout.consumer_offsets.exists()
+
+
+def test_a_reader_beside_a_writer_sees_what_was_stored_since(layout: StoreLayout) -> None:
+    reader, writer = FollowedOffsets(layout), loaded(layout)
+    assert reader.get("orders", "billing") == {}
+    for offset in (7, 8, 9):
+        writer.commit("orders", "billing", {0: offset}, 700, durable)
+        assert reader.get("orders", "billing") == {0: offset}
+    writer.commit("orders", "audit", {0: 1}, 700, durable)
+    assert reader.groups("orders") == ("audit", "billing")
+    with pytest.raises(StoreReadOnlyError):
+        reader.commit("orders", "billing", {0: 10}, 700, durable)
+
+
+def test_a_reader_beside_rocketmq_reads_what_it_replaces(layout: StoreLayout) -> None:
+    """It keeps the file before as `.bak`, and there is none for a moment."""
+    reader = FollowedOffsets(layout)
+    write(layout, '{"offsetTable":{"orders@billing":{0:5}}}')
+    assert reader.get("orders", "billing") == {0: 5}
+    path = layout.consumer_offsets
+    path.rename(path.with_name(path.name + ".bak"))
+    assert reader.get("orders", "billing") == {0: 5}
+    write(layout, '{"offsetTable":{"orders@billing":{0:6}}}')
+    assert reader.get("orders", "billing") == {0: 6}
 
 
 def test_offsets_beyond_their_queue_are_set_back_at_open(layout: StoreLayout) -> None:
