@@ -43,7 +43,7 @@ def light_queues(message: Message) -> list[tuple[str, int, int]]:
     return [
         (name, 0 if name.startswith(LIGHT_PREFIX) else message.queue_id, int(offset))
         for name, offset in zip(names, offsets, strict=True)
-        if name and "/" not in name and offset.isascii() and offset.isdecimal()
+        if name and "/" not in name and NUMBER.fullmatch(offset)
     ]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from tests.made_store import MadeStore
+from rocketstore.tools import verify
+from tests.made_store import BODY_AT, MadeStore
 
 NOWHERE = [-1, -(2**63), 2**63 - 1, 2**62, 2**59, 50_000_000]
 
@@ -41,6 +42,18 @@ def test_a_light_queue_offset_that_cannot_be_holds_nobody_up(tmp_path: Path, tex
     made.put(body=b"second")
     with rocketstore.open(made.root, "r") as store:
         assert [message.body for message in store.consumer("orders")] == [b"first", b"second"]
+
+
+def test_a_light_queue_offset_of_thousands_of_digits_is_none_to_verify(tmp_path: Path) -> None:
+    """Also where it walks record by record, as behind any damage."""
+    made = MadeStore(tmp_path / "s", segment_size=16384)
+    lights = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "9" * 5000}
+    made.put(body=b"first", properties=lights)
+    damaged = made.put(body=b"second")
+    made.dispatch()
+    assert verify(made.root).ok
+    made.write_log(damaged.physical_offset + BODY_AT, b"S")
+    assert [fault.reason for fault in verify(made.root).faults] == ["body crc"]
 
 
 def test_a_property_text_of_nothing_but_separators(tmp_path: Path) -> None:
