@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import segment_name
 from rocketstore.log.queue_units import list_files
-from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.segment_listing import has_place, usual_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,7 +172,7 @@ class BatchQueue:
         if size < BATCH_UNIT_SIZE:
             return
         self._file_size, self._units_per_file = size, size // BATCH_UNIT_SIZE
-        starts = [start for start, length in found if length == size and start % size == 0]
+        starts = [start for start, length in found if length == size and has_place(start, size)]
         for at in range(len(starts) - 1, 0, -1):
             if starts[at - 1] + size != starts[at]:
                 starts = starts[at:]

@@ -16,7 +16,7 @@ from rocketstore._native.scanner import read_message, resynchronise
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.log_directories import list_log
 from rocketstore.log.recovery_report import Damage
-from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.segment_listing import has_place, usual_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +155,7 @@ class LogFiles(SegmentFiles):
         self._files = {
             start: (path, min(length, size))
             for start, length, path in found
-            if length and start % size == 0 and start + size < 1 << 63
+            if length and has_place(start, size)
         }
         self._open: MappedFile | None = None
 

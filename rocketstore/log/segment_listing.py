@@ -21,7 +21,14 @@ from rocketstore.log.state_files import make_like
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
 
-__all__ = ["Shape", "file_at", "list_segments", "make_directory", "usual_size"]
+__all__ = [
+    "Shape",
+    "file_at",
+    "has_place",
+    "list_segments",
+    "make_directory",
+    "usual_size",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +96,11 @@ def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int |
         ),
         default=None,
     )
+
+
+def has_place(start: int, size: int) -> bool:
+    """Whether a file of a size can start where its name says: its end has to be a 64-bit offset, too."""
+    return size > 0 and start % size == 0 and start + size < 1 << 63
 
 
 def make_directory(directory: Path) -> None:

@@ -55,7 +55,7 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
     ends = numpy.array([one.end for one in ranges])
     for directory in sorted(layout.consume_queue.glob("*/*")):
         for start, size in list_files(directory):
-            if size == 0 or size % UNIT_SIZE:
+            if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
                 continue
             path = str(directory / f"{start:020d}")
             file = MappedFile.open(path, start, size, "read")

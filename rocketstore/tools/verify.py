@@ -11,7 +11,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.log_directories import list_log, log_directories
 from rocketstore.log.other_queues import batch_topics
-from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.log.store_state import load_store_state
 from rocketstore.log.writer_watch import WriterWatch
 from rocketstore.tools.findings import Findings, VerifyReport
@@ -159,8 +159,9 @@ def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
     size = usual_size(found) or 0
     segments: list[MappedFile] = []
     for start, length, path in found:
-        if length != size or start % size:
-            findings.add(path, 0, f"{length} bytes at {start}, the others have {size}")
+        if length != size or not has_place(start, size):
+            others = f", the others have {size}" if length != size else " can be no segment"
+            findings.add(path, 0, f"{length} bytes at {start}{others}")
             continue
         if segments and segments[-1].end_offset != start:
             text = f"the files from {segments[-1].end_offset} up to here are missing"

@@ -11,7 +11,8 @@ from rocketstore.log.batch_reader import disagreement
 from rocketstore.log.followed_queue import Horizon
 from rocketstore.log.other_queues import BatchQueues, batch_directory
 from rocketstore.log.queue_units import list_files
-from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.segment_listing import has_place, usual_size
+from rocketstore.tools.verify_queues import odd_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,9 +76,8 @@ class _BatchWalk:
         ended = False
         for start, length in files:
             path = str(directory / f"{start:020d}")
-            if length != size or size < BATCH_UNIT_SIZE:
-                text = f"{length} bytes, the others of the queue have {size}"
-                self._findings.add(path, 0, text)
+            if length != size or size < BATCH_UNIT_SIZE or not has_place(start, size):
+                self._findings.add(path, 0, odd_file(start, length, size))
                 expected += size if start == expected else 0
                 continue
             if start != expected:

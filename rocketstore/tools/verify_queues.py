@@ -18,7 +18,7 @@ from rocketstore.log.extension_units import ExtensionUnits, is_address
 from rocketstore.log.light_queues import light_queues
 from rocketstore.log.queue_directories import queues_in
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
-from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocketstore.tools.findings import Findings, Progress
     from rocketstore.tools.verify_log import LogFacts, LostUnits
 
-__all__ = ["QueueSeen", "check_lost", "compare_queues", "walk_queues"]
+__all__ = ["QueueSeen", "check_lost", "compare_queues", "odd_file", "walk_queues"]
 
 STEP_UNITS = 8192
 # Units of delayed messages hold a time (format 6.2).
@@ -102,6 +102,13 @@ def compare_queues(
             findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
 
 
+def odd_file(start: int, length: int, size: int) -> str:
+    """What is wrong with a file that is none of its queue, in which files have `size` bytes."""
+    if length != size:
+        return f"{length} bytes, the others of the queue have {size}"
+    return f"{length} bytes at {start} can be no file of a queue"
+
+
 def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
     """Queue offsets that are missing in the log since `repair` have pre-blanks in their queues."""
     for lost in facts.lost:
@@ -170,7 +177,7 @@ class _QueueWalk:
 
     def look(self, start: int, length: int) -> _Look | None:
         """Looks at one file, from any thread; None when it is no file of this queue."""
-        if length != self._size or length % UNIT_SIZE or length == 0:
+        if length != self._size or length % UNIT_SIZE or not has_place(start, length):
             return None
         try:
             with self._open(start) as file:
@@ -193,7 +200,7 @@ class _QueueWalk:
         for (start, length), look in zip(self.files, looks, strict=True):
             path = str(self._directory / f"{start:020d}")
             if look is None:
-                findings.add(path, 0, f"{length} bytes, the others of the queue have {self._size}")
+                findings.add(path, 0, odd_file(start, length, self._size))
                 expected_start += self._size if start == expected_start else 0
                 continue
             if look is _GONE:

@@ -134,3 +134,13 @@ def test_a_first_file_that_was_cut_hides_no_other(made: BatchStore) -> None:
     assert without.reason == "4 records without a unit"
     with open_small(made.root, "r") as store:
         assert bodies(store) == made.bodies[10:]
+
+
+def test_a_file_that_would_end_behind_every_offset(made: BatchStore) -> None:
+    directory = batch_directory(StoreLayout(made.root), TOPIC, 0)
+    name = directory / f"{(1 << 63) - 1 - ((1 << 63) - 1) % FILE:020d}"
+    name.write_bytes(bytes(FILE))
+    (fault,) = verify(made.root).faults
+    assert fault.file == str(name) and "can be no file" in fault.reason
+    with open_small(made.root, "r") as store:
+        assert bodies(store) == made.bodies

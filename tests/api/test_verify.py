@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.tools import verify
+from rocketstore.tools import repair, verify
 from tests.live_writer import LiveWriter, java_writer
-from tests.made_store import PRE_BLANK, UNIT_SIZE, MadeStore, rocketmq_store, write_at
+from tests.made_store import BODY_AT, PRE_BLANK, UNIT_SIZE, MadeStore, rocketmq_store, write_at
 from tests.verifying import STORES, check, faults, made_by_us
 
 # What is really wrong in the stores that RocketMQ left broken: file, position, reason.
@@ -356,3 +356,30 @@ def test_a_first_queue_file_that_was_cut_hides_no_other(tmp_path: Path) -> None:
     found = faults(verify(made.root))
     assert (QUEUE_0, 0, "100 bytes, the others of the queue have 200") in found
     assert {name for name, _, _ in found} == {QUEUE_0, "consumequeue/orders/0"}
+
+
+def test_a_log_of_nothing_but_an_empty_file(tmp_path: Path) -> None:
+    """RocketMQ leaves it when it is killed between making its first file and giving it its size."""
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").touch()
+    assert faults(verify(tmp_path)) == [
+        (f"commitlog/{0:020d}", 0, "0 bytes at 0 can be no segment")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("directory", "size"), [("commitlog", 4096), ("consumequeue/orders/0", 200)]
+)
+def test_a_file_that_would_end_behind_every_offset(
+    directory: str, size: int, tmp_path: Path
+) -> None:
+    """It is a fault, and stops neither verify nor repair from what is really there."""
+    made = made_by_us(tmp_path / "store")
+    made.fill(60)
+    name = f"{directory}/{(1 << 63) - 1 - ((1 << 63) - 1) % size:020d}"
+    (made.root / name).write_bytes(bytes(size))
+    [fault] = faults(verify(made.root))
+    assert fault[0] == name and "can be no" in fault[2]
+    made.write_log(made.records[30].physical_offset + BODY_AT, b"\xff")
+    report = repair(made.root, index_slots=64, index_entries=300)
+    assert report.ok and report.units == 1
