@@ -172,6 +172,8 @@ class LogFiles(SegmentFiles):
             if error.errno == errno.ENOENT:
                 return None  # removed since it was listed
             raise
+        except ValueError as error:
+            raise ReadFailedError(f"{error}: it was cut since it was listed") from error
         file.close_descriptor()
         self.close()
         self._open = file
@@ -196,10 +198,10 @@ class LogFiles(SegmentFiles):
 
     def first_store_time(self, start: int) -> int | None:
         """Store time of the record that the file of this start begins with; None without one."""
-        file = self.at(start)
-        if file is None:
-            return None
         try:
+            file = self.at(start)
+            if file is None:
+                return None
             return read_message(file, 0, file.size, verify=0).store_timestamp_ms
         except (CorruptRecordError, ReadFailedError):
             return None

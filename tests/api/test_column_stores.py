@@ -126,6 +126,16 @@ def test_a_segment_that_was_cut(tmp_path: Path, rng: random.Random, number: int)
             list(rocketstore.scan(path))
 
 
+def test_a_segment_that_is_cut_while_a_scan_runs(tmp_path: Path, rng: random.Random) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 400)
+    chunks = iter(rocketstore.scan(path, chunk_bytes=1000))
+    next(chunks)
+    os.truncate(path / "commitlog" / f"{128 << 10:020d}", 100)
+    with pytest.raises(rocketstore.ReadFailedError, match="was cut since"):
+        list(chunks)
+
+
 def test_a_lost_blank_is_stepped_over(tmp_path: Path) -> None:
     """Format 15.4: zeros to the end of a file that has a successor."""
     made = MadeStore(tmp_path / "store")
