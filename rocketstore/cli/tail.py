@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -84,7 +83,9 @@ def _last(
     found: list[Message] = []
     for queue_id, end in ends.items():
         found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
-    return heapq.nlargest(count, found, key=lambda message: message.physical_offset)[::-1]
+    # Messages of one inner batch share an offset, and keep the order of their queue.
+    found.sort(key=lambda message: message.physical_offset)
+    return found[-count:] if count else []
 
 
 def _last_of_queue(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
+from tests.batch_store import TOPIC, BatchStore
 
 
 def test_tail_shows_the_newest_of_all_queues_in_log_order(invoke, store_path: Path) -> None:
@@ -33,6 +34,15 @@ def test_tail_of_one_queue(invoke, store_path: Path) -> None:
 def test_tail_with_a_tag_steps_back_until_there_are_enough(invoke, store_path: Path) -> None:
     result = invoke("tail", store_path, "orders", "--tag", "odd", "-n", 6, "--format", "%s")
     assert result.output.splitlines() == [f"first {n}" for n in (9, 11, 13, 15, 17, 19)]
+
+
+def test_tail_of_messages_of_a_batch_keeps_their_order(invoke, tmp_path: Path) -> None:
+    """They share a physical offset."""
+    made = BatchStore(tmp_path / "batches")
+    made.fill_batches(4)
+    for count in (2, 5, 6, 10):
+        result = invoke("tail", made.root, TOPIC, "-n", count, "--format", "%s")
+        assert result.output.encode().splitlines() == made.bodies[-count:]
 
 
 def test_tail_of_nothing_is_empty_and_of_an_unknown_topic_an_error(
