@@ -91,6 +91,8 @@ class Scan:
         Raises:
             CorruptRecordError: no record can be believed there, and `on_damage` is "raise"; what
                 lies before it was handed out.
+            OffsetOutOfRangeError: the same where the log was trimmed since the scan was made; "skip"
+                counts it as lost, with the reason "trimmed".
             ReadFailedError: the disk, or the place of an archive, does not give the bytes back.
             FileNotFoundError: an object that the manifest names is not there.
         """

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_message, resynchronise
-from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError
+from rocketstore.log.fetch import OFFSET_TOO_SMALL
 from rocketstore.log.log_directories import list_log
 from rocketstore.log.recovery_report import Damage
 from rocketstore.log.segment_listing import has_place, usual_size
@@ -24,13 +25,23 @@ if TYPE_CHECKING:
     from rocketstore._native.columns import ColumnScanner
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["MISSING_SEGMENT", "Chunk", "ColumnWalk", "LogFiles", "ScanReport", "SegmentFiles"]
+__all__ = [
+    "MISSING_SEGMENT",
+    "TRIMMED",
+    "Chunk",
+    "ColumnWalk",
+    "LogFiles",
+    "ScanReport",
+    "SegmentFiles",
+]
 
 BLANK_SIZE_MIN = 8
 #: Bytes of the log that one native call may walk without a row: so often a signal is looked at.
 STRIDE_BYTES = 64 << 20
-#: Why there is nothing where no file is.
+#: Why there is nothing where no file is: the second where the log begins behind it by now.
 MISSING_SEGMENT = "missing segment"
+TRIMMED = "trimmed"
+ABSENT = (MISSING_SEGMENT, TRIMMED)
 #: Damaged ranges that a report names; it counts all of them.
 NAMED_DAMAGE = 10_000
 
@@ -53,12 +64,12 @@ class ScanReport:
     damage: list[Damage] = field(default_factory=list)
 
     def lose(self, start: int, end: int, reason: str) -> None:
-        """Counts a damaged range; one that goes on where the last one ended is the same, unless a segment is
-        missing in one of the two."""
+        """Counts a damaged range; one that goes on where the last one ended is the same, unless there is no
+        file for one of the two."""
         self.lost_bytes += end - start
         if self.damage and self.damage[-1].end == start:
             before = self.damage[-1]
-            if before.reason == reason or MISSING_SEGMENT not in (before.reason, reason):
+            if before.reason == reason or not {before.reason, reason}.intersection(ABSENT):
                 self.damage.pop()
                 start, reason = before.start, before.reason
                 self.damage_count -= 1
@@ -115,26 +126,20 @@ class SegmentFiles(abc.ABC):
     def close(self) -> None:
         """Lets go of the open file; what was read of it stays mapped while it is used."""
 
-    def gap(self, offset: int, end: int) -> tuple[int, str]:
-        """Of a physical offset that no file holds: where the gap ends, at `end` at the latest, and what is
-        missing."""
-        following = self.next_start(offset)
-        return (end if following is None else min(following, end)), MISSING_SEGMENT
+    def gap(self, offset: int) -> tuple[int | None, str]:
+        """Of a physical offset that no file holds: where the log goes on, if it does, and what is missing."""
+        return self.next_start(offset), MISSING_SEGMENT
 
     def segment_end(self, offset: int) -> int:
         """End of the segment with a physical offset, whole or not."""
         return (offset // self.size + 1) * self.size
 
     def record_start(self, offset: int, end: int) -> int:
-        """The first place at or behind `offset` where a record or blank can be believed, a file begins, or
-        `end`."""
+        """The first place at or behind `offset` where a record or blank can be believed, a file begins or is
+        missing, or `end`."""
         while offset < end:
             file = self.at(offset)
-            if file is None:
-                following = self.next_start(offset)
-                offset = end if following is None else min(following, end)
-                continue
-            if offset == file.start_offset:
+            if file is None or offset == file.start_offset:
                 return offset
             to = min(file.end_offset, end) - file.start_offset
             found = resynchronise(file, offset - file.start_offset, to)
@@ -148,14 +153,14 @@ class LogFiles(SegmentFiles):
     """The files of a log as they are listed now, each mapped when it is asked for. One is open at a time."""
 
     def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
         found = list_log(layout)
-        size = usual_size(found) or 0
-        self.size = size
+        self.size = usual_size(found) or 0
         #: Path of each file, and its bytes: one that was cut is read as far as it goes.
         self._files = {
-            start: (path, min(length, size))
+            start: (path, min(length, self.size))
             for start, length, path in found
-            if length and has_place(start, size)
+            if length and has_place(start, self.size)
         }
         self._open: MappedFile | None = None
 
@@ -179,11 +184,15 @@ class LogFiles(SegmentFiles):
         self._open = file
         return file
 
-    def gap(self, offset: int, end: int) -> tuple[int, str]:
+    def gap(self, offset: int) -> tuple[int | None, str]:
         start = self._start_of(offset)
         if start in self._files and offset >= self._readable_end(start):
-            return min(self.segment_end(offset), end), "short segment"
-        return super().gap(offset, end)
+            return self.segment_end(offset), "short segment"
+        # A writer may have trimmed the log since it was listed.
+        first = min(LogFiles(self._layout)._files, default=None)
+        if first is not None and offset < first:
+            return first, TRIMMED
+        return super().gap(offset)
 
     def next_start(self, offset: int) -> int | None:
         return min((start for start in self._files if start > offset), default=None)
@@ -214,7 +223,11 @@ class LogFiles(SegmentFiles):
         return file.size == self.size and self.next_start(file.start_offset) is not None
 
     def cut(self, offset: int, end: int) -> int:
-        return self.record_start(offset, end)
+        found = self.record_start(offset, end)
+        if found < end and self.at(found) is None:
+            following = self.next_start(found)
+            return end if following is None else min(following, end)
+        return found
 
     def close(self) -> None:
         if self._open is not None:
@@ -240,12 +253,16 @@ class ColumnWalk:
     reached: int = 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """Raises `CorruptRecordError` at the first damage, behind the rows before it, or counts it."""
+        """Raises `CorruptRecordError` at the first damage, `OffsetOutOfRangeError` at what was trimmed since,
+        behind the rows before it, or counts them."""
         offset = self.reached = self.begin
         while offset < self.end:
             file = self.files.at(offset)
             if file is None:
-                stop, reason = self.files.gap(offset, self.end)
+                following, reason = self.files.gap(offset)
+                if following is not None and reason == TRIMMED and self.on_damage == "raise":
+                    raise OffsetOutOfRangeError(offset, following, self.limit, OFFSET_TOO_SMALL)
+                stop = self.end if following is None else min(following, self.end)
                 self._lose(offset, stop, reason)
                 offset = self.reached = stop
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.column_scan import Scan, scan
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.column_walk import MISSING_SEGMENT, LogFiles
+from rocketstore.log.column_walk import MISSING_SEGMENT, TRIMMED, LogFiles
 from rocketstore.tools.repair_units import units_into
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange
                 "log", chunk.end_offset - walk.begin_offset, walk.end_offset - walk.begin_offset
             )
     size = store.config.commit_log_file_size_bytes
-    lost = [(damage.start, damage.end, damage.reason) for damage in walk.report.damage]
+    damaged = [damage for damage in walk.report.damage if damage.reason != TRIMMED]
+    lost = [(damage.start, damage.end, damage.reason) for damage in damaged]
     lost += _without_blank(store, walk, ends, lost)
     found = []
     for start, last, reason in sorted(lost):

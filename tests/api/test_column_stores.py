@@ -136,6 +136,57 @@ def test_a_segment_that_is_cut_while_a_scan_runs(tmp_path: Path, rng: random.Ran
         list(chunks)
 
 
+def trimmed(path: Path, segments: int) -> int:
+    """Trims a store of segments of 64 KiB; where it begins then."""
+    with rocketstore.open(path) as store:
+        store.trim(segments << 16)
+        assert store.begin_offset == segments << 16
+        return store.begin_offset
+
+
+def test_what_is_trimmed_while_a_scan_runs(tmp_path: Path, rng: random.Random) -> None:
+    """Retention is no damage: the log begins behind it by now, as for who comes later."""
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 400)
+    rows = rows_of(rocketstore.scan(path))
+    scan, skipping = rocketstore.scan(path), rocketstore.scan(path, on_damage="skip")
+    late = rocketstore.scan(path, start_offset=rows[3]["physical_offset"] + 1)
+    running, seen = iter(rocketstore.scan(path, chunk_bytes=1000)), 0
+    seen += next(running).rows
+    begin = trimmed(path, 3)
+    with pytest.raises(rocketstore.OffsetOutOfRangeError) as caught:
+        for columns in running:
+            seen += columns.rows
+    # The segment that it stands in stays mapped.
+    assert [row["physical_offset"] < 64 << 10 for row in rows].index(False) == seen
+    found = caught.value
+    assert (found.asked, found.minimum, found.status) == (64 << 10, begin, "OFFSET_TOO_SMALL")
+    for whole, asked in ((scan, 0), (late, late.begin_offset)):
+        with pytest.raises(rocketstore.OffsetOutOfRangeError) as caught:
+            list(whole)
+        assert (caught.value.asked, caught.value.minimum) == (asked, begin)
+    left = [row for row in rows if row["physical_offset"] >= begin]
+    assert rows_of(skipping) == left
+    told = [(damage.start, damage.end, damage.reason) for damage in skipping.report.damage]
+    assert (told, skipping.report.lost_bytes) == ([(0, begin, "trimmed")], begin)
+    parts = skipping.split(64 << 10)
+    assert [row for part in parts for row in rows_of(part)] == left
+    assert sum(part.report.lost_bytes for part in parts) == begin
+
+
+def test_a_scan_that_begins_inside_of_a_missing_segment(tmp_path: Path, rng: random.Random) -> None:
+    """The end of a record may be passed over, not the rest of a segment."""
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 400)
+    (path / "commitlog" / f"{64 << 10:020d}").unlink()
+    start, end = (64 << 10) + 100, 128 << 10
+    with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):
+        list(rocketstore.scan(path, start_offset=start))
+    scan = rocketstore.scan(path, start_offset=start, on_damage="skip")
+    assert rows_of(scan)[0]["physical_offset"] == end
+    assert [(damage.start, damage.end) for damage in scan.report.damage] == [(start, end)]
+
+
 def test_a_lost_blank_is_stepped_over(tmp_path: Path) -> None:
     """Format 15.4: zeros to the end of a file that has a successor."""
     made = MadeStore(tmp_path / "store")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import CorruptRecordError, Scan, scan_reading
+from rocketstore import CorruptRecordError, OffsetOutOfRangeError, Scan, scan_reading
 from tests.column_tools import fill_at_random, rows_of
 from tests.made_store import MadeStore
 
@@ -50,7 +50,7 @@ def outcome(scan: Scan) -> tuple[list[dict[str, Any]], str, Any]:
     try:
         for chunk in scan:
             rows += rows_of([chunk])
-    except CorruptRecordError as caught:
+    except (CorruptRecordError, OffsetOutOfRangeError) as caught:
         error = str(caught)
     return rows, error, scan.report
 
@@ -115,6 +115,23 @@ def test_damage(
         assert outcome(three) == expected
         found += bool(expected[1] or expected[2].damage)
     assert found > 8
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+def test_what_was_trimmed_since(
+    on_damage: str, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 500)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
+    one, three = scans(path, chunk_bytes=1_000, on_damage=on_damage)
+    with rocketstore.open(path) as store:
+        store.trim(2 << 16)
+        begin = store.begin_offset
+    assert outcome(three) == outcome(one)
+    assert bool(outcome(three)[0]) == (on_damage == "skip")
+    told = [(damage.end, damage.reason) for damage in three.report.damage]
+    assert told == ([(begin, "trimmed")] if on_damage == "skip" else [])
 
 
 def test_a_body_that_looks_like_a_record_of_its_place(
