@@ -51,12 +51,13 @@ def bucket_limit(bucket: int) -> int:
 
 
 class LatencyHistogram:
-    """Counts durations in buckets whose width grows with their values. Thread-safe."""
+    """Counts durations in buckets whose width grows with their values. Thread-safe, and a signal's handler may
+    come at any line of it."""
 
     __slots__ = ("_count", "_counts", "_lock", "_max_ns", "_sum_ns")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._counts = [0] * _BUCKETS
         self._count = 0
         self._sum_ns = 0
@@ -68,7 +69,8 @@ class LatencyHistogram:
             self._counts[bucket] += 1
             self._count += 1
             self._sum_ns += duration_ns
-            self._max_ns = max(self._max_ns, duration_ns)
+            if duration_ns > self._max_ns:  # by no call, behind which a handler may come
+                self._max_ns = duration_ns
 
     def summary(self) -> Latency:
         with self._lock:

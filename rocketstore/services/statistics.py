@@ -88,7 +88,8 @@ class Statistics:
 
 
 class StoreStatistics:
-    """Collects what `Statistics` shows. All methods may be called from any thread.
+    """Collects what `Statistics` shows. All methods may be called from any thread, and by a signal's handler
+    inside another one.
 
     `totals` returns messages and bytes for each topic; it must be cheap enough to be called once a
     second. `clock_ms` is monotonic: a corrected wall clock must not bend a rate.
@@ -102,7 +103,7 @@ class StoreStatistics:
     ) -> None:
         self._totals = totals
         self._clock_ms = clock_ms
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._boot_timestamp_ms = time.time_ns() // 1_000_000
         self._boot_ms = clock_ms()
         self._put_failed = 0
@@ -127,7 +128,8 @@ class StoreStatistics:
         with self._lock:
             self._rotate(now_ms)
             self._minute.record(duration_ms)
-            self._put_time_max_ms = max(self._put_time_max_ms, duration_ms)
+            if duration_ms > self._put_time_max_ms:
+                self._put_time_max_ms = duration_ms
 
     def record_put_failed(self) -> None:
         """One put that reached the log and was not stored; refusals before the log do not count."""
@@ -136,13 +138,15 @@ class StoreStatistics:
 
     def record_get(self, messages: int, duration_ns: int = 0) -> None:
         """One read that gave `messages`; 0 is a miss."""
+        duration_ms = duration_ns // 1_000_000
         with self._lock:
             if messages:
                 self._found += 1
                 self._transferred += messages
             else:
                 self._miss += 1
-            self._get_time_max_ms = max(self._get_time_max_ms, duration_ns // 1_000_000)
+            if duration_ms > self._get_time_max_ms:
+                self._get_time_max_ms = duration_ms
 
     def record_flush(self, duration_ns: int) -> None:
         """How long one sync of the log took."""
@@ -203,13 +207,15 @@ class StoreStatistics:
 
     def _rotate(self, now_ms: int) -> None:
         """Close the minute that is over. Under the lock."""
-        past_ms = now_ms - self._minute_began_ms
+        over, began_ms = self._minute, self._minute_began_ms
+        past_ms = now_ms - began_ms
         if past_ms < ROTATION_MS:
             return
+        # First, and from what was read above: a handler that comes in between closes the same minute, or none.
+        self._minute_began_ms = began_ms + past_ms - past_ms % ROTATION_MS
         # Nobody came by for two minutes: the last full one was empty.
-        self._last_minute = self._minute if past_ms < 2 * ROTATION_MS else PutTimes()
+        self._last_minute = over if past_ms < 2 * ROTATION_MS else PutTimes()
         self._minute = PutTimes()
-        self._minute_began_ms += past_ms - past_ms % ROTATION_MS
 
 
 def _rates(now: _Sample, then: list[_Sample], count: Callable[[_Sample], int]) -> Rates:
