@@ -26,7 +26,8 @@ class ArrivalCaller:
 
     def __init__(self, listener: Callable[[str, int, int, int, int], None]) -> None:
         self._listener = listener
-        self._waiting: queue.Queue[Arrival | None] = queue.Queue(WAITING_MAX)
+        # The one queue that a signal's handler may come inside of. It has no bound, so `_add` has.
+        self._waiting: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="rocketstore-arrivals", daemon=True)
         start_thread(self._thread)
@@ -37,13 +38,10 @@ class ArrivalCaller:
             self._add(arrival)
 
     def _add(self, arrival: Arrival | None) -> None:
-        while True:
-            try:
-                self._waiting.put_nowait(arrival)
-                return
-            except queue.Full:
-                with contextlib.suppress(queue.Empty):
-                    self._waiting.get_nowait()
+        if self._waiting.qsize() >= WAITING_MAX:
+            with contextlib.suppress(queue.Empty):
+                self._waiting.get_nowait()
+        self._waiting.put(arrival)
 
     def _run(self) -> None:
         while (arrival := self._waiting.get()) is not None:

@@ -53,9 +53,10 @@ class ConsumeQueueStore:
         self._access: Access = access
         self._file_size = file_size
         self._log_minimum = log_minimum
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come inside
         #: By topic and queue id; None: it has a directory, and nobody has asked for it.
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
+        self._making: dict[tuple[str, int], ConsumeQueue] = {}
         self._mapped = MappedQueues()
         #: Told of a file that will be needed soon.
         self.ask_ahead: Callable[[Ahead], None] = lambda _: None
@@ -79,14 +80,12 @@ class ConsumeQueueStore:
         """The queue, known from now on; its directory is made with its first file."""
         with self._lock:
             queues = self._queues.setdefault(topic, {})
-            if queue_id not in queues:
-                self._digest = None
             return queues.get(queue_id) or self._made(queues, topic, queue_id)
 
     def _made(
         self, queues: dict[int, ConsumeQueue | None], topic: str, queue_id: int
     ) -> ConsumeQueue:
-        queues[queue_id] = queue = ConsumeQueue(
+        new = ConsumeQueue(
             topic,
             queue_id,
             self._layout.queue_directory(topic, queue_id),
@@ -100,7 +99,12 @@ class ConsumeQueueStore:
             spare=self._spare,
         )
         if self._ends_hold:
-            queue.known_end = self._ends.least(topic, queue_id)
+            new.known_end = self._ends.least(topic, queue_id)
+        # A handler may make it anywhere in here, too. Whoever was the first to note his is taken, by both.
+        key = topic, queue_id
+        new = self._making.setdefault(key, new)
+        queues[queue_id] = queue = queues.get(queue_id) or new
+        self._making.pop(key, None)
         return queue
 
     def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
@@ -129,8 +133,8 @@ class ConsumeQueueStore:
         with self._lock:
             return [
                 queue or self._made(queues, topic, queue_id)
-                for topic, queues in self._queues.items()
-                for queue_id, queue in queues.items()
+                for topic, queues in list(self._queues.items())
+                for queue_id, queue in list(queues.items())
             ]
 
     def __len__(self) -> int:
@@ -183,9 +187,9 @@ class ConsumeQueueStore:
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
         with self._lock:
-            if self._digest is None:
+            if self._digest is None or self._digest[0] != len(self):  # none is ever taken away
                 self._digest = _digest(
-                    (topic, n) for topic, queues in self._queues.items() for n in queues
+                    (topic, n) for topic, queues in list(self._queues.items()) for n in list(queues)
                 )
             return self._digest
 
@@ -270,7 +274,12 @@ class ConsumeQueueStore:
 
     def _made_ones(self) -> list[ConsumeQueue]:
         with self._lock:
-            return [queue for queues in self._queues.values() for queue in queues.values() if queue]
+            return [
+                queue
+                for queues in list(self._queues.values())
+                for queue in list(queues.values())
+                if queue
+            ]
 
     def close(self) -> None:
         for queue in self._made_ones():

@@ -134,8 +134,11 @@ class Dispatcher(Worker):
 
     def catch_up(self, target_offset: int, *, short: bool = False) -> int:
         """Dispatches up to `target_offset`, at most the visible end; returns how far it got.
-        `short`: only what stands there first, in a run that keeps the GIL."""
-        with self._service.turn:
+        `short`: only what stands there first, in a run that keeps the GIL. Inside a signal's handler that came
+        while its own thread dispatches: nothing; that one goes on behind it."""
+        with self._service.turn as nested:
+            if nested:
+                return self._positions.dispatched
             target = min(target_offset, self._positions.visible)
             sizes = [RUN_BYTES, 1 << 62]  # a record may be longer
             while self._positions.dispatched < target:

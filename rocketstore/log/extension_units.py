@@ -42,7 +42,7 @@ class ExtensionUnits:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         """`directory`: of the files; it need not be there."""
         self._directory = directory
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._file_size = 0
         self._files: dict[int, MappedFile] = {}
 
@@ -81,7 +81,7 @@ class ExtensionUnits:
             except (OSError, ValueError):  # gone with its queue's units, not there yet, or cut
                 return None
             file.close_descriptor()
-            self._files[start] = file
+            self._files.setdefault(start, file)  # a signal's handler may have opened it, too
         return self._files[start]
 
     def close(self) -> None:

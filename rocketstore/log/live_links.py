@@ -33,7 +33,7 @@ class LiveLinks:
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler may close the store inside a put
         self._files: list[MappedFile] = []
         self._waiting: set[MappedFile] = set()  # linked, and not in use
         self._possible = True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import OrderedDict
 from typing import Final, Protocol
 
 from rocketstore._native.mapping import MAPPED_FILES_MAX, mapped_files
+from rocketstore._native.turn import Turn
 
 __all__ = ["POINTED_MAX", "MappedQueues"]
 
@@ -37,22 +37,22 @@ class MappedQueues:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._turn = Turn()
         # A dict would look at the places of all that left its front before each that is there.
         self._order: OrderedDict[Parkable, None] = OrderedDict()
 
     def mapped(self, queue: Parkable) -> None:
         """To be told by a queue that has just mapped its files."""
-        with self._lock:
+        with self._turn as nested:
             # A queue's own lock is held here, so that those of others must not be waited for: `park` does not.
             self._move_to_the_end(queue)
-            if mapped_files() <= MANY_FILES:
-                return
+            if nested or mapped_files() <= MANY_FILES:
+                return  # a signal's handler: this thread may be parking
             for oldest in list(itertools.islice(self._order, LOOKS)):
                 if oldest is queue:
                     continue
                 if not oldest.used and oldest.park():
-                    del self._order[oldest]
+                    self._order.pop(oldest, None)
                 else:
                     oldest.used = False
                     self._move_to_the_end(oldest)
@@ -63,5 +63,5 @@ class MappedQueues:
 
     def clear(self) -> None:
         """All of them are closed."""
-        with self._lock:
+        with self._turn:
             self._order.clear()

@@ -38,7 +38,7 @@ class BatchQueues:
         self._layout = layout
         self._horizon = horizon
         self._matches = matches
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._queues: dict[tuple[str, int], BatchQueue] = {}
 
     def topics(self) -> list[str]:
@@ -56,8 +56,8 @@ class BatchQueues:
             if known is None and is_safe_topic(os.fsencode(topic)):
                 directory = batch_directory(self._layout, topic, queue_id)
                 if directory.is_dir():
-                    known = BatchQueue(directory, self._horizon, self._matches_in(topic, queue_id))
-                    self._queues[topic, queue_id] = known
+                    new = BatchQueue(directory, self._horizon, self._matches_in(topic, queue_id))
+                    known = self._queues.setdefault((topic, queue_id), new)
             return known
 
     def _matches_in(self, topic: str, queue_id: int) -> Callable[[BatchUnit], bool] | None:

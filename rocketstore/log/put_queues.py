@@ -28,7 +28,7 @@ class PutQueues:
         self._next_offset = next_offset
         self._wide_topics = wide_topics
         self._max_light_queues = max_light_queues
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._states: dict[tuple[str, int], QueueState] = {}
 
     def check_topic(self, topic: str) -> bytes:
@@ -42,12 +42,13 @@ class PutQueues:
         if found is not None:
             return found
         with self._lock:
-            if key not in self._states:
+            found = self._states.get(key)
+            if found is None:
                 next_offset = self._next_offset(topic, queue_id)
-                self._states[key] = QueueState(
-                    topic, self.check_topic(topic), queue_id, next_offset
-                )
-            return self._states[key]
+                made = QueueState(topic, self.check_topic(topic), queue_id, next_offset)
+                # A put of a signal's handler may have made one meanwhile, and have used it.
+                found = self._states.setdefault(key, made)
+            return found
 
     def listed(
         self, topic: str, queue_id: int, properties: Mapping[str, str], *, light: bool

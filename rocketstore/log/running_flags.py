@@ -49,7 +49,7 @@ class RunningFlags:
 
     def __init__(self) -> None:
         self._bits = 0  # changed under the lock only
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._states: dict[Reason, FlagState] = {}
         self._on_change: Callable[[], None] = _nobody
 

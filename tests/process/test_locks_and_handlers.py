@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from rocketstore.log import (
+    arrivals,
+    consume_queue_store,
+    dispatcher,
+    extension_units,
+    mapped_queues,
+    put_queues,
+)
 from rocketstore.services import histogram, statistics
+from tests.small_store import everything, open_small
 from tests.striking import at_each_line
 
 pytestmark = pytest.mark.timeout(20)
@@ -45,3 +58,121 @@ def test_statistics_that_a_handler_asks_for() -> None:
     assert found.get_miss == found.put_failed == lines + 1
     assert (found.put_entire_time_max_ms, found.get_entire_time_max_ms) == (3, 9)
     assert seen._minute_began_ms == now_ms
+
+
+def test_a_queue_that_a_handler_puts_to_first() -> None:
+    """One state: two would give the same queue offset twice."""
+    queues = put_queues.PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    topics = map(str, itertools.count())
+    topic, found = "", []
+
+    def work() -> None:
+        nonlocal topic
+        topic = next(topics)
+        found.append((topic, queues.state(topic, 0)))
+
+    lines = at_each_line(put_queues, work, lambda: found.append((topic, queues.state(topic, 0))))
+    assert lines > 8
+    assert all(state is queues.state(of, 0) for of, state in found)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a new queue", "one with a directory"])
+def test_a_queue_that_a_handler_reads_first(tmp_path: Path, known: bool) -> None:
+    """One object, which all readers share with the dispatcher."""
+    with open_small(tmp_path, durability="os") as store:
+        queues: Any = store._engine._queues
+        numbers = itertools.count()
+        number, found = 0, []
+
+        def work() -> None:
+            nonlocal number
+            number = next(numbers)
+            if known:
+                queues._queues.setdefault("t", {})[number] = None
+            found.append((number, queues.add("t", number)))
+
+        def handle() -> None:
+            found.append((number, queues.get("t", number) or queues.add("t", number)))
+            queues.add("other", number)
+            assert {"t", "other"} >= {*queues.topics()}
+
+        assert at_each_line(consume_queue_store, work, handle) > 20
+        assert all(queue is queues.get("t", n) for n, queue in found)
+        assert not queues._making
+
+
+def test_queues_that_a_handler_adds_while_they_are_gone_through(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="os") as store:
+        queues: Any = store._engine._queues
+
+        def look() -> None:
+            queues._queues.clear()
+            queues.add("t", 0)
+            queues.add("t", 1)
+            assert {queue.queue_id for queue in queues.all()} >= {0, 1}
+            assert len(queues._made_ones()) >= 2
+            assert queues.digest()[0] >= 2
+
+        lines = at_each_line(
+            consume_queue_store, look, lambda: (queues.add("t", 2), queues.add("late", 0))
+        )
+        assert lines > 30
+        queues.add("t", 3)
+        assert queues.digest()[0] == len(queues) == 3
+
+
+def test_a_handler_dispatches_nothing_inside_a_dispatch(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="os") as store:
+        worker: Any = store._engine._dispatcher
+        worker.stop()
+        topics = map(str, itertools.count())
+        reached: list[int] = []
+
+        def work() -> None:
+            store.writer(next(topics)).put(b"x")
+            assert worker.catch_up(store.end_offset) == store.end_offset
+            reached.append(store._engine.positions.dispatched)
+
+        def handle() -> None:
+            with worker._service.turn as inside:
+                before = store._engine.positions.dispatched
+            reached.append(worker.catch_up(store.end_offset))
+            assert reached[-1] == (before if inside else store.end_offset)
+
+        assert at_each_line(dispatcher, work, handle) > 30
+        assert reached == sorted(reached)
+        assert all(len(everything(store, topic)) == 1 for topic in store.topics())
+
+
+def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
+    class Queue:
+        used = False
+
+        def park(self) -> bool:
+            return False
+
+    order = mapped_queues.MappedQueues()
+    for wanted in (0, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mapped_queues, "MANY_FILES", wanted)
+            assert at_each_line(
+                mapped_queues, lambda: order.mapped(Queue()), lambda: order.mapped(Queue())
+            )
+
+    units = extension_units.ExtensionUnits(tmp_path)
+    (tmp_path / f"{0:020d}").write_bytes(bytes(4096))
+
+    def unit() -> object:
+        return units.unit(extension_units.LAST_ADDRESS)
+
+    assert at_each_line(extension_units, lambda: (units.close(), unit()), unit) > 5
+
+    heard: list[str] = []
+    caller = arrivals.ArrivalCaller(lambda topic, *_: heard.append(topic))
+    lines = at_each_line(
+        arrivals,
+        lambda: caller.hand_over([("t", 0, 0, 0, 0)]),
+        lambda: caller.hand_over([("handler", 0, 0, 0, 0)]),
+    )
+    caller.close()
+    assert sorted(heard) == ["handler"] * lines + ["t"] * (lines + 1)
