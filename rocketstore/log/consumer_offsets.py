@@ -15,12 +15,12 @@ import json
 import logging
 import os
 import re
-import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore.errors import RocketStoreError, StoreReadOnlyError
+from rocketstore._native.turn import Turn
+from rocketstore.errors import BackpressureError, RocketStoreError, StoreReadOnlyError
 from rocketstore.log import state_files
 from rocketstore.log.layout import check_group
 
@@ -81,8 +81,9 @@ class ConsumerOffsets:
     def __init__(self, layout: StoreLayout, *, read_only: bool = False) -> None:
         self._layout = layout
         self._read_only = read_only
-        # Guards the table, the claims and the file; never held while anyone waits for a flush.
-        self._lock = threading.Lock()
+        # Guards the table, the claims and the file; never held while anyone waits for a flush. A signal's handler
+        # may come inside: a table is replaced, never changed.
+        self._turn = Turn()
         self._document: dict[str, object] = {}
         self._claims: dict[str, weakref.ref[object]] = {}
 
@@ -98,24 +99,24 @@ class ConsumerOffsets:
         if not isinstance(document.get("offsetTable", {}), dict):
             logger.warning("%s: offsetTable is not an object; it counts as empty", path)
             document = {**document, "offsetTable": {}}
-        with self._lock:
+        with self._turn:
             self._document = document
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
-        with self._lock:
+        with self._turn:
             return dict(_offsets_of(self._table().get(f"{topic}@{group}")))
 
     def groups(self, topic: str) -> tuple[str, ...]:
         """Groups with stored offsets for a topic, sorted."""
-        with self._lock:
+        with self._turn:
             pairs = [_split(key) for key in self._table()]
         return tuple(sorted(pair[1] for pair in pairs if pair is not None and pair[0] == topic))
 
     def highest(self, topic: str, queue_id: int) -> int:
         """The largest offset stored for a queue: a floor of its next offset (D-17)."""
         largest = 0
-        with self._lock:
+        with self._turn:
             for stored_topic, _, stored_queue, offset in self._rows():
                 if stored_topic == topic and stored_queue == queue_id:
                     largest = max(largest, offset)
@@ -125,20 +126,21 @@ class ConsumerOffsets:
         """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
         check_group(group)
         key = f"{topic}@{group}"
-        with self._lock:
-            held = self._claims.get(key)
-            living = held() if held is not None else None
+        with self._turn:
+            mine = weakref.ref(owner)
+            held = self._claims.setdefault(key, mine)
+            living = held()
             if living is not None and living is not owner:
                 raise GroupClaimedError(topic, group)
-            self._claims[key] = weakref.ref(owner)
+            self._claims[key] = mine
 
     def release(self, topic: str, group: str, owner: object) -> None:
         """Gives a claim back; nothing happens when `owner` does not hold it."""
         key = f"{topic}@{group}"
-        with self._lock:
+        with self._turn:
             held = self._claims.get(key)
             if held is not None and held() is owner:
-                del self._claims[key]
+                self._claims.pop(key, None)
 
     def commit(
         self,
@@ -152,6 +154,10 @@ class ConsumerOffsets:
 
         `physical_end` is the end of the furthest record that the offsets step over. Whatever the
         wait raises is raised, and nothing is stored then.
+
+        Raises:
+            BackpressureError: in a signal's handler that came while its own thread stores offsets, which would
+                write over these.
         """
         if self._read_only:
             raise StoreReadOnlyError("offsets cannot be committed: the store is open with mode='r'")
@@ -161,7 +167,12 @@ class ConsumerOffsets:
                 raise ValueError(f"queue {queue_id}: offset {offset} cannot be stored")
         wait_flushed(physical_end)
         key = f"{topic}@{group}"
-        with self._lock:
+        with self._turn as nested:
+            if nested:
+                raise BackpressureError(
+                    f"offsets of group {group!r}: this thread is at work on stored offsets "
+                    "already, try again outside the signal handler"
+                )
             table = self._table()
             row = table.get(key)
             changed = dict(row) if isinstance(row, dict) else {}
@@ -175,7 +186,7 @@ class ConsumerOffsets:
         `maximum(topic, queue_id)` is None for a queue of which nothing is known; its offsets stay.
         """
         clamped = []
-        with self._lock:
+        with self._turn:
             table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
             for topic, group, queue_id, offset in self._rows():
                 limit = maximum(topic, queue_id)

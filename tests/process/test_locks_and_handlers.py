@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from rocketstore import BackpressureError
 from rocketstore.log import (
     arrivals,
     consume_queue_store,
+    consumer_offsets,
     dispatcher,
     extension_units,
     mapped_queues,
@@ -176,3 +178,40 @@ def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
     )
     caller.close()
     assert sorted(heard) == ["handler"] * lines + ["t"] * (lines + 1)
+
+
+def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
+    """As SIGTERM's handler does that closes the consumer; a commit of its own is refused, not lost."""
+    with open_small(tmp_path, durability="os") as store:
+        for _ in range(4):
+            store.writer("t").put_batch([b"x"] * 20)
+        consumer = store.consumer("t", group="g")
+        stored: Any = store._engine.offsets
+        refused, kept = 0, 0
+
+        class Owner:
+            pass
+
+        def handle() -> None:
+            nonlocal refused, kept
+            owner = Owner()
+            stored.claim("t", "other", owner)
+            assert "other" not in stored.groups("t")
+            stored.release("t", "other", owner)
+            stored.release("t", "g", consumer)
+            try:
+                stored.commit("t", "mine", {0: kept + 1}, 0, lambda _: None)
+                kept += 1
+            except BackpressureError:
+                refused += 1
+
+        def work() -> None:
+            stored.claim("t", "g", consumer)
+            assert consumer.poll(1)
+            consumer.commit()
+
+        lines = at_each_line(consumer_offsets, work, handle)
+        assert (refused > 10, kept > 10, refused + kept) == (True, True, lines)
+        assert stored.get("t", "g") == {0: lines + 1}
+        assert stored.get("t", "mine") == {0: kept}
+        consumer.close()
