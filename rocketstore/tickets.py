@@ -10,11 +10,13 @@ import concurrent.futures
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from rocketstore._native.turn import Turn
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import start_thread
@@ -31,14 +33,15 @@ __all__ = ["Completions", "Ticket"]
 class Ticket:
     """A message that is in the log, on its way to the promise it was put with."""
 
-    __slots__ = ("_callbacks", "_completions", "_error", "_level", "_lock", "_result", "_state")
+    __slots__ = ("_callbacks", "_completions", "_error", "_level", "_result", "_state")
 
     def __init__(self, completions: Completions, result: PutResult, level: str) -> None:
         self._completions = completions
         self._result = result
         self._level = level
-        self._lock = threading.Lock()
-        self._state = "pending"
+        # These three change under the lock of the completions. "late": those who asked were told that it took
+        # too long; the promise may still be met, and is asked for again.
+        self._state: Literal["pending", "late", "done", "failed"] = "pending"
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Ticket], object]] = []
 
@@ -48,20 +51,30 @@ class Ticket:
         return self._result.end_offset
 
     def done(self) -> bool:
-        """True once the promise is met or can no longer be met."""
-        return self._state != "pending" or self._completions.reached(self.end_offset, self._level)
+        """True once the promise is met or can no longer be met: then `result` does not wait."""
+        return self._settled or self._met or self._completions.failure() is not None
+
+    @property
+    def _settled(self) -> bool:
+        return self._state in ("done", "failed")
+
+    @property
+    def _met(self) -> bool:
+        return self._completions.reached(self.end_offset, self._level)
 
     def result(self, timeout: float | None = None) -> PutResult:
         """The PutResult, once its promise is met.
 
         Raises:
-            DurabilityTimeoutError: not within `timeout` seconds; the message *is* in the log.
+            DurabilityTimeoutError: not within `timeout` seconds; the message *is* in the log, and you may ask
+                again.
             StoreFailedError, StoreClosedError: the promise can no longer be met.
         """
-        if self._error is None and self._state == "pending":
+        if self._state != "done" and not self._met:
+            # A callback that hears of a timeout hears of it here, too: others wait for its thread.
+            if self._error is not None and (self._settled or self._completions.in_callback):
+                raise self._error
             self._completions.wait(self._result, self._level, timeout)
-        if self._error is not None:
-            raise self._error
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -75,16 +88,16 @@ class Ticket:
         return None
 
     def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
-        """Calls `callback(ticket)` once done, at once if it is: from the store's completion thread."""
-        with self._lock:
-            if self._state == "pending":
+        """Calls `callback(ticket)` once done, or once that takes longer than the store's timeout; at once if it
+        is done already. From the store's completion thread."""
+        with self._completions.lock:
+            settled = self._settled
+            first = not self._callbacks  # before it is added: perhaps twice watched, but never not at all
+            if not settled:
                 self._callbacks.append(callback)
-                watch = len(self._callbacks) == 1
-            else:
-                watch = None
-        if watch is None:
+        if settled:
             self._call(callback)
-        elif watch:
+        elif first:
             self._completions.watch(self)
 
     def future(self) -> concurrent.futures.Future[PutResult]:
@@ -102,12 +115,12 @@ class Ticket:
         return future
 
     def complete(self, error: BaseException | None) -> None:
-        """Called once by the completion thread."""
-        with self._lock:
-            if self._state != "pending":
-                return
-            self._error = error
-            self._state = "failed" if error is not None else "done"
+        """Called by the completion thread, more than once where it was late before."""
+        with self._completions.lock:
+            if not self._settled:
+                self._error = error
+                late = isinstance(error, DurabilityTimeoutError)
+                self._state = "late" if late else "failed" if error is not None else "done"
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:
@@ -122,7 +135,9 @@ class Ticket:
             logger.exception("a done callback of %r raised", self)
 
     def __repr__(self) -> str:
-        state = "done" if self._state == "pending" and self.done() else self._state
+        state = self._state
+        if not self._settled:
+            state = "done" if self._met else "failed" if self.done() else state
         return f"Ticket({state}, physical_offset={self._result.physical_offset})"
 
     def __reduce__(self) -> str:
@@ -144,11 +159,18 @@ class Completions:
         self._log = log
         self.reached = reached
         self._timeout_ms = timeout_ms
-        self._lock = threading.Lock()
+        #: Of the tickets, too. A signal's handler may come inside.
+        self.lock = threading.RLock()
+        self._starting = Turn()
         self._pending: list[tuple[int, int, float, Ticket]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether this is the thread that calls callbacks."""
+        return threading.current_thread() is self._thread
 
     def wait(self, result: PutResult, level: str, timeout: float | None) -> None:
         """Blocks until `result` met `level`; raises as Ticket.result says."""
@@ -163,37 +185,46 @@ class Completions:
     def watch(self, ticket: Ticket) -> None:
         """Completes `ticket` when the log has moved far enough, fails it after the timeout."""
         deadline = time.monotonic() + self._timeout_ms / 1000
-        with self._lock:
+        self._start()
+        with self.lock:
             closed = self._closed
             if not closed:
-                if self._thread is None:
-                    thread = threading.Thread(
-                        target=self._run, name="rocketstore-completions", daemon=True
-                    )
-                    start_thread(thread)
-                    self._thread = thread
                 entry = (ticket.end_offset, next(self._numbers), deadline, ticket)
                 heapq.heappush(self._pending, entry)
         if closed:
-            ticket.complete(StoreClosedError("the store was closed"))
+            met = self.reached(ticket.end_offset, ticket._level)
+            ticket.complete(None if met else StoreClosedError("the store was closed"))
+            return
         self._log.request_flush(ticket.end_offset)
         self._log.progress.notify()
 
+    def _start(self) -> None:
+        with self._starting as nested:
+            # A handler that comes while its thread starts it has it started behind itself.
+            if nested or self._closed or self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="rocketstore-completions", daemon=True)
+            start_thread(thread)
+            self._thread = thread
+
     def _run(self) -> None:
+        progress = self._log.progress  # moves when the store fails or ends, too
         while True:
-            seen = self._log.progress.count
+            seen = progress.count
             for ticket, error in self._due():
                 ticket.complete(error)
-            with self._lock:
+            with self.lock:
                 if self._closed and not self._pending:
                     return
-            self._log.progress.wait(seen, 100)
+                next_at = min((deadline for _, _, deadline, _ in self._pending), default=None)
+            left_s = None if next_at is None else max(0.0, next_at - time.monotonic())
+            progress.wait(seen, None if left_s is None else math.ceil(left_s * 1000))
 
     def _due(self) -> list[tuple[Ticket, BaseException | None]]:
         due: list[tuple[Ticket, BaseException | None]] = []
-        failure = self._failure()
+        failure = self.failure()
         now = time.monotonic()
-        with self._lock:
+        with self.lock:
             keep = []
             for entry in self._pending:
                 _, _, deadline, ticket = entry
@@ -213,7 +244,8 @@ class Completions:
         due.sort(key=lambda item: item[0].end_offset)
         return due
 
-    def _failure(self) -> BaseException | None:
+    def failure(self) -> BaseException | None:
+        """Why nothing is promised any more: the store failed or closed. None while it works."""
         try:
             self._check()
         except RocketStoreError as error:
@@ -222,8 +254,9 @@ class Completions:
 
     def close(self) -> None:
         """Pending tickets have been flushed or failed by now; the thread tells the rest and ends."""
-        with self._lock:
+        with self.lock:
             self._closed = True
+        with self._starting:
             thread = self._thread
         self._log.progress.notify()
         if thread is not None and thread is not threading.current_thread():

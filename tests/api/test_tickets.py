@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import DurabilityTimeoutError, StoreFailedError
+from rocketstore import DurabilityTimeoutError, StoreClosedError, StoreFailedError, Ticket
 from tests.disk_calls import disk_calls
-from tests.small_store import everything, open_small, open_still, parts
+from tests.small_store import everything, open_small, open_still, parts, until
 
 
 @pytest.fixture
@@ -132,3 +132,92 @@ def test_a_late_callback_is_called_at_once(tmp_path: Path) -> None:
         ticket.add_done_callback(lambda _: here.append(threading.current_thread().name))
         assert here or parts(store).completions is not None
     assert here
+
+
+def test_a_promise_that_was_met_is_met_after_close(tmp_path: Path) -> None:
+    """Also for the first who asks for a callback then."""
+    with open_small(tmp_path) as store:
+        ticket = store.writer("orders").submit(b"x")
+    assert ticket.future().exception(0) is None
+    assert ticket.done()
+    assert ticket.result(0).durability == "disk"
+    assert repr(ticket) == "Ticket(done, physical_offset=0)"
+
+
+def test_a_ticket_of_a_failed_store_is_done(tmp_path: Path) -> None:
+    """Whoever asks `done()` again and again would do so for ever."""
+    with disk_calls() as calls:
+        store = open_small(tmp_path)
+        calls.errors["pwritev2"] = OSError(5, "gone")
+        ticket = store.writer("orders").submit(b"x")
+        until(store, ticket.done)
+        assert repr(ticket) == "Ticket(failed, physical_offset=0)"
+        for _ in range(2):
+            assert isinstance(ticket.exception(0), StoreFailedError)
+        store.close()
+        assert ticket.done()
+        assert isinstance(ticket.exception(0), StoreFailedError)
+
+
+def test_a_ticket_of_a_closed_store_that_was_not_met(tmp_path: Path) -> None:
+    store = open_still(tmp_path, "os")
+    ticket = store.writer("orders").submit(b"x", durability="disk")
+    ended = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ticket._completions, "reached", lambda *_: False)
+        store.close()
+        ticket.add_done_callback(lambda _: ended.set())
+        assert ended.is_set()
+        assert ticket.done()
+        with pytest.raises(StoreClosedError):
+            ticket.result()
+    assert ticket.result(0).queue_offset == 0  # it is on disk, whatever was said
+
+
+def test_a_ticket_that_was_late_is_asked_again(tmp_path: Path, gate: threading.Event) -> None:
+    heard: list[BaseException | None] = []
+    with open_small(tmp_path, sync_flush_timeout_ms=50) as store:
+        ticket = store.writer("orders").submit(b"x")
+        told = threading.Event()
+
+        def note(late: Ticket) -> None:
+            try:
+                late.result(20)  # does not wait on the thread that others wait for
+            except DurabilityTimeoutError as error:
+                heard.append(error)
+            else:
+                heard.append(None)
+            told.set()
+
+        ticket.add_done_callback(note)
+        assert told.wait(20)
+        assert not ticket.done()
+        assert repr(ticket) == "Ticket(late, physical_offset=0)"
+        told.clear()
+        gate.set()
+        assert ticket.result(20).queue_offset == 0
+        ticket.add_done_callback(note)
+        assert told.wait(20)
+        assert [type(error) for error in heard] == [DurabilityTimeoutError, type(None)]
+        assert ticket.future().result(20).queue_offset == 0
+
+
+def test_nobody_wakes_up_while_nothing_is_waited_for(tmp_path: Path, gate: threading.Event) -> None:
+    with open_small(tmp_path) as store:
+        completions = parts(store).completions
+        gate.set()
+        assert store.writer("orders").submit(b"x").future().result(20)
+        until(store, lambda: not completions._pending)
+        rounds = 0
+        due = completions._due
+
+        def counted() -> object:
+            nonlocal rounds
+            rounds += 1
+            return due()
+
+        completions._due = counted
+        assert not threading.Event().wait(0.5)
+        assert rounds <= 2  # of the flush before
+        assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1
+        assert rounds

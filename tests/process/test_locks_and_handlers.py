@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore import BackpressureError
+from rocketstore import BackpressureError, tickets
 from rocketstore.log import (
     arrivals,
     consume_queue_store,
@@ -215,3 +215,27 @@ def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
         assert stored.get("t", "g") == {0: lines + 1}
         assert stored.get("t", "mine") == {0: kept}
         consumer.close()
+
+
+def test_callbacks_that_a_handler_asks_for(tmp_path: Path) -> None:
+    """Each is called once, and one thread calls them."""
+    asked: list[tickets.Ticket] = []
+    called: list[tickets.Ticket] = []
+    with open_small(tmp_path, durability="os") as store:
+        writer = store.writer("t")
+
+        def work() -> None:
+            completions.close()  # its thread is started each time
+            completions._closed, completions._thread = False, None
+            asked.append(writer.submit(b"x"))
+            asked[-1].add_done_callback(called.append)
+
+        def handle() -> None:
+            if asked:
+                asked.append(asked[-1])
+                asked[-1].add_done_callback(called.append)
+
+        completions: Any = writer._completions
+        assert at_each_line(tickets, work, handle) > 30
+    assert sorted(map(id, called)) == sorted(map(id, asked))
+    assert not any(ticket._callbacks for ticket in asked)
