@@ -5,14 +5,13 @@ were met. Everything here but the ringing of the bell happens in the loop's own 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
-from libc.string cimport memset
 
+from rocketstore._native.append_now cimport append_now
 from rocketstore._native.appender cimport Log, unawaited
 from rocketstore._native.core cimport (
-    RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED,
-    rs_appended, rs_message, rs_position_load, rs_status,
+    RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_WROTE, rs_appended,
+    rs_message, rs_position_load,
 )
-from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.property_text cimport Text, text_free, text_start
 from rocketstore._native.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.queue_state cimport QueueState
@@ -55,32 +54,6 @@ cdef class Wait:
         return self.end_offset < other.end_offset
 
 
-cdef int append_now(Log log, rs_message *message, QueueState queue,
-                    rs_appended *appended) except -1:
-    """One record: 1 when it is in the log, 0 when it would have to wait for a segment or for room."""
-    cdef append_call call
-    cdef rs_status status
-    memset(&call, 0, sizeof(call))
-    call.log, call.message, call.appended = &log.log, message, appended
-    call.queue = &queue.state
-    while True:
-        log.ready()
-        if log.mutex.try_lock():
-            status = log.append_locked(&call)
-            log.mutex.unlock()
-        else:
-            with nogil:
-                log.mutex.lock()  # held for the copy of a message or batch, never for a wait
-                status = log.append_locked(&call)
-                log.mutex.unlock()
-        if status == RS_OK:
-            log.after(appended)
-            return 1
-        if status == RS_END_OF_FILE or status == RS_FULL:
-            return 0
-        log.react(status)
-
-
 @cython.auto_pickle(False)
 cdef class CompletionPort:
     """Waiters of one event loop. `progress` and `arrival` ring its bell, at most once between two calls
@@ -100,6 +73,7 @@ cdef class CompletionPort:
     cdef int unsampled
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
+    cdef object raised  # by a waiter that was told
     cdef readonly bint ended
     cdef Py_ssize_t tidy_arrivals_at
 
@@ -186,7 +160,8 @@ cdef class CompletionPort:
         return self.promised(result, durability_level(durability), waiter)
 
     def promise_flushed(self, int64_t end_offset, waiter):
-        """`waiter.set_result(None)` once everything below `end_offset` is on disk. A Placed."""
+        """`waiter.set_result(None)` once everything below `end_offset` is on disk. A Placed. ValueError
+        beyond the end of the log: nothing is on its way to there."""
         return self.wait_for(end_offset, 0, DISK, None, waiter)
 
     def check_durability(self, durability):
@@ -206,10 +181,14 @@ cdef class CompletionPort:
         cdef list line = self.lines[level - 1]
         cdef Wait wait = Wait.__new__(Wait)
         cdef bint first = self.pending == 0
+        cdef int64_t wrote
         if self.log is None:
             raise StoreReadOnlyError(
                 "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'")
         self.check_open()
+        wrote = rs_position_load(self.log.log.positions, RS_POSITIONS_AT_WROTE)
+        if end_offset > wrote:
+            raise ValueError(f"end_offset = {end_offset}: the log ends at {wrote}")
         wait.end_offset, wait.size, wait.level = end_offset, size, level
         wait.due_ns = now_ns() + self.timeout_ns
         wait.result, wait.waiter = result, waiter
@@ -218,6 +197,7 @@ cdef class CompletionPort:
             self.bell.arm_c()
         if self.reached(wait):
             self.finish(wait)
+            self.raise_what_they_raised()
             return MET
         if line and (<Wait>line[len(line) - 1]).end_offset > end_offset:
             insort(line, wait, lo=self.heads[level - 1])
@@ -258,15 +238,32 @@ cdef class CompletionPort:
     cdef int finish(self, Wait wait) except -1:
         if wait.result is not None:
             wait.result.level = max(wait.result.level, wait.level)
-        if not wait.waiter.done():
-            wait.waiter.set_result(wait.result)
+        return self.tell(wait.waiter, wait.result, None)
+
+    cdef int tell(self, waiter, result, error) except -1:
+        """A waiter that raises strands none of those behind it: the first error is raised at the end."""
+        try:
+            if not waiter.done():
+                if error is None:
+                    waiter.set_result(result)
+                else:
+                    waiter.set_exception(error)
+        except BaseException as raised:
+            if self.raised is None:
+                self.raised = raised
+        return 0
+
+    cdef int raise_what_they_raised(self) except -1:
+        raised, self.raised = self.raised, None
+        if raised is not None:
+            raise raised
         return 0
 
     # ---- completions ----
 
     def settle(self):
-        """Completes every waiter whose promise is met or can no longer be met, in the order of the log.
-        To be called when the descriptor is readable. Returns how many."""
+        """Completes every waiter whose promise is met or can no longer be met, in the order of the log. To be
+        called when the descriptor is readable. Returns how many; raises what a waiter raised, once all are told."""
         cdef int64_t before = self.pending
         if self.settling:
             return 0  # by a waiter of the lines that are gone through
@@ -275,6 +272,7 @@ cdef class CompletionPort:
             self.settle_all()
         finally:
             self.settling = False
+        self.raise_what_they_raised()
         return before - self.pending
 
     cdef int settle_all(self) except -1:
@@ -285,8 +283,7 @@ cdef class CompletionPort:
         if self.arrival_waiters:
             waiters, self.arrival_waiters = self.arrival_waiters, []
             for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+                self.tell(waiter, None, None)
         if self.pending and self.log.state != 1:
             self.fail_rest()
         if self.pending == 0 and not self.arrival_waiters:
@@ -343,34 +340,37 @@ cdef class CompletionPort:
                     # It may have been flushed between the look of settle_line and the end.
                     if self.reached(wait):
                         self.finish(wait)
-                    elif not wait.waiter.done():
-                        wait.waiter.set_exception(error)
+                    else:
+                        self.tell(wait.waiter, None, error)
             self.tidy(at)
         return 0
 
     def expire(self):
-        """Fails waiters that have waited longer than the timeout. Returns the seconds until the next one
-        is due, or None when nobody waits."""
+        """Fails waiters that have waited longer than the timeout, and completes those whose promise is met.
+        Returns the seconds until the next one is due, or None when nobody waits."""
         cdef int64_t now = now_ns(), next_ns = -1
-        cdef list late = []
+        cdef list out = []
         cdef Wait wait
         if self.settling:
             return 0.001
         for at in range(2):
             kept = []
             for wait in self.lines[at][self.heads[at]:]:
-                if wait.due_ns <= now and not self.reached(wait):
+                if wait.due_ns <= now or self.reached(wait):
                     self.left(wait)
-                    late.append(wait)
+                    out.append(wait)
                     continue
                 kept.append(wait)
                 if next_ns < 0 or wait.due_ns < next_ns:
                     next_ns = wait.due_ns
             self.lines[at] = kept
             self.heads[at] = 0
-        for wait in late:  # the lines are whole again: one that is told may put at once
-            if not wait.waiter.done():
-                wait.waiter.set_exception(self.too_late(wait))
+        for wait in out:  # the lines are whole again: one that is told may put at once
+            if self.reached(wait):
+                self.finish(wait)
+            else:
+                self.tell(wait.waiter, None, self.too_late(wait))
+        self.raise_what_they_raised()
         return None if next_ns < 0 else max(0.001, (next_ns - now) / 1e9)
 
     cdef object too_late(self, Wait wait):

@@ -17,9 +17,11 @@ from rocketstore import (
     PutResult,
     Store,
     StoreClosedError,
+    StoreFailedError,
     StoreReadOnlyError,
     Writer,
 )
+from rocketstore.completion_port import Placed
 from tests.small_store import dispatched, open_small, parts
 
 
@@ -139,6 +141,93 @@ def test_a_waiter_that_is_too_late_may_put_again(tmp_path: Path) -> None:
         port.settle()
         assert isinstance(again.told[0], PutResult)
         assert port.pending == 0
+        port.close()
+
+
+def test_a_waiter_that_raises_strands_nobody(tmp_path: Path) -> None:
+    """As a future does that another thread cancels between `done` and `set_result`."""
+
+    def refuse() -> None:
+        raise RuntimeError("cancelled")
+
+    with open_small(tmp_path, durability="disk", sync_flush_timeout_ms=10_000) as store:
+        writer, port = store.writer("orders"), CompletionPort(store)
+        writer.put(b"first")
+        waiters = [Waiter(), Waiter(refuse), Waiter(), Waiter(refuse), Waiter()]
+        for waiter in waiters:
+            put(port, writer, waiter)
+        port.request_flush()
+        store.wait_flushed(store.end_offset)
+        with pytest.raises(RuntimeError, match="cancelled"):
+            port.settle()
+        assert [len(waiter.told) for waiter in waiters] == [1] * 5
+        assert (port.pending, port.settle()) == (0, 0)
+        watching = [Waiter(refuse), Waiter()]
+        for waiter in watching:
+            port.watch_arrivals(port.arrivals, waiter)
+        writer.put(b"x")
+        dispatched(store)
+        with pytest.raises(RuntimeError, match="cancelled"):
+            port.settle()
+        assert [len(waiter.told) for waiter in watching] == [1] * 2
+        port.close()
+
+
+def test_who_was_not_settled_is_completed_and_not_expired(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="disk", sync_flush_timeout_ms=10_000) as store:
+        writer, port = store.writer("orders"), CompletionPort(store)
+        writer.put(b"first")
+        waiters = [Waiter(), Waiter()]
+        for waiter in waiters:
+            put(port, writer, waiter)
+        port.request_flush()
+        store.wait_flushed(store.end_offset)
+        assert port.expire() is None
+        assert [type(waiter.told[0]) for waiter in waiters] == [PutResult] * 2
+        assert port.pending == port.pending_bytes == 0
+        port.close()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_waiters_that_raise_when_they_expire_or_fail(tmp_path: Path, late: bool) -> None:
+    def refuse() -> None:
+        raise KeyboardInterrupt
+
+    timeout_ms = 1 if late else 10_000
+    store = open_small(tmp_path, durability="disk", sync_flush_timeout_ms=timeout_ms)
+    with store:
+        writer, port = store.writer("orders"), CompletionPort(store)
+        writer.put(b"first", timeout_s=20)
+        waiters = [Waiter(refuse), Waiter()]
+        group = parts(store).commit_log.log.group
+        group.take_turn()
+        try:
+            for waiter in waiters:
+                put(port, writer, waiter)
+            if late:
+                time.sleep(0.01)
+            else:
+                parts(store).commit_log.fail(OSError(5, "gone"))
+            with pytest.raises(KeyboardInterrupt):
+                (port.expire if late else port.settle)()
+        finally:
+            group.give_turn()
+        kind = DurabilityTimeoutError if late else StoreFailedError
+        assert [type(waiter.told[0]) for waiter in waiters] == [kind] * 2
+        assert port.pending == 0
+        port.close()
+
+
+def test_a_promise_beyond_the_end_of_the_log(tmp_path: Path, waiter: Future[object]) -> None:
+    """Nothing would ever be there to flush, and close would wait for it."""
+    with open_small(tmp_path, durability="disk") as store:
+        port = CompletionPort(store)
+        end = store.writer("orders").put(b"x").end_offset
+        with pytest.raises(ValueError, match=f"end_offset = {end + 1}: the log ends at {end}"):
+            port.promise_flushed(end + 1, waiter)
+        port.request_flush()
+        assert port.pending == 0
+        assert port.promise_flushed(end, waiter) == Placed.MET
         port.close()
 
 
