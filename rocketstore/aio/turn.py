@@ -22,6 +22,7 @@ class Turn:
         #: While there is anybody, nothing is put at once.
         self.standing = 0
         self._line: deque[Place] = deque()
+        self._left = 0  # how many of the line are not there any more
 
     def join(self, place: Place) -> None:
         self.standing += 1
@@ -30,12 +31,20 @@ class Turn:
             place.stand_first()
 
     def leave(self, place: Place) -> None:
-        """Who gives up inside the line is passed over once all in front are gone."""
+        """Who gives up inside the line is passed over, at the latest once all in front are gone."""
         self.standing -= 1
         if self._line[0] is not place:
+            self._left += 1
+            if 2 * self._left > len(self._line):
+                self._line = deque(kept for kept in self._line if not kept.left)
+                self._left = 0
             return
         self._line.popleft()
-        while self._line and not self._line[0].come():
+        while self._line:
+            if self._line[0].left:
+                self._left -= 1
+            elif self._line[0].come():
+                return
             self._line.popleft()
 
 
@@ -62,14 +71,18 @@ class Place:
 
     # ---- by the line ----
 
+    @property
+    def left(self) -> bool:
+        """Whether it is given up, or done."""
+        return self._turn is None
+
     def stand_first(self) -> None:
         if not self._reached.done():  # cancelled: it will leave
             self._reached.set_result(None)
 
     def come(self) -> bool:
-        """All in front are gone: whether this one is the first now, and not gone itself or done."""
-        if self._turn is None:
-            return False
+        """All in front are gone: whether this one is the first now, and not done at once."""
+        assert self._turn is not None
         cancelled = self._reached.done() or bool(self.task and self.task.cancelling())
         if self._attempt is not None and not cancelled:
             try:
@@ -102,8 +115,10 @@ class Place:
         self.leave()
 
     def leave(self, _: object = None) -> None:
-        """Idempotent. What was attempted for a task that ended before is not awaited by anybody."""
-        made = self._made
+        """Idempotent. What was attempted for a task that ended before is not awaited by anybody. The line may
+        keep the place for a while, but not what was going to be put."""
+        made, self._made = self._made, None
+        self._attempt = self.task = None
         if made is not None and not made.cancel() and not made.cancelled():
             made.exception()  # noted as seen
         turn, self._turn = self._turn, None

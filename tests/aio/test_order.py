@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,41 @@ def test_what_is_wrong_with_a_message_in_line_harms_nobody(tmp_path: Path) -> No
                 "CancelledError", "CancelledError", "PutResult",
             ]  # fmt: skip
             assert [m.body async for m in store.consumer("t")] == [b"0", b"1", b"2", b"3"]
+
+    run(main)
+
+
+def test_who_gave_up_in_line_leaves_nothing_there(tmp_path: Path) -> None:
+    """As long as the first one waits, timeouts behind it would fill the memory with bodies."""
+
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            writer = store.writer("t")
+            await writer.put(b"0")
+            line = writer._port.turn
+            bodies = Slow(b"1")
+            batch = asyncio.ensure_future(writer.put_batch(bodies))
+            await happens(bodies.reached.is_set)
+            kept = [writer.put(b"2")]
+            gone = []
+            for number in range(100):
+                body = array.array("B", b"gone")
+                gone.append(weakref.ref(body))
+                put = writer.put(body)
+                del body
+                if number == 50:
+                    kept.append(writer.put(b"3"))
+                await asyncio.sleep(0)
+                put.cancel()
+                await asyncio.wait([put])
+                del put
+                assert [body() for body in gone] == [None] * len(gone)
+                assert len(line._line) <= 2 * line.standing + 2
+            kept.append(writer.put(b"4"))
+            bodies.there.set()
+            await asyncio.gather(batch, *kept)
+            assert (line.standing, len(line._line), line._left) == (0, 0, 0)
+            assert [m.body async for m in store.consumer("t")] == [b"%d" % n for n in range(5)]
 
     run(main)
 
