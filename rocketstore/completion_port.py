@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from rocketstore._native import completion_port as native
+from rocketstore._native import syscalls
 from rocketstore._native.waiting import Bell, Signal
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread
@@ -54,7 +55,8 @@ class CompletionPort(native.CompletionPort):
         # A loop may go without a word; what it leaves behind must not stay in the store's signals.
         bell = self.bell
         hung = [signal] if log is None else [signal, log.progress]
-        self._end = weakref.finalize(self, _end, hung, bell, self._descriptor)
+        token = syscalls.process_token()
+        self._end = weakref.finalize(self, _end, hung, bell, self._descriptor, token)
 
     def fileno(self) -> int:
         """Readable when something can be settled."""
@@ -89,9 +91,11 @@ class CompletionPort(native.CompletionPort):
         return not self._end.alive
 
 
-def _end(hung: list[Signal], bell: Bell, descriptor: int) -> None:
-    for signal in hung:
-        signal.take_down(bell)
+def _end(hung: list[Signal], bell: Bell, descriptor: int, token: int) -> None:
+    # A forked child has nobody who rings, and perhaps a signal whose lock a thread of its parent held.
+    if not syscalls.forked_since(token):
+        for signal in hung:
+            signal.take_down(bell)
     os.close(descriptor)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rocketstore
-from rocketstore import StoreClosedError, StoreLockedError
+from rocketstore import CompletionPort, StoreClosedError, StoreLockedError, completion_port
+from rocketstore._native import syscalls
+from rocketstore._native.waiting import Bell
 from tests.forking import unasked_gil
 from tests.process.other_process import SMALL, arriving, number_of, numbers, open_small
 
@@ -152,3 +155,35 @@ def test_a_raw_fork_without_pythons_hooks_is_noticed(tmp_path: Path) -> None:
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert writer.put(b"1:").queue_offset == 1
+
+
+def test_a_completion_port_of_the_parent_ends_without_its_locks(
+    tmp_path: Path, in_child: InChild
+) -> None:
+    """At the exit of the child, too: a thread that rang when it forked is not there to give one back."""
+
+    class Signal:
+        taken_down = False
+
+        def take_down(self, bell: Bell) -> None:
+            self.taken_down = True
+
+    signals: Any = [Signal()]
+    token = syscalls.process_token()
+    with open_small(tmp_path) as store:
+        port = CompletionPort(store)
+
+        def check() -> None:
+            completion_port._end(signals, Bell(-1), os.eventfd(0), token)
+            assert not signals[0].taken_down
+            descriptor = port.fileno()
+            port.close()
+            assert port.closed
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+
+        in_child(check)
+        assert not port.closed
+        port.close()
+    completion_port._end(signals, Bell(-1), os.eventfd(0), token)
+    assert signals[0].taken_down
