@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import logging
-import threading
 import time
 from itertools import chain, islice
 from operator import length_hint
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from rocketstore._native.codec import tags_code
+from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.arguments import at_most, text, whole_number
 from rocketstore.column_poll import column_poll
@@ -38,6 +38,9 @@ BATCH = 512
 # A wait looks at the store again after this long: a store that closes without a word cannot hold
 # a consumer.
 LONGEST_WAIT_MS = 1000
+BUSY = (
+    "another thread is using this consumer: give each thread its own, or hand it over between calls"
+)
 
 
 class ConsumerBusyError(RocketStoreError, RuntimeError):
@@ -91,7 +94,7 @@ class Consumer:
         self._group = group
         self._offsets = offsets
         self._wait_flushed = wait_flushed
-        self._busy = threading.Lock()
+        self._one_call = SingleUse(ConsumerBusyError, BUSY)
         self._closed = False
         self._met: Exception | None = None  # by the last poll, behind what it gave
         self._columns: ColumnPoll | None = None
@@ -309,8 +312,10 @@ class Consumer:
             raise StoreClosedError("the consumer is closed")
         self._reader.source.check()
 
-    def _use(self) -> _Turn:
-        return _Turn(self, self._busy)
+    def _use(self) -> SingleUse:
+        """For `with`: one call's use of the consumer; a second thread meanwhile is an error, not a wait."""
+        self._check()
+        return self._one_call
 
     def _release(self) -> None:
         if self._group is not None and self._offsets is not None:
@@ -341,27 +346,6 @@ class Consumer:
         end = self._reader.unit_end(self._topic, queue_id, position - 1)
         # No record stands there: the visible end covers whatever the position may imply.
         return self._reader.source.visible() if end is None else end
-
-
-class _Turn:
-    """One call's use of a consumer; a second thread meanwhile is an error, not a wait."""
-
-    __slots__ = ("_busy", "_consumer")
-
-    def __init__(self, consumer: Consumer, busy: threading.Lock) -> None:
-        self._consumer = consumer
-        self._busy = busy
-
-    def __enter__(self) -> None:
-        self._consumer._check()
-        if not self._busy.acquire(blocking=False):
-            raise ConsumerBusyError(
-                "another thread is using this consumer: give each thread its own, "
-                "or hand it over between calls"
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._busy.release()
 
 
 def _place(

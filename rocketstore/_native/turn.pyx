@@ -56,3 +56,25 @@ cdef class Turn:
         if self.depth == 0:
             rs_store_int64(&self.owner, 0)
             self.mutex.unlock()
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class SingleUse:
+    """Of one call at a time, in whatever thread; one inside it is another, too."""
+
+    cdef Mutex mutex
+    cdef object error
+    cdef str text
+
+    def __cinit__(self, error not None, str text not None):
+        """`error(text)` is what the other calls raise meanwhile."""
+        self.mutex = Mutex()
+        self.error, self.text = error, text
+
+    def __enter__(self):
+        if not self.mutex.try_lock():
+            raise self.error(self.text)
+
+    def __exit__(self, *error):
+        self.mutex.unlock()

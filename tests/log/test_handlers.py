@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from rocketstore import BackpressureError, Store
+from rocketstore import BackpressureError, ConsumerBusyError, Store
 from rocketstore._native.turn import Turn
 from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.mapped_file_queue import MappedFileQueue
@@ -93,6 +93,30 @@ def test_a_handler_reads_while_its_thread_dispatches(
     struck(lambda: dispatcher.catch_up(store.end_offset))
     assert read
     assert in_time(lambda: dispatcher.catch_up(store.end_offset))
+
+
+def test_a_consumer_that_is_interrupted_is_free_again(
+    store: Store, alarm: Callable[[Callable[[], object]], None]
+) -> None:
+    """As by Ctrl-C that is caught outside a loop of polls."""
+    with store.consumer("t", group="g") as consumer:
+        alarm(stop)
+        assert struck(lambda: consumer.take(1), 500) > 0
+        assert struck(consumer.poll, 500) > 0
+        consumer.seek("earliest")
+        assert len(consumer.poll()) == 1
+        busy: list[ConsumerBusyError] = []
+
+        def use_it() -> None:
+            with pytest.raises(ConsumerBusyError, match="give each thread its own") as caught:
+                consumer.take(1)
+            busy.append(caught.value)
+
+        with consumer._use():
+            use_it()
+            assert in_time(use_it)
+        assert len(busy) == 2
+        consumer.take(1)
 
 
 def test_puts_that_are_interrupted_lose_no_segment(
