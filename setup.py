@@ -28,6 +28,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "status": [],
     "waiting": [],
     "wait_line": [],
+    "durations": [],
     "positions": [],
     "guard": [],
     "mapping": [],

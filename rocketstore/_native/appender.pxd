@@ -3,18 +3,24 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from rocketstore._native.core cimport (
     rs_appended, rs_host, rs_log, rs_message, rs_span, rs_status,
 )
+from rocketstore._native.durations cimport Durations
 from rocketstore._native.group_commit cimport GroupCommit
 from rocketstore._native.guarded_log cimport Lights, append_call
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
-from rocketstore._native.waiting cimport Mutex, Signal
+from rocketstore._native.waiting cimport Mutex, Signal, now_ns
 from rocketstore._native.write_through cimport WriteThrough
+
+cdef enum:
+    SLOW_NS = 500_000_000
+
 
 cdef class Log:
     cdef rs_log log
     cdef Mutex mutex
     cdef public WriteThrough through  # None: every append is stored to the segment, or the ring
+    cdef public Durations put_times
     cdef int write_error
     cdef readonly Positions positions
     cdef readonly Signal dispatch_signal
@@ -58,7 +64,16 @@ cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:
 
 
 cdef inline int unawaited(Log log) noexcept:
-    """Nobody waits for what was put last: a flusher that rests hears of it. 0."""
+    # Nobody waits for what was put last: a flusher that rests hears of it. 0.
     if log.visible_when_flushed:
         log.group.stored()
+    return 0
+
+
+cdef inline int put_took(Log log, int64_t started, bint waited) except -1:
+    # Notes how long a put took; who waited for the disk has said already that it was slow.
+    cdef int64_t taken = now_ns() - started
+    log.put_times.add_c(taken)
+    if taken > SLOW_NS and not waited:
+        log.owner.was_slow(taken, "put")
     return 0

@@ -1,5 +1,6 @@
 from typing import Protocol, Self, final
 
+from rocketstore._native.durations import Durations
 from rocketstore._native.group_commit import GroupCommit
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
@@ -15,7 +16,7 @@ class _Owner(Protocol):
     def wait_for_room(self) -> None: ...
     def rolled(self) -> None: ...
     def half_full(self) -> None: ...
-    def put_took(self, nanoseconds: int, what: str) -> None: ...
+    def was_slow(self, nanoseconds: int, what: str) -> None: ...
 
 @final
 class Log:
@@ -23,6 +24,7 @@ class Log:
 
     max_message_size_bytes: int
     through: WriteThrough | None
+    put_times: Durations
     sync_flush_timeout_ms: int
     def __new__(
         cls,

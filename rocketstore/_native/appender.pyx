@@ -16,6 +16,7 @@ from rocketstore._native.core cimport (
     RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_appended, rs_host, rs_log, rs_message,
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
+from rocketstore._native.durations cimport Durations
 from rocketstore._native.group_commit cimport FAILED, GroupCommit
 from rocketstore._native.guarded_log cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
@@ -46,7 +47,6 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # a running flag forbids puts
     STATE_FAILED = 3  # the owner knows why
-    SLOW_NS = 500_000_000
 
 @cython.final
 @cython.auto_pickle(False)
@@ -67,6 +67,7 @@ cdef class Log:
         self.group = GroupCommit(positions, self.dispatch_signal, ring=ring, ring_size=ring_size,
                                  ring_address=ring_address)
         self.progress = self.group.progress
+        self.put_times = Durations(())
         self.buffered = buffered
         self.met = MEMORY if buffered else OS
         self.visible_when_flushed = visible_when_flushed
@@ -386,7 +387,7 @@ cdef class Log:
             if rs_position_load(self.log.positions, at) >= end_offset:
                 left = now_ns() - started
                 if left > SLOW_NS:
-                    self.owner.put_took(left, "waiting for the disk")
+                    self.owner.was_slow(left, "waiting for the disk")
                 return 1
             if left <= 0:
                 self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too

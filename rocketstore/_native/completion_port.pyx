@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.append_now cimport append_now
-from rocketstore._native.appender cimport Log, unawaited
+from rocketstore._native.appender cimport Log, put_took, unawaited
 from rocketstore._native.core cimport (
     RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_WROTE, rs_appended,
     rs_message, rs_position_load,
@@ -29,7 +29,6 @@ cpdef enum Placed:
     NOT_PUT, IN_LINE, ATTEND, MET
 
 cdef enum:
-    SAMPLE_EVERY = 1024  # puts whose time is taken
     # So many puts for the disk do not wait for the loop's turn to end: the sync of these goes on while the
     # rest is put. Measured with 64 and 256 tasks: 8 and 32 are slower, one for the turn by a third.
     ASK_EVERY = 16
@@ -70,7 +69,6 @@ cdef class CompletionPort:
     cdef public int64_t max_pending_bytes
     cdef int64_t timeout_ns
     cdef int64_t wanted
-    cdef int unsampled
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
     cdef object raised  # by a waiter that was told
@@ -106,10 +104,13 @@ cdef class CompletionPort:
             durability, waiter):
         """put_now and promise, unless the port is full; `durability` None: the writer's. A Placed."""
         cdef int level = writer.level if durability is None else durability_level(durability)
+        cdef int64_t started = writer.begun(level) if level <= writer.log.met else 0
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
         result = self.put_now(writer, body, tags, keys, properties, flag, born_time, shard_key)
+        if started and result is not None:
+            put_took(writer.log, started, False)
         return NOT_PUT if result is None else self.promised(result, level, waiter)
 
     cpdef PutResult put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
@@ -120,9 +121,7 @@ cdef class CompletionPort:
         cdef Text text
         cdef QueueState queue
         cdef bytes data
-        cdef int64_t started = 0
         cdef int there
-        cdef PutResult result
         if writer.log is not self.log:
             raise ValueError("the writer is of another store than the port")
         self.check_open()
@@ -132,10 +131,6 @@ cdef class CompletionPort:
             raise TypeError("body is a str; encode it first, for example body.encode()")
         else:
             data = bytes(memoryview(body))
-        self.unsampled += 1
-        if self.unsampled >= SAMPLE_EVERY:
-            self.unsampled = 0
-            started = now_ns()
         queue = writer.pick(shard_key)
         text_start(&text)
         try:
@@ -149,11 +144,8 @@ cdef class CompletionPort:
             text_free(&text)
         if not there:
             return None
-        result = put_result(&appended, queue.queue_id, 1, writer.log.met,
-                            &writer.template.store_host)
-        if started:
-            writer.log.owner.put_took(now_ns() - started, "put")
-        return result
+        return put_result(&appended, queue.queue_id, 1, writer.log.met,
+                          &writer.template.store_host)
 
     def promise(self, PutResult result not None, durability, waiter):
         """`waiter.set_result(result)` once the promise is met, from here or from settle. A Placed."""
@@ -196,7 +188,7 @@ cdef class CompletionPort:
         if first:
             self.bell.arm_c()
         if self.reached(wait):
-            self.finish(wait)
+            self.finish(wait, now_ns())
             self.raise_what_they_raised()
             return MET
         if line and (<Wait>line[len(line) - 1]).end_offset > end_offset:
@@ -235,7 +227,8 @@ cdef class CompletionPort:
                           else RS_POSITIONS_AT_COMMITTED)
         return rs_position_load(self.log.log.positions, at) >= wait.end_offset
 
-    cdef int finish(self, Wait wait) except -1:
+    cdef int finish(self, Wait wait, int64_t now) except -1:
+        self.took(wait, now)
         if wait.result is not None:
             wait.result.level = max(wait.result.level, wait.level)
         return self.tell(wait.waiter, wait.result, None)
@@ -258,6 +251,10 @@ cdef class CompletionPort:
         if raised is not None:
             raise raised
         return 0
+
+    cdef void took(self, Wait wait, int64_t now) noexcept:
+        if wait.result is not None:  # a waiter may put again, behind `now`, while a line is gone through
+            self.log.put_times.add_c(max(<int64_t>0, now - (wait.due_ns - self.timeout_ns)))
 
     # ---- completions ----
 
@@ -293,6 +290,7 @@ cdef class CompletionPort:
     cdef int settle_line(self, int at) except -1:
         cdef list line = self.lines[at]
         cdef Py_ssize_t head = self.heads[at]
+        cdef int64_t now = now_ns() if head < len(line) else 0
         cdef Wait wait
         while head < len(line):  # it grows where a waiter puts again
             wait = <Wait>line[head]
@@ -302,7 +300,7 @@ cdef class CompletionPort:
             head += 1
             self.heads[at] = head
             self.left(wait)
-            self.finish(wait)
+            self.finish(wait, now)
         self.tidy(at)
         return 0
 
@@ -339,7 +337,7 @@ cdef class CompletionPort:
                     self.left(wait)
                     # It may have been flushed between the look of settle_line and the end.
                     if self.reached(wait):
-                        self.finish(wait)
+                        self.finish(wait, now_ns())
                     else:
                         self.tell(wait.waiter, None, error)
             self.tidy(at)
@@ -367,8 +365,9 @@ cdef class CompletionPort:
             self.heads[at] = 0
         for wait in out:  # the lines are whole again: one that is told may put at once
             if self.reached(wait):
-                self.finish(wait)
+                self.finish(wait, now)
             else:
+                self.took(wait, now)
                 self.tell(wait.waiter, None, self.too_late(wait))
         self.raise_what_they_raised()
         return None if next_ns < 0 else max(0.001, (next_ns - now) / 1e9)

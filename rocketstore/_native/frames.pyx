@@ -21,6 +21,7 @@ from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.put_result cimport PutResult, put_result, set_host
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.status cimport status_text
+from rocketstore._native.waiting cimport now_ns
 from rocketstore._native.writer cimport Writer
 
 from rocketstore._native.codec import pack_host
@@ -343,11 +344,13 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
     cdef Writer first
     cdef size_t done = 0, part
     cdef int asked
+    cdef int64_t started
     cdef _Decoded decoded = decode_frames(log, frames, writers, writer_of, record_crc)
     if decoded.count == 0:
         raise MessageRejectedError("no frames: pass at least one")
     first = next(iter(writers.values()))
     asked = first.asked(durability, timeout_s)
+    started = now_ns() if asked > log.met else 0
     memset(&appended, 0, sizeof(appended))
     try:
         while done < decoded.count:
@@ -371,5 +374,5 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
         error.add_note(f"{done} of {decoded.count} frames were stored before this")
         raise
     result.offsets = decoded.places
-    first.finish(result, asked, timeout_s)
+    first.finish(result, asked, timeout_s, started)
     return result

@@ -20,7 +20,8 @@ cdef class Writer:
     cdef readonly str durability  # the promise that put waits for unless a call asks for another
     cdef readonly int64_t timeout_ms
     cdef Py_ssize_t turn
-    cdef int unsampled
+    cdef int untimed  # puts until the next whose time is taken, of those that wait for nothing
+    cdef int untimed_next
     cdef object reserved
     cdef object to_ms
 
@@ -38,4 +39,6 @@ cdef class Writer:
     cdef int check_record(self, const rs_message *message) except -1
     @cython.final
     cdef int asked(self, object durability, object timeout_s) except -1
-    cdef int finish(self, PutResult result, int asked, object timeout_s) except -1
+    cdef inline int64_t begun(self, int asked) noexcept
+    @cython.final
+    cdef int finish(self, PutResult result, int asked, object timeout_s, int64_t started) except -1

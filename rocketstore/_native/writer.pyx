@@ -1,7 +1,7 @@
 """The hot path of a put: arguments to bytes in the log, with no Python object but the result."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
@@ -11,7 +11,8 @@ from libc.stdint cimport (
 )
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport Log, unawaited
+from rocketstore._native.appender cimport Log, put_took, unawaited
+from rocketstore._native.bodies cimport bytes_span, view_open
 from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
@@ -40,24 +41,8 @@ cdef object ZERO = 0
 cdef enum:
     # With a separator and the record CRC behind them still no more than a record can hold.
     PROPERTIES_SURE = 32767 - 21
-    SAMPLE_EVERY = 1024  # puts whose time is taken
-
-
-cdef inline rs_span bytes_span(object data) noexcept:
-    cdef rs_span span
-    span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
-    span.size = <size_t>PyBytes_GET_SIZE(data)
-    return span
-
-
-cdef int view_open(Py_buffer *view, rs_span *span, object data) except -1:
-    """Points at the bytes of a body that is no bytes object; it stays pinned until the view goes."""
-    if isinstance(data, str):
-        raise TypeError("body is a str; encode it first, for example body.encode()")
-    PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
-    span.bytes = <const uint8_t *>view.buf
-    span.size = <size_t>view.len
-    return 0
+    # Of puts that wait for nothing the time of the first, second, fourth … is taken, and of every 1,024th.
+    UNTIMED_MOST = 1023
 
 
 cdef struct Bodies:
@@ -211,12 +196,29 @@ cdef class Writer:
         return self.level if durability is None else durability_level(durability)
 
     @cython.final
-    cdef int finish(self, PutResult result, int asked, object timeout_s) except -1:
-        """Waits for the promise that was asked for and notes which one was met."""
+    cdef inline int64_t begun(self, int asked) noexcept:
+        """The time, where that of a single put is to be taken, else 0."""
+        if asked <= self.log.met:
+            self.untimed -= 1
+            if self.untimed >= 0:
+                return 0
+            self.untimed = self.untimed_next
+            self.untimed_next = min(2 * self.untimed_next + 1, <int>UNTIMED_MOST)
+        return now_ns()
+
+    @cython.final
+    cdef int finish(self, PutResult result, int asked, object timeout_s, int64_t started) except -1:
+        """Waits for the promise that was asked for and notes which one was met, and the time since `started`,
+        unless that is 0."""
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
+        cdef bint met
         if asked <= result.level:
+            if started:
+                put_took(self.log, started, False)
             return unawaited(self.log)
-        if not self.log.wait_level(result.end_offset, asked, left_ms):
+        met = self.log.wait_level(result.end_offset, asked, left_ms)
+        put_took(self.log, started, True)
+        if not met:
             raise DurabilityTimeoutError(
                 f"stored at physical offset {result.physical_offset}, but not known to be on disk "
                 f"after {left_ms} ms; wait again with store.wait_flushed({result.end_offset}), "
@@ -234,11 +236,7 @@ cdef class Writer:
         cdef PutResult result
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
-        cdef int64_t started = 0
-        self.unsampled += 1
-        if self.unsampled >= SAMPLE_EVERY:
-            self.unsampled = 0
-            started = now_ns()
+        cdef int64_t started = self.begun(asked)
         text_start(&text)
         try:
             self.fill(&message, queue, flag, born_time)
@@ -255,9 +253,7 @@ cdef class Writer:
             if held:
                 PyBuffer_Release(&view)
         result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
-        self.finish(result, asked, timeout_s)
-        if started:
-            self.log.owner.put_took(now_ns() - started, "put")
+        self.finish(result, asked, timeout_s, started)
         return result
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
@@ -269,6 +265,7 @@ cdef class Writer:
         cdef PutResult result
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
+        cdef int64_t started = now_ns() if asked > self.log.met else 0
         cdef list items = list(bodies)
         cdef size_t count = <size_t>len(items)
         cdef bytes offsets
@@ -289,7 +286,7 @@ cdef class Writer:
         result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
                             &self.template.store_host)
         result.offsets = offsets
-        self.finish(result, asked, timeout_s)
+        self.finish(result, asked, timeout_s, started)
         return result
 
     def put_column(self, const uint8_t[::1] data not None, const int64_t[::1] offsets not None, *,
@@ -303,6 +300,7 @@ cdef class Writer:
         cdef PutResult result = None
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
+        cdef int64_t started = now_ns() if asked > self.log.met else 0
         cdef size_t count = <size_t>(offsets.shape[0] - 1)
         cdef size_t most = <size_t>self.log.max_message_size_bytes
         cdef size_t done = 0, part, i
@@ -342,7 +340,7 @@ cdef class Writer:
         finally:
             PyMem_RawFree(spans)
             text_free(&text)
-        self.finish(result, asked, timeout_s)
+        self.finish(result, asked, timeout_s, started)
         return result
 
     def note_level(self, PutResult result not None, durability not None):
@@ -363,6 +361,7 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     cdef Text text
     cdef PutResult result
     cdef int asked = writer.asked(durability, timeout_s)
+    cdef int64_t started = writer.begun(asked)
     cdef QueueState light, queue = writer.queues[0]
     cdef Lights further
     text_start(&text)
@@ -396,5 +395,5 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         if held:
             PyBuffer_Release(&view)
     result = put_result(&appended, queue.queue_id, 1, writer.log.met, &message.store_host)
-    writer.finish(result, asked, timeout_s)
+    writer.finish(result, asked, timeout_s, started)
     return result

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
+from rocketstore._native.durations import Durations
 from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
@@ -30,6 +31,7 @@ from rocketstore.log.store_source import StoreSource
 from rocketstore.log.store_state import load_store_state, save_store_state
 from rocketstore.log.unfinished_files import withdraw_file
 from rocketstore.log.write_buffer_pool import WriteBufferPool
+from rocketstore.services.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.services.statistics import StoreStatistics
 from rocketstore.tickets import Completions
 
@@ -196,7 +198,8 @@ class _Start:
             wide_topics=config.auto_wide_topic,
             max_light_queues=config.max_light_queues,
         )
-        self.statistics = StoreStatistics(self.put_queues.totals)
+        self.put_times = Durations(PUT_TIME_BOUNDS_NS)
+        self.statistics = StoreStatistics(self.put_queues.totals, put_times=self.put_times.take)
         self.live = LiveLinks(parts.layout)
         prewritten = config.prewrite and self.ring is not None
         make = self._make_prewritten if prewritten else partial(parts.log.make, sparse=False)
@@ -220,9 +223,9 @@ class _Start:
             store_host=config.store_host,
             on_new_segment=self.live.add,
             on_put_failed=self.statistics.record_put_failed,
-            on_put_time=self.statistics.record_put,
         )
         self.commit_log.log.max_message_size_bytes = config.max_message_size_bytes
+        self.commit_log.log.put_times = self.put_times
 
     def fail(self, cause: BaseException) -> None:
         """A worker ended with an error: so does the store."""

@@ -86,7 +86,6 @@ class CommitLog:
         store_host: str,
         on_new_segment: Callable[[MappedFile], None],
         on_put_failed: Callable[[], None],
-        on_put_time: Callable[[int], None],
     ) -> None:
         self.queue = queue
         self.positions = positions
@@ -98,7 +97,6 @@ class CommitLog:
         self._next_segment_at = next_segment_at
         self._on_new_segment = on_new_segment
         self._on_put_failed = on_put_failed
-        self._on_put_time = on_put_time
         self._refusals = 0
         self._max_unflushed_bytes = max_unflushed_bytes
         self._max_undispatched_bytes = max_undispatched_bytes
@@ -256,11 +254,9 @@ class CommitLog:
             raise
         _note_slow(began, f"the segment at {start}")
 
-    def put_took(self, nanoseconds: int, what: str) -> None:
-        """A sampled put, or one that had to wait: for the counters, and logged when it was slow."""
-        self._on_put_time(nanoseconds)
-        if nanoseconds > SLOW_MS * 1_000_000:
-            logger.warning("%s took %d ms", what, nanoseconds // 1_000_000)
+    def was_slow(self, nanoseconds: int, what: str) -> None:
+        """A put, or its wait for the disk, took longer than half a second."""
+        logger.warning("%s took %d ms", what, nanoseconds // 1_000_000)
 
     def _take_segment(self, start: int, deadline: float) -> None:
         """May end anywhere, by an error or a signal's handler, and is begun again by the next put."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
+    "PUT_TIME_BOUNDS_NS",
     "PUT_TIME_LABELS",
     "Latency",
     "LatencyHistogram",
@@ -24,14 +26,15 @@ _BUCKETS: Final = (_LONGEST_BITS - _SUB_BITS + 1) * _SUB_COUNT
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Percentiles of durations, in ns; all 0 while there are none. Each is up to 1/16 too large."""
+    """Percentiles of `count` durations, in ns; None while there are none. p50, p99 and p99.9 are up to 1/16
+    too large."""
 
     count: int
-    mean_ns: float
-    p50_ns: int
-    p99_ns: int
-    p999_ns: int
-    max_ns: int
+    mean_ns: float | None = None
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    p999_ns: int | None = None
+    max_ns: int | None = None
 
 
 def bucket_of(duration_ns: int) -> int:
@@ -64,20 +67,24 @@ class LatencyHistogram:
         self._max_ns = 0
 
     def record(self, duration_ns: int) -> None:
-        bucket = bucket_of(duration_ns)
+        self.add([(duration_ns, 1)], duration_ns, duration_ns)
+
+    def add(self, counted: Iterable[tuple[int, int]], sum_ns: int, max_ns: int) -> None:
+        """Many at once: pairs of a duration and how many fall into its bucket, their sum, the longest."""
         with self._lock:
-            self._counts[bucket] += 1
-            self._count += 1
-            self._sum_ns += duration_ns
-            if duration_ns > self._max_ns:  # by no call, behind which a handler may come
-                self._max_ns = duration_ns
+            for duration_ns, number in counted:
+                self._counts[bucket_of(duration_ns)] += number
+                self._count += number
+            self._sum_ns += sum_ns
+            if max_ns > self._max_ns:  # by no call, behind which a handler may come
+                self._max_ns = max_ns
 
     def summary(self) -> Latency:
         with self._lock:
             counts = self._counts.copy()
             count, total_ns, max_ns = self._count, self._sum_ns, self._max_ns
         if count == 0:
-            return Latency(0, 0.0, 0, 0, 0, 0)
+            return Latency(0)
         p50, p99, p999 = (self._value_at(counts, count, share, max_ns) for share in (500, 990, 999))
         return Latency(count, total_ns / count, p50, p99, p999, max_ns)
 
@@ -123,25 +130,40 @@ _PERCENTILE_BOUNDS: Final[tuple[int, ...]] = (
 )
 PERCENTILE_BUCKETS: Final = len(_PERCENTILE_BOUNDS) + 1
 
+#: Who counts durations between these, the last without one of its own, can tell the buckets of all of the
+#: above: inclusive, in ns.
+PUT_TIME_BOUNDS_NS: Final = tuple(
+    sorted(
+        {
+            *map(bucket_limit, range(_BUCKETS)),
+            *((bound + 1) * 1_000_000 - 1 for bound in _PERCENTILE_BOUNDS),
+            *(bound * 1_000_000 - 1 for bound in _DISTRIBUTION_BOUNDS),
+        }
+    )
+)
+
 
 class PutTimes:
     """Put times of one minute in RocketMQ's buckets. Its owner serialises the calls."""
 
-    __slots__ = ("_max_ms", "distribution", "percentiles")
+    __slots__ = ("distribution", "max_ms", "percentiles")
 
     def __init__(self) -> None:
         self.distribution = [0] * len(PUT_TIME_LABELS)
         self.percentiles = [0] * PERCENTILE_BUCKETS
-        self._max_ms = 0
+        self.max_ms = 0
 
-    def record(self, duration_ms: int) -> None:
-        self.distribution[bisect_right(_DISTRIBUTION_BOUNDS, duration_ms)] += 1
-        self.percentiles[bisect_left(_PERCENTILE_BOUNDS, duration_ms)] += 1
-        self._max_ms = max(self._max_ms, duration_ms)
+    def add(self, counted: Iterable[tuple[int, int]], max_ns: int) -> None:
+        """Pairs of a duration in ns and how many fall into its buckets; the longest of them."""
+        for duration_ns, number in counted:
+            duration_ms = duration_ns // 1_000_000
+            self.distribution[bisect_right(_DISTRIBUTION_BOUNDS, duration_ms)] += number
+            self.percentiles[bisect_left(_PERCENTILE_BOUNDS, duration_ms)] += number
+        self.max_ms = max(self.max_ms, max_ns // 1_000_000)
 
-    def percentile_ms(self, share: float) -> float:
-        """What `share` of the puts stayed below, linear within its bucket; 0.0 without puts."""
-        bounds: tuple[int, ...] = (*_PERCENTILE_BOUNDS, self._max_ms)
+    def percentile_ms(self, share: float) -> float | None:
+        """What `share` of the puts stayed below, linear within its bucket; None without puts."""
+        bounds: tuple[int, ...] = (*_PERCENTILE_BOUNDS, self.max_ms)
         wanted = sum(self.percentiles) * share
         seen = 0
         lower = 0
@@ -150,4 +172,4 @@ class PutTimes:
                 return lower + (bound - lower) * (wanted - seen) / count
             seen += count
             lower = bound
-        return 0.0
+        return None

@@ -1,7 +1,7 @@
 """Counters, rates and latencies of a store (semantics 14).
 
-The appender counts messages and bytes per queue itself; this module only asks it when somebody
-looks. So a put costs nothing here, except one sampled latency now and then.
+The appender counts messages and bytes per queue itself, and times of puts; this module only asks
+it when somebody looks, and once a second. So a put costs nothing here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -26,6 +26,8 @@ __all__ = ["Rates", "Statistics", "StoreStatistics", "TopicTotals"]
 SAMPLES_MAX: Final = 601
 SAMPLE_INTERVAL_MS: Final = 1000
 RATE_WINDOWS_S: Final = (10, 60, 600)
+#: A store that is younger counts as so old: what it did in some milliseconds is no rate.
+SHORTEST_WINDOW_MS: Final = 1000
 #: After so long the put times of a minute become those that readers see.
 ROTATION_MS: Final = 60_000
 
@@ -38,7 +40,8 @@ class TopicTotals(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Events a second over the last 10, 60 and 600 s, or over what there is of them."""
+    """Events a second over the last 10, 60 and 600 s; while the store is younger, over the time since it was
+    opened, which counts as one second at least: 10 messages within 26 ms are 10 a second."""
 
     over_10_s: float = 0.0
     over_60_s: float = 0.0
@@ -55,7 +58,15 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a store did since it was opened, in numbers; `runtime_info` has RocketMQ's text form."""
+    """What a store did since it was opened, in numbers; `runtime_info` has RocketMQ's text form.
+
+    **Times of puts** are taken of every call that has to wait, for the disk or for the write to the file: put,
+    put_batch, put_columns, put_frames and put_message, one time a call, from its begin until its promise was
+    met or its time was up, and likewise those of `rocketstore.aio`. Of single puts that wait for nothing
+    (durability "os" or "memory", and `submit`, whose ticket may be asked at any time) they are a sample: the
+    first, second, fourth, eighth … and then every 1,024th of each writer. Batches that wait for nothing have
+    none. Without a time, percentiles are None and counts 0; `put_entire_time_max_ms` is 0 then, too.
+    """
 
     boot_timestamp_ms: int
     runtime_ms: int
@@ -74,9 +85,10 @@ class Statistics:
     transferred_rates: Rates
     #: Put times of the last full minute, or of this one while there is none; labels as RocketMQ's.
     put_distribution: Mapping[str, int]
-    put_p99_ms: float
-    put_p999_ms: float
-    #: Since the store was opened; puts are a sample.
+    #: Of the same minute; None where no time was taken in it.
+    put_p99_ms: float | None
+    put_p999_ms: float | None
+    #: Since the store was opened.
     put_latency: Latency
     flush_latency: Latency
     topics: Mapping[str, TopicTotals] = field(default_factory=dict)
@@ -87,21 +99,28 @@ class Statistics:
         return self.put_bytes / self.put_messages if self.put_messages else 0.0
 
 
+#: Durations between `PUT_TIME_BOUNDS_NS`: each bound with their number; their sum and the longest, in ns.
+PutTimesTaken = tuple[Sequence[tuple[int, int]], int, int]
+
+
 class StoreStatistics:
     """Collects what `Statistics` shows. All methods may be called from any thread, and by a signal's handler
     inside another one.
 
     `totals` returns messages and bytes for each topic; it must be cheap enough to be called once a
-    second. `clock_ms` is monotonic: a corrected wall clock must not bend a rate.
+    second. `put_times` gives the times of puts since its last call. `clock_ms` is monotonic: a
+    corrected wall clock must not bend a rate.
     """
 
     def __init__(
         self,
         totals: Callable[[], Mapping[str, tuple[int, int]]],
         *,
+        put_times: Callable[[], PutTimesTaken] = lambda: ((), 0, 0),
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._totals = totals
+        self._put_times = put_times
         self._clock_ms = clock_ms
         self._lock = threading.RLock()
         self._boot_timestamp_ms = time.time_ns() // 1_000_000
@@ -119,17 +138,6 @@ class StoreStatistics:
         self._minute_began_ms = self._boot_ms
         # Rates count from the opening, when all totals were 0.
         self._samples = deque([_Sample(self._boot_ms, 0, 0, 0, 0)], maxlen=SAMPLES_MAX)
-
-    def record_put(self, duration_ns: int) -> None:
-        """How long one whole put took. Callers may pass a sample of their puts."""
-        self._put_latency.record(duration_ns)
-        duration_ms = duration_ns // 1_000_000
-        now_ms = self._clock_ms()
-        with self._lock:
-            self._rotate(now_ms)
-            self._minute.record(duration_ms)
-            if duration_ms > self._put_time_max_ms:
-                self._put_time_max_ms = duration_ms
 
     def record_put_failed(self) -> None:
         """One put that reached the log and was not stored; refusals before the log do not count."""
@@ -166,11 +174,11 @@ class StoreStatistics:
         """Everything as of now. Works before the first sample (K-82)."""
         topics = {topic: TopicTotals(*totals) for topic, totals in self._totals().items()}
         messages = sum(totals.messages for totals in topics.values())
-        put_latency = self._put_latency.summary()
         flush_latency = self._flush_latency.summary()
         now_ms = self._clock_ms()
         with self._lock:
             self._rotate(now_ms)
+            put_latency = self._put_latency.summary()
             minute = self._last_minute or self._minute
             now = self._take(now_ms, messages)
             then = [self._sample_before(window_s) for window_s in RATE_WINDOWS_S]
@@ -206,7 +214,13 @@ class StoreStatistics:
         return self._samples[max(0, len(self._samples) - window_s)]
 
     def _rotate(self, now_ms: int) -> None:
-        """Close the minute that is over. Under the lock."""
+        """Count the puts since the last time, and close the minute that is over. Under the lock."""
+        counted, sum_ns, max_ns = self._put_times()
+        self._put_latency.add(counted, sum_ns, max_ns)
+        self._minute.add(counted, max_ns)
+        longest_ms = max_ns // 1_000_000
+        if longest_ms > self._put_time_max_ms:
+            self._put_time_max_ms = longest_ms
         over, began_ms = self._minute, self._minute_began_ms
         past_ms = now_ms - began_ms
         if past_ms < ROTATION_MS:
@@ -222,9 +236,9 @@ def _rates(now: _Sample, then: list[_Sample], count: Callable[[_Sample], int]) -
     """Events a second since each of three snapshots."""
     return Rates(
         *(
-            (count(now) - count(before)) * 1000.0 / (now.moment_ms - before.moment_ms)
-            if now.moment_ms > before.moment_ms
-            else 0.0
+            (count(now) - count(before))
+            * 1000.0
+            / max(now.moment_ms - before.moment_ms, SHORTEST_WINDOW_MS)
             for before in then
         )
     )
@@ -236,7 +250,8 @@ def runtime_info(
     """The text form that RocketMQ's administrators know (semantics 14.2).
 
     `positions` adds what the store knows and the statistics do not, under RocketMQ's names:
-    commitLogMinOffset, commitLogMaxOffset, commitLogDiskRatio, …
+    commitLogMinOffset, commitLogMaxOffset, commitLogDiskRatio, … Percentiles without a sample are
+    0.00, since that form has no word for it.
     """
     days, rest = divmod(statistics.runtime_ms // 1000, 86_400)
     hours, rest = divmod(rest, 3600)
@@ -258,8 +273,8 @@ def runtime_info(
         "getMissTps": _text(statistics.get_miss_rates),
         "getTotalTps": _text(statistics.get_total_rates),
         "getTransferredTps": _text(statistics.transferred_rates),
-        "putLatency99": f"{statistics.put_p99_ms:.2f}",
-        "putLatency999": f"{statistics.put_p999_ms:.2f}",
+        "putLatency99": f"{statistics.put_p99_ms or 0:.2f}",
+        "putLatency999": f"{statistics.put_p999_ms or 0:.2f}",
         **(positions or {}),
     }
     return {name: str(value) for name, value in info.items()}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import MessageTooLargeError
-from tests.small_store import dispatched, everything, open_small
+from rocketstore import DurabilityTimeoutError, MessageTooLargeError, Store, encode_frames
+from tests.small_store import dispatched, everything, open_small, open_still
 
 
 def test_messages_and_bytes_of_each_topic(tmp_path: Path) -> None:
@@ -65,6 +65,59 @@ def test_syncs_are_timed(tmp_path: Path) -> None:
             store.writer("a").put(b"x")
         # The time of the last one is noted after its put was told.
         assert store.stats().flush_latency.count >= 4
+
+
+def latencies(store: Store) -> int:
+    """How many puts had their time taken; they are in every figure, or in none."""
+    stats = store.stats()
+    found = stats.put_latency
+    assert sum(stats.put_distribution.values()) == found.count
+    assert (stats.put_p99_ms is None) == (found.p99_ns is None) == (found.count == 0)
+    return found.count
+
+
+def test_every_put_that_waits_for_the_disk_is_timed(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="disk") as store:
+        assert latencies(store) == 0
+        writer = store.writer("a")
+        for _ in range(20):
+            writer.put(b"x")
+        assert latencies(store) == 20
+        writer.put_batch([b"x", b"y"])
+        writer.put_columns(b"xy", [0, 1, 2])
+        store.put_frames(encode_frames(([0, 1], b"x"), topics=["a"])[0])
+        store.put_message("a", b"x")
+        assert latencies(store) == 24
+        assert 0 < (store.stats().put_latency.p50_ns or 0) < 10**10
+
+
+def test_a_put_whose_time_is_up_is_timed(tmp_path: Path) -> None:
+    with open_still(tmp_path, "os") as store:
+        with pytest.raises(DurabilityTimeoutError):
+            store.writer("a").put(b"x", durability="disk", timeout_s=0.0)
+        assert latencies(store) == 1
+
+
+def test_of_puts_that_wait_for_nothing_the_first_ones_are_timed(tmp_path: Path) -> None:
+    """The first, second, fourth … and then every 1,024th, of each writer."""
+    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=1 << 20) as store:
+        writer = store.writer("a")
+        for number, found in ((1, 1), (3, 2), (4, 3), (500, 9), (1024, 11), (2047, 11), (3072, 13)):
+            while store.stats().put_messages < number:
+                writer.put(b"x")
+            assert latencies(store) == found
+        store.writer("b").put(b"x")
+        assert latencies(store) == 14
+        writer.put_batch([b"x"])
+        assert latencies(store) == 14
+
+
+def test_a_submitted_put_is_timed_as_one_that_waits_for_nothing(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="disk") as store:
+        writer = store.writer("a")
+        for _ in range(3):
+            writer.submit(b"x").result()
+        assert latencies(store) == 2
 
 
 def test_a_reader_has_statistics_too(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class Owner:
     def half_full(self) -> None:
         self.halves += 1
 
-    def put_took(self, nanoseconds: int, what: str) -> None:
+    def was_slow(self, nanoseconds: int, what: str) -> None:
         assert nanoseconds > 0
 
     def writer(self, topic: str = "T", queue_id: int = 0, **options: object) -> Writer:

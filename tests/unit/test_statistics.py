@@ -7,9 +7,12 @@ import threading
 
 import pytest
 
+from rocketstore._native.durations import Durations
 from rocketstore.services.histogram import (
     PERCENTILE_BUCKETS,
+    PUT_TIME_BOUNDS_NS,
     PUT_TIME_LABELS,
+    Latency,
     LatencyHistogram,
     PutTimes,
     bucket_limit,
@@ -32,7 +35,13 @@ class Fake:
     def __init__(self) -> None:
         self.now_ms = 5_000_000
         self.topics: dict[str, tuple[int, int]] = {}
-        self.statistics = StoreStatistics(lambda: self.topics, clock_ms=lambda: self.now_ms)
+        self.put_times = Durations(PUT_TIME_BOUNDS_NS)
+        self.statistics = StoreStatistics(
+            lambda: self.topics, put_times=self.put_times.take, clock_ms=lambda: self.now_ms
+        )
+
+    def put(self, duration_ns: int) -> None:
+        self.put_times.add(duration_ns)
 
     def second(self) -> None:
         self.now_ms += 1000
@@ -50,8 +59,8 @@ def test_a_snapshot_before_the_first_sample_works(fake: Fake) -> None:
     assert now.put_messages == 0
     assert now.put_average_bytes == 0.0
     assert now.put_rates == now.get_total_rates == Rates(0.0, 0.0, 0.0)
-    assert now.put_p99_ms == 0.0
-    assert now.put_latency.count == 0
+    assert now.put_p99_ms is None and now.put_p999_ms is None
+    assert now.put_latency == Latency(0, None, None, None, None, None)
     assert runtime_info(now)["putMessageTimesTotal"] == "0"
 
 
@@ -104,6 +113,15 @@ def test_rates_over_less_than_a_window_use_what_there_is(fake: Fake) -> None:
     assert fake.statistics.snapshot().put_rates == Rates(150.0, 150.0, 150.0)
 
 
+def test_a_rate_is_not_extrapolated_from_milliseconds(fake: Fake) -> None:
+    """10 messages within 26 ms are 10 of the last second, not 384.6 a second."""
+    fake.topics = {"a": (10, 0)}
+    fake.now_ms += 26
+    assert fake.statistics.snapshot().put_rates == Rates(10.0, 10.0, 10.0)
+    fake.now_ms += 1974
+    assert fake.statistics.snapshot().put_rates == Rates(5.0, 5.0, 5.0)
+
+
 def test_total_rate_is_found_and_miss(fake: Fake) -> None:
     fake.statistics.record_get(5)
     fake.statistics.record_get(0)
@@ -152,16 +170,17 @@ def test_samples_that_come_too_often_are_dropped(fake: Fake) -> None:
 )
 def test_put_times_fall_into_rocketmqs_buckets(fake: Fake, duration_ms: int, label: str) -> None:
     """S003-23: the time of a whole put feeds the statistics."""
-    fake.statistics.record_put(duration_ms * MS)
+    fake.put(duration_ms * MS)
     distribution = fake.statistics.snapshot().put_distribution
     assert list(distribution) == list(PUT_TIME_LABELS)
     assert {name for name, count in distribution.items() if count} == {label}
 
 
 def test_readers_see_the_last_full_minute(fake: Fake) -> None:
-    fake.statistics.record_put(20 * MS)
+    fake.put(20 * MS)
     fake.now_ms += 60_000
-    fake.statistics.record_put(0)
+    fake.statistics.sample()
+    fake.put(0)
     now = fake.statistics.snapshot()
     assert (now.put_distribution["[10~50ms]"], now.put_distribution["[<=0ms]"]) == (1, 0)
     fake.now_ms += 60_000
@@ -173,10 +192,7 @@ def test_readers_see_the_last_full_minute(fake: Fake) -> None:
 def test_percentiles_are_linear_within_a_bucket() -> None:
     assert PERCENTILE_BUCKETS == 76
     times = PutTimes()
-    for _ in range(98):
-        times.record(1)
-    times.record(55)
-    times.record(55)
+    times.add([(1 * MS, 98), (55 * MS, 2)], 55 * MS)
     assert times.percentile_ms(0.49) == 0.5  # half of the way through 0 … 1
     assert times.percentile_ms(0.99) == 50 + 5 * 0.5
     assert times.percentile_ms(1.0) == 55.0
@@ -184,7 +200,7 @@ def test_percentiles_are_linear_within_a_bucket() -> None:
 
 def test_percentiles_of_very_slow_puts_end_at_the_slowest() -> None:
     times = PutTimes()
-    times.record(30_000)
+    times.add([(30_000 * MS, 1)], 30_000 * MS)
     assert times.percentile_ms(1.0) == 30_000.0
     assert 10_000 < times.percentile_ms(0.5) < 30_000
 
@@ -221,7 +237,7 @@ def test_histogram_takes_any_duration() -> None:
 
 
 def test_put_and_flush_latencies_are_apart(fake: Fake) -> None:
-    fake.statistics.record_put(50)
+    fake.put(50)
     fake.statistics.record_flush(150_000)
     now = fake.statistics.snapshot()
     assert (now.put_latency.count, now.put_latency.max_ns) == (1, 50)
@@ -230,7 +246,7 @@ def test_put_and_flush_latencies_are_apart(fake: Fake) -> None:
 
 def test_runtime_info_has_rocketmqs_keys(fake: Fake) -> None:
     fake.topics = {"a": (2, 200)}
-    fake.statistics.record_put(3 * MS)
+    fake.put(3 * MS)
     fake.now_ms += (86_400 + 2 * 3600 + 3 * 60 + 4) * 1000
     info = runtime_info(fake.statistics.snapshot(), {"commitLogMinOffset": 0})
     assert set(info) == {
@@ -247,10 +263,30 @@ def test_runtime_info_has_rocketmqs_keys(fake: Fake) -> None:
     assert all(isinstance(value, str) for value in info.values())
 
 
+def test_counted_durations_fall_into_the_same_buckets(rng: random.Random) -> None:
+    """What the log counts between bounds, beside each duration by itself."""
+    durations = [*(n * MS + d for n in (0, 1, 9, 10, 20, 21, 50, 9999, 10_000) for d in (-1, 0, 1))]
+    durations += [rng.getrandbits(rng.randrange(1, 44)) for _ in range(2000)]
+    counted, alone, together = Durations(PUT_TIME_BOUNDS_NS), PutTimes(), PutTimes()
+    one, many = LatencyHistogram(), LatencyHistogram()
+    for duration in map(abs, durations):
+        counted.add(duration)
+        one.record(duration)
+        alone.add([(duration, 1)], duration)
+    taken, sum_ns, longest = counted.take()
+    many.add(taken, sum_ns, longest)
+    together.add(taken, longest)
+    assert many.summary() == one.summary()
+    assert together.distribution == alone.distribution
+    assert together.percentiles == alone.percentiles
+    assert together.percentile_ms(0.999) == alone.percentile_ms(0.999)
+    assert counted.take() == ([], 0, 0)
+
+
 def test_counting_from_many_threads_loses_nothing(fake: Fake) -> None:
     def work() -> None:
         for _ in range(2000):
-            fake.statistics.record_put(MS)
+            fake.put(MS)
             fake.statistics.record_get(2)
             fake.statistics.record_put_failed()
 
