@@ -347,6 +347,7 @@ def _arrow() -> ModuleType:
     try:
         import rocketstore.arrow
     except ImportError as error:
-        error.add_note("pip install 'rocketstore[arrow]'")
-        raise
+        raise ModuleNotFoundError(
+            "scans as Arrow need pyarrow: pip install 'rocketstore[arrow]'", name="pyarrow"
+        ) from error
     return rocketstore.arrow

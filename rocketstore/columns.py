@@ -1,15 +1,17 @@
 """What a scan, or a consumer that is asked for columns, hands out: some thousand messages as NumPy arrays.
 
 Numbers are plain arrays. Texts that come again and again (topics, hosts) are codes into a tuple. Bytes lie one
-behind the other in one buffer, with offsets: what Arrow wants, too.
+behind the other in one buffer, with offsets: what Arrow wants, too. Every column has a length, rows by number
+and by slice, and `tolist`, which is the fast way to all rows.
 """
 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -31,6 +33,8 @@ __all__ = [
     "columns_of",
 ]
 
+T = TypeVar("T")
+
 #: Every column that a scan knows; but for `body_size` and `body_view` the names of `Message`.
 COLUMNS: tuple[str, ...] = (*CODED, *NUMBERS, *TEXTS)
 #: What `columns=None` means: everything that `Message` knows, bodies copied.
@@ -42,11 +46,50 @@ class Column(Protocol):
 
     def __len__(self) -> int: ...
 
+    def __getitem__(self, row: Any, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
     def tolist(self) -> list[Any]: ...
 
 
+class Rows(Generic[T]):
+    """What columns that are no arrays have in common: rows by number, by slice, one after the other."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def row(self, at: int) -> T:
+        """Row `at`, 0 … len - 1, not checked."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, row: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[T]: ...
+    def __getitem__(self, row: SupportsIndex | slice) -> T | list[T]:
+        """One row, from the end where `row` is negative; of a slice, the list of its rows."""
+        rows = range(len(self))
+        if isinstance(row, slice):
+            return [self.row(at) for at in rows[row]]
+        try:
+            number = operator.index(row)
+        except TypeError:
+            kind = type(row).__name__
+            raise TypeError(f"row = {row!r}: an int or a slice, not {kind}") from None
+        try:
+            return self.row(rows[number])
+        except IndexError:
+            raise IndexError(f"row = {number}: the column has {len(rows)} rows") from None
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.row, range(len(self)))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class CodedColumn:
+class CodedColumn(Rows[str]):
     """Topics or hosts. Row i has `values[codes[i]]`; `codes` are int32, and values may be unused."""
 
     codes: NDArray[np.int32]
@@ -55,13 +98,16 @@ class CodedColumn:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def row(self, at: int) -> str:
+        return self.values[int(self.codes[at])]
+
     def tolist(self) -> list[str]:
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BytesColumn:
+class BytesColumn(Rows[bytes]):
     """Bodies. Row i is `data[offsets[i]:offsets[i + 1]]`; `offsets` are int32, one more than rows, `data` is
     uint8."""
 
@@ -71,9 +117,8 @@ class BytesColumn:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, row: int) -> bytes:
-        row = range(len(self))[row]
-        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+    def row(self, at: int) -> bytes:
+        return self.data[self.offsets[at] : self.offsets[at + 1]].tobytes()
 
     def tolist(self) -> list[bytes]:
         data, ends = self.data.tobytes(), self.offsets.tolist()
@@ -81,7 +126,7 @@ class BytesColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TextColumn:
+class TextColumn(Rows[str | None]):
     """Tags, keys or message ids, as `BytesColumn`. A row without bytes is None: a message has no empty tags
     and no empty keys. `utf8` says that each row is UTF-8; what is not is replaced, as in `Message`."""
 
@@ -92,6 +137,10 @@ class TextColumn:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def row(self, at: int) -> str | None:
+        start, end = self.offsets[at], self.offsets[at + 1]
+        return self.data[start:end].tobytes().decode("utf-8", "replace") if end > start else None
+
     def tolist(self) -> list[str | None]:
         data, ends = self.data.tobytes(), self.offsets.tolist()
         return [
@@ -101,7 +150,7 @@ class TextColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PropertiesColumn:
+class PropertiesColumn(Rows[dict[str, str]]):
     """Properties. Row i has the names and values `offsets[i]` … `offsets[i + 1] - 1`; no name twice in a row."""
 
     offsets: NDArray[np.int32]
@@ -111,6 +160,10 @@ class PropertiesColumn:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def row(self, at: int) -> dict[str, str]:
+        pairs = range(self.offsets[at], self.offsets[at + 1])
+        return {str(self.names.row(pair)): str(self.values.row(pair)) for pair in pairs}
+
     def tolist(self) -> list[dict[str, str]]:
         ends = self.offsets.tolist()
         pairs = list(zip(self.names.tolist(), self.values.tolist(), strict=True))
@@ -119,7 +172,7 @@ class PropertiesColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ViewColumn:
+class ViewColumn(Rows[memoryview]):
     """Bodies that stay in the mapped file. `memory` is the part of it that holds them, mapped as long as it
     lives; row i is `memory[positions[i]:positions[i] + sizes[i]]`. `views` are Arrow's, 16 bytes a row."""
 
@@ -131,12 +184,12 @@ class ViewColumn:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __getitem__(self, row: int) -> memoryview:
-        start = int(self.positions[row])
-        return self.memory[start : start + int(self.sizes[row])]
+    def row(self, at: int) -> memoryview:
+        start = int(self.positions[at])
+        return self.memory[start : start + int(self.sizes[at])]
 
     def tolist(self) -> list[bytes]:
-        return [bytes(self[row]) for row in range(len(self))]
+        return [bytes(view) for view in self]
 
 
 class Columns(Mapping[str, Any]):
@@ -179,6 +232,11 @@ def column_names(names: Iterable[str] | None, known: tuple[str, ...] = COLUMNS) 
     if isinstance(names, str):
         raise TypeError(f"columns = {names!r}: several names")
     found = tuple(dict.fromkeys(names))
+    if "body_view" in found and "body_view" not in known:
+        raise ValueError(
+            "columns = ['body_view']: only a scan has it, which reads one file after the other; "
+            "messages of a poll may lie in several files: take 'body', or rocketstore.scan"
+        )
     unknown = [name for name in found if name not in known]
     if unknown:
         raise ValueError(f"columns = {unknown!r}: there are {', '.join(known)}")

@@ -129,6 +129,11 @@ def test_columns_that_are_not_there_are_refused(
         store.consumer("t").poll_columns(columns=columns)
 
 
+def test_views_of_bodies_are_refused_with_the_reason(store: Store) -> None:
+    with pytest.raises(ValueError, match=r"body_view.*only a scan has it.*rocketstore\.scan"):
+        store.consumer("t").poll_columns(columns=["queue_offset", "body_view"])
+
+
 def test_damage_is_an_error_behind_what_is_sound(store: Store, tmp_path: Path) -> None:
     put(store, 4)
     size = store.get(0).size

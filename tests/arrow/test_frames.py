@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,18 @@ import rocketstore
 from tests.column_tools import fill_at_random, messages_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
+
+
+@pytest.mark.parametrize("name", ["polars", "pandas", "duckdb"])
+def test_a_missing_package_is_named_with_what_to_install(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rocketstore.open(tmp_path, durability="os") as store:
+        scan = rocketstore.scan(store)
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ModuleNotFoundError) as caught:
+            getattr(scan, f"to_{name}")()
+    assert str(caught.value) == f"to_{name} needs {name}: pip install 'rocketstore[arrow]' {name}"
 
 
 def test_polars(tmp_path: Path, rng: random.Random) -> None:

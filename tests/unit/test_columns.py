@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rocketstore._native import codec
@@ -205,6 +206,26 @@ def test_what_is_no_record_ends_a_read(rng: random.Random) -> None:
     file.write(broken + 28, b"\xff")
     one.read(file, 0, end, SIZE, 1 << 30)
     assert (one.status, one.end_position, one.rows) == ("physical offset", broken, 10)
+
+
+@pytest.mark.parametrize("name", [*CODED, *TEXTS])
+def test_every_column_is_read_by_row_slice_and_loop(name: str, rng: random.Random) -> None:
+    file, _, end = made_file(rng, 50)
+    column = columns_of(scanner([name]).read(file, 0, end, file.size, 1 << 30), (name,))[name]
+    rows = column.tolist()
+    count = len(rows)
+    assert len(column) == count == 50
+    assert list(column) == rows
+    assert [column[row] for row in range(-count, count)] == rows + rows
+    assert column[np.int32(3)] == rows[3]
+    for part in (slice(0, 2), slice(None, None, -7), slice(45, 99), slice(7, 3)):
+        assert column[part] == rows[part]
+    for row in (count, -count - 1):
+        with pytest.raises(IndexError, match=f"row = {row}: the column has 50 rows"):
+            column[row]
+    for wrong in ("0", 1.0, None):
+        with pytest.raises(TypeError, match=r"row = .*: an int or a slice, not"):
+            column[wrong]
 
 
 def test_views_point_into_the_file(rng: random.Random) -> None:
