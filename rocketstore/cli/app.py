@@ -97,7 +97,7 @@ class Commands(click.Group):
             return error.exit_code
         except (KeyboardInterrupt, click.Abort):
             return exit_codes.INTERRUPTED
-        except (rocketstore.RocketStoreError, OSError, ValueError) as error:
+        except (rocketstore.RocketStoreError, OSError, ValueError, ImportError) as error:
             click.echo(f"rocketstore: {exit_codes.in_one_line(error)}", err=True)
             return exit_codes.exit_code(error)
         return code if isinstance(code, int) else exit_codes.OK

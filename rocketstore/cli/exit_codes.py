@@ -41,9 +41,13 @@ def exit_code(error: BaseException) -> int:
 
 def in_one_line(error: BaseException) -> str:
     """What went wrong, for a person, without a traceback."""
-    if isinstance(error, OSError) and not isinstance(error, rocketstore.RocketStoreError):
+    full = isinstance(error, rocketstore.DiskFullError)  # what it is caused by says the same
+    if isinstance(error, OSError) and (full or not isinstance(error, rocketstore.RocketStoreError)):
         reason = error.strerror or str(error) or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename else reason
     text = " ".join(str(error).split()) or type(error).__name__
-    cause = error.__cause__
+    if isinstance(error, ImportError):  # of an extra; a note says which
+        return "; ".join([text, *getattr(error, "__notes__", [])])
+    # What is not there says why itself; its cause would say it again.
+    cause = None if isinstance(error, rocketstore.MessageNotFoundError) else error.__cause__
     return f"{text} (because: {' '.join(str(cause).split())})" if cause is not None else text

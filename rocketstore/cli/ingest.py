@@ -18,7 +18,7 @@ from rocketstore import Store, Writer
 from rocketstore.cli import exit_codes
 from rocketstore.cli.line_source import LineSource, LineTooLongError, StopSignals
 from rocketstore.cli.output import bytes_progress, count_text, size_text
-from rocketstore.cli.parameters import STORE, durability_option
+from rocketstore.cli.parameters import ANY_STORE, durability_option
 
 __all__ = ["command"]
 
@@ -71,7 +71,7 @@ class Ingest:
 
 
 @click.command(short_help="Store lines of a file or a pipe.")
-@STORE
+@ANY_STORE
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option("--topic", required=True, help="Topic that gets the messages.")
 @click.option("--queue-id", type=click.IntRange(0), default=None, help="Their queue; default 0.")

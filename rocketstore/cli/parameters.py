@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import functools
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ import click
 import rocketstore
 
 __all__ = [
+    "ANY_STORE",
     "FORMAT_HELP",
     "STORE",
     "Moment",
@@ -26,7 +30,34 @@ if TYPE_CHECKING:
 else:
     _Parameter = click.ParamType  # generic in newer versions only
 
-STORE = click.argument("store", type=click.Path(file_okay=False, path_type=str))
+#: Directories that only a store has; without any of them there is none.
+PARTS_OF_A_STORE = {"commitlog", "consumequeue", "batchconsumequeue", "rocketstore"}
+
+
+def _check_store(path: str) -> None:
+    """Commands that make no store say so in words of their own: the library speaks of its modes."""
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"{path} is not the directory of a store")
+    names = os.listdir(path)
+    if not PARTS_OF_A_STORE.intersection(names):
+        what = "holds other files and no store" if names else "an empty directory, no store"
+        raise FileNotFoundError(errno.ENOENT, what, path)
+
+
+#: Of a command that makes a store where there is none, reads other directories too, or looks itself.
+ANY_STORE = click.argument("store", type=click.Path(file_okay=False, path_type=str))
+
+
+def STORE(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A store that has to be there; all arguments are looked at before it is."""
+
+    @functools.wraps(function)
+    def checked(**named: Any) -> Any:
+        _check_store(named["store"])
+        return function(**named)
+
+    return ANY_STORE(checked)
+
 
 FORMAT_HELP = (
     "json (one object a line), or text with %t topic, %p queue id, %o queue offset, "
@@ -58,13 +89,18 @@ class Moment(_Parameter):
 
 _SHAPE = (
     click.option(
-        "--index-slots", type=click.IntRange(1), default=5_000_000, help="Slots of an index file."
+        "--index-slots",
+        type=click.IntRange(1),
+        default=5_000_000,
+        show_default=True,
+        help="Slots of an index file, which does not say it itself; the default is RocketMQ's.",
     ),
     click.option(
         "--index-entries",
         type=click.IntRange(2),
         default=20_000_000,
-        help="Entries of an index file.",
+        show_default=True,
+        help="Entries of an index file, likewise.",
     ),
 )
 

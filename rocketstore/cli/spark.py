@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import console, count_text, size_text
-from rocketstore.cli.parameters import STORE, Moment, index_shape
+from rocketstore.cli.parameters import ANY_STORE, Moment, index_shape
 from rocketstore.cli.spark_demo import demo
 from rocketstore.cli.spark_session import spark_session
 
@@ -83,7 +83,7 @@ def print_rows(rows: list[Any], as_json: bool) -> None:
 
 
 @command.command(short_help="Messages and bytes by topic, queue and hour.")
-@STORE
+@ANY_STORE
 @WANTED
 @SPLIT
 @MASTER
@@ -100,7 +100,7 @@ def stats(store: str, split_mib: int, master: str | None, as_json: bool, **given
 
 
 @command.command(short_help="Test both checksums of every record; exit code 3 when one fails.")
-@STORE
+@ANY_STORE
 @SPLIT
 @MASTER
 @JSON
@@ -122,7 +122,7 @@ def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
 
 
 @command.command(short_help="Write Parquet files by topic and day.")
-@STORE
+@ANY_STORE
 @TARGET
 @WANTED
 @click.option("--columns", help="With commas between them; default: all of the default view.")
@@ -162,7 +162,7 @@ def export(
 
 @command.command("import", short_help="Append what Parquet files hold.")
 @click.argument("source")
-@STORE
+@ANY_STORE
 @click.option("--topic", help="Of all messages; needed where there is no column topic.")
 @click.option(
     "--shards",
@@ -193,7 +193,7 @@ def import_(
 
 
 @command.command(short_help="The latest message of each key, in a new store.")
-@STORE
+@ANY_STORE
 @TARGET
 @WANTED
 @click.option("--keep-tombstones", is_flag=True, help="Keep empty bodies; else they delete keys.")
@@ -225,7 +225,7 @@ def compact(
 
 
 @command.command(short_help="Append messages once more, to another store or topic.")
-@STORE
+@ANY_STORE
 @TARGET
 @WANTED
 @click.option("--to-topic", help="Of all copies; default: their own.")
@@ -260,7 +260,7 @@ def replay(
 
 
 @command.command(short_help="Make queues and index anew out of the log.")
-@STORE
+@ANY_STORE
 @click.option("--parts", type=click.IntRange(1, 256), help="Of the log; default: two a core.")
 @index_shape
 @MASTER

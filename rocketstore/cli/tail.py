@@ -25,7 +25,14 @@ Damaged = Callable[[rocketstore.CorruptRecordError], object]
 @STORE
 @click.argument("topic")
 @click.option("--queue-id", type=click.IntRange(0), default=None, help="Only this queue.")
-@click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True)
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="So many of the last.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
 @click.option("--tag", default=None, help="Only messages with this tag.")
 @format_option
@@ -38,7 +45,8 @@ def command(
     tag: str | None,
     form: str | None,
 ) -> int:
-    """Prints the last messages of TOPIC, oldest first; with -f also those to come.
+    """Prints the last messages of TOPIC, oldest first; with -f also those to come, and it waits for a topic
+    or queue that is not there yet.
 
     Damaged records are left out and named at the end; exit code 3 then.
 
@@ -56,6 +64,11 @@ def command(
     with open_to_read(store) as opened:
         if not follow and topic not in opened.topics():
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
+        if not follow and queue_id is not None and queue_id not in opened.queues(topic):
+            numbers = ", ".join(map(str, opened.queues(topic)))
+            raise rocketstore.MessageNotFoundError(
+                f"topic {topic!r} has no queue {queue_id}; there are {numbers}"
+            )
         # The consumer stands at the end before the last messages are looked up: none is lost
         # between the two, and none comes twice.
         consumer = opened.consumer(

@@ -56,6 +56,52 @@ def test_no_store_is_one_line_and_code_1(invoke, tmp_path: Path, words: tuple[ob
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stat",),
+        ("recover",),
+        ("repair",),
+        ("repair", "--dry-run"),
+        ("rebuild",),
+        ("tail", "t"),
+        ("get", 0),
+        ("query", "t", "k"),
+        ("ship", "archive"),
+        ("verify",),
+    ],
+)
+def test_what_is_no_store_is_named_as_it_is(
+    invoke, tmp_path: Path, words: tuple[object, ...]
+) -> None:
+    """No advice on modes of the library, which no command has."""
+    foreign, empty = tmp_path / "foreign", tmp_path / "empty"
+    foreign.mkdir()
+    (foreign / "letters").touch()
+    empty.mkdir()
+    for path, text in (
+        (tmp_path / "missing", f"{tmp_path}/missing is not the directory of a store"),
+        (foreign, f"{foreign}: holds other files and no store"),
+        (empty, f"{empty}: an empty directory, no store"),
+    ):
+        if path == empty and words[0] == "verify":
+            continue  # has no faults
+        result = invoke(words[0], path, *words[1:])
+        assert (result.exit_code, result.stderr) == (1, f"rocketstore: {text}\n")
+        assert not path.exists() or len(list(path.iterdir())) <= 1
+
+
+def test_a_missing_extra_is_one_line_that_names_it(
+    invoke, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.fs", None)
+    result = invoke("ship", store_path, "s3://lake/orders")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("rocketstore: ")
+    assert result.stderr.endswith("pip install 'rocketstore[arrow]'\n")
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_a_store_open_for_writing_elsewhere_is_code_4(
     invoke, store_path: Path, tmp_path: Path
 ) -> None:
@@ -122,3 +168,12 @@ def test_an_error_is_one_line_with_its_cause() -> None:
     error.__cause__ = OSError(5, "Input/output error")
     assert exit_codes.in_one_line(error) == ("cannot sync (because: [Errno 5] Input/output error)")
     assert exit_codes.in_one_line(OSError(13, "Permission denied", "x")) == "x: Permission denied"
+
+
+def test_a_cause_that_says_the_same_is_not_said_again() -> None:
+    full = rocketstore.DiskFullError(28, "no room for a file", "x")
+    full.__cause__ = OSError(28, "No space left on device", "y")
+    assert exit_codes.in_one_line(full) == "x: no room for a file"
+    missing = rocketstore.MessageNotFoundError("no record begins at physical offset 5 (magic)")
+    missing.__cause__ = rocketstore.CorruptRecordError(5, "magic")
+    assert exit_codes.in_one_line(missing) == "no record begins at physical offset 5 (magic)"
