@@ -26,6 +26,8 @@ __all__ = ["command"]
 RECORD_EXTRA_BYTES: Final = 512
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_LINES: Final = 4096
+#: The library allows less, where hardly a line fits.
+SEGMENT_BYTES_LEAST: Final = 4096
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Ingest:
     next_line: int
     lines: int = 0
     size_bytes: int = 0
+    #: Lines that were to be skipped and did not come.
+    missing: int = 0
 
     def put(self, lines: list[bytes]) -> None:
         """Stores lines that follow each other; counts them when they are in the log."""
@@ -81,6 +85,13 @@ class Ingest:
 @click.option("--tags", default=None, help="Tag of every message.")
 @durability_option
 @click.option(
+    "--segment-bytes",
+    type=click.IntRange(SEGMENT_BYTES_LEAST, 2**31 - 1),
+    default=None,
+    metavar="BYTES",
+    help="Size of the files of a log that is made new; default 1 GiB, all of it on the disk.",
+)
+@click.option(
     "--start-line",
     type=click.IntRange(1),
     default=1,
@@ -95,6 +106,7 @@ def command(
     queues: int | None,
     tags: str | None,
     durability: str,
+    segment_bytes: int | None,
     start_line: int,
 ) -> int:
     """Stores each line of FILE, or of standard input, as a message of a topic.
@@ -107,6 +119,7 @@ def command(
       rocketstore ingest data/logs access.log --topic access
       tail -F app.log | rocketstore ingest data/logs --topic app --durability os
       rocketstore ingest data/logs access.log --topic access --start-line 120001
+      rocketstore ingest data/small notes.txt --topic notes --segment-bytes 1048576
     """
     if queue_id is not None and queues is not None:
         raise click.UsageError("--queue-id and --queues exclude each other")
@@ -114,9 +127,10 @@ def command(
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         descriptor = _open_input(file, stack)
-        opened = stack.enter_context(rocketstore.open(store, durability=durability))
+        opened = stack.enter_context(_open_store(store, durability, segment_bytes))
         if opened.recovery.lost:
             click.echo(f"rocketstore: {opened.recovery}", err=True)
+        new = opened.end_offset == 0
         writer = opened.writer(topic, queue_id=queue_id, queues=queues)
         run = Ingest(opened, writer, tags, queues is not None and queues > 1, start_line)
         try:
@@ -124,11 +138,16 @@ def command(
             # Closing may fail too, and then the last lines are not where they should be.
             opened.close()
         except (rocketstore.RocketStoreError, OSError, LineTooLongError) as error:
-            click.echo(
-                f"rocketstore: line {run.next_line}: {exit_codes.in_one_line(error)}", err=True
-            )
+            text = exit_codes.in_one_line(error)
+            if isinstance(error, rocketstore.DiskFullError) and new:
+                text += "; --segment-bytes makes a new store with smaller files"
+            click.echo(f"rocketstore: line {run.next_line}: {text}", err=True)
             _say_resume(run)
             return exit_codes.exit_code(error)
+    if run.missing and stop.received is None:
+        there = count_text(start_line - 1 - run.missing, "line")
+        click.echo(f"rocketstore: --start-line {start_line}: the input has {there}", err=True)
+        return exit_codes.FAILED
     seconds = time.monotonic() - began
     done = (
         f"stored {count_text(run.lines, 'line')} ({size_text(run.size_bytes)}) as {topic} in "
@@ -149,6 +168,12 @@ def _say_resume(run: Ingest) -> None:
     click.echo(f"resume with --start-line {run.next_line}", err=True)
 
 
+def _open_store(path: str, durability: str, segment_bytes: int | None) -> Store:
+    if segment_bytes is None:
+        return rocketstore.open(path, durability=durability)
+    return rocketstore.open(path, durability=durability, commit_log_file_size_bytes=segment_bytes)
+
+
 def _open_input(file: str, stack: ExitStack) -> int:
     if file == "-":
         return sys.stdin.fileno()
@@ -161,13 +186,13 @@ def _copy(run: Ingest, descriptor: int, stop: StopSignals) -> None:
     """Reads and stores until the input ends or a signal came."""
     longest = run.store.config.max_message_size_bytes
     batch_bytes = min(BATCH_BYTES, run.store.config.commit_log_file_size_bytes // 4)
-    skip = run.next_line - 1
+    run.missing = run.next_line - 1
     total = os.fstat(descriptor).st_size or None
     with bytes_progress() as progress:
         task = progress.add_task(run.writer.topic, total=total)
         for lines in LineSource(descriptor, stop, longest):
-            skipped = min(skip, len(lines))
-            skip -= skipped
+            skipped = min(run.missing, len(lines))
+            run.missing -= skipped
             _advance(progress, task, lines[:skipped])
             for batch in _batches(lines[skipped:], batch_bytes, longest):
                 run.put(batch)

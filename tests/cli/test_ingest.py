@@ -78,6 +78,49 @@ def test_start_line_skips_what_is_stored(invoke, tmp_path: Path) -> None:
     assert bodies(tmp_path / "store", "t") == [b"8", b"9", b"10"]
 
 
+def test_a_start_line_behind_the_input_is_an_error(invoke, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"1\n2\n3\n4\n5\n")
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    words = (*words, "--segment-bytes", 1 << 20)
+    result = invoke(*words, "--start-line", 7)
+    assert (result.exit_code, result.stdout) == (exit_codes.FAILED, "")
+    assert result.stderr == "rocketstore: --start-line 7: the input has 5 lines\n"
+    result = invoke(*words, "--start-line", 6)  # the next one: all are stored
+    assert (result.exit_code, "stored 0 lines" in result.stdout) == (0, True)
+
+
+def test_a_new_store_gets_files_of_the_size_that_is_asked_for(invoke, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"one\n")
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t", "--segment-bytes")
+    for _ in range(2):
+        assert invoke(*words, 65536).exit_code == 0
+    (file,) = (tmp_path / "store" / "commitlog").iterdir()
+    assert file.stat().st_size == 65536
+    assert bodies(tmp_path / "store", "t") == [b"one", b"one"]
+    result = invoke(*words, 1 << 20)
+    assert result.exit_code == exit_codes.FAILED
+    assert "the files of this store have 65536" in result.stderr
+    assert invoke(*words, 100).exit_code == exit_codes.USAGE
+
+
+def test_a_disk_without_room_for_a_segment_is_told_of_smaller_ones(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise rocketstore.DiskFullError(28, "no room for a file", "the segment")
+
+    monkeypatch.setattr(rocketstore.Writer, "put_batch", full, raising=False)
+    (tmp_path / "lines").write_bytes(b"one\n")
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    result = invoke(*words)
+    assert result.exit_code == exit_codes.FAILED
+    assert result.stderr.splitlines() == [
+        "rocketstore: line 1: the segment: no room for a file; "
+        "--segment-bytes makes a new store with smaller files",
+        "resume with --start-line 1",
+    ]
+
+
 def test_a_line_that_no_message_can_hold_names_itself(invoke, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with rocketstore.open(store, commit_log_file_size_bytes=64 * 1024) as opened:
