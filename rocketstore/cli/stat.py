@@ -14,8 +14,11 @@ from rich.table import Table
 
 from rocketstore.cli.output import console, size_text
 from rocketstore.cli.parameters import STORE, open_to_read
+from rocketstore.tools.stored_offsets import stored_offsets
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rocketstore import Store
 
 __all__ = ["command", "facts"]
@@ -25,10 +28,14 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 
 @click.command(short_help="Positions, topics, queues, sizes, lag.")
 @STORE
-@click.option("--group", default=None, help="Show also how far this consumer group is behind.")
+@click.option(
+    "--group", default=None, help="Show how far this consumer group is behind in every topic."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def command(store: str, group: str | None, as_json: bool) -> int:
-    """Shows positions, topics, queues, sizes, what opening found, and who lags behind.
+    """Shows positions, topics, queues, sizes, consumer groups and their lag, and what opening found.
+
+    A group is shown by the offsets that it has stored; one that never committed is not known to a store.
 
     \b
     Examples:
@@ -77,13 +84,32 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
             "dispatch": max(0, visible - dispatched),
         },
         "queues": queues,
+        "groups": _groups(path, queues),
         "files": {name: _usage(path / name) for name in PARTS},
         "segment_bytes": store.config.commit_log_file_size_bytes,
         "recovery": _plain(store.recovery),
     }
     if group is not None:
-        found["group"] = {"name": group, "lag": _group_lag(store, group)}
+        committed = [row["topic"] for row in found["groups"] if row["group"] == group]
+        lag = _group_lag(store, group)
+        found["group"] = {"name": group, "committed": committed, "lag": lag}
     return found
+
+
+def _groups(path: Path, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups with stored offsets, by topic; of a queue without one they want all there is."""
+    found = []
+    for (group, topic), offsets in stored_offsets(path, {row["topic"] for row in queues}).items():
+        own = [row for row in queues if row["topic"] == topic]
+        lag = sum(row["max"] - _next(row, offsets.get(row["queue_id"], 0)) for row in own)
+        found.append({"group": group, "topic": topic, "lag": lag})
+    return found
+
+
+def _next(queue: dict[str, Any], stored: int) -> int:
+    """Where a group goes on in a queue: not in front of its begin, not behind its end."""
+    place: int = min(max(stored, queue["min"]), queue["max"])
+    return place
 
 
 def _group_lag(store: Store, group: str) -> dict[str, int]:
@@ -161,9 +187,22 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
             *(f"{queue[name]:,}" for name in ("queue_id", "min", "max", "messages")),
         )
     out.print("\n", table, sep="")
-    if "group" in found:
-        table = Table(f"group {found['group']['name']}", "lag", box=None, pad_edge=False)
-        for topic, lag in found["group"]["lag"].items():
-            table.add_row(topic, f"{lag:,}")
+    if found["groups"]:
+        table = Table("group", "topic", "lag", box=None, pad_edge=False)
+        for row in found["groups"]:
+            table.add_row(row["group"], row["topic"], f"{row['lag']:,}")
         out.print("\n", table, sep="")
+    if "group" in found:
+        _print_group(out, found["group"])
     out.print(f"\n{report}", markup=False)
+
+
+def _print_group(out: Console, group: dict[str, Any]) -> None:
+    """Its lag in every topic, and where it has not committed anything."""
+    if not group["committed"]:
+        text = f"\ngroup {group['name']} has no stored offsets here: it never committed any"
+        return out.print(text, markup=False)
+    table = Table(f"group {group['name']}", "lag", "", box=None, pad_edge=False)
+    for topic, lag in group["lag"].items():
+        table.add_row(topic, f"{lag:,}", "" if topic in group["committed"] else "nothing committed")
+    return out.print("\n", table, sep="")

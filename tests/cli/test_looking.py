@@ -54,6 +54,12 @@ def test_tail_of_nothing_is_empty_and_of_an_unknown_topic_an_error(
     assert "unknown" in result.stderr
 
 
+def test_tail_of_an_unknown_queue_is_an_error(invoke, store_path: Path) -> None:
+    result = invoke("tail", store_path, "orders", "--queue-id", 5)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "rocketstore: topic 'orders' has no queue 5; there are 0, 1\n"
+
+
 def test_tail_as_json_lines(invoke, store_path: Path) -> None:
     result = invoke("tail", store_path, "orders", "-n", 1, "--queue-id", 0, "--format", "json")
     found = json.loads(result.output)
@@ -127,6 +133,44 @@ def test_stat_shows_how_far_a_group_is_behind(invoke, store_path: Path) -> None:
     found = json.loads(invoke("stat", store_path, "--group", "billing", "--json").output)
     assert found["group"]["name"] == "billing"
     assert found["group"]["lag"]["orders"] == 18
+
+
+def test_stat_lists_the_groups_that_have_stored_offsets(invoke, store_path: Path) -> None:
+    assert json.loads(invoke("stat", store_path, "--json").output)["groups"] == []
+    with rocketstore.open(store_path, "r+") as store:
+        for group, count in (("billing", 12), ("audit", 0), ("audit", 30)):
+            with store.consumer("orders", group=group) as consumer:
+                while count > 0:
+                    count -= len(consumer.poll(count))
+                consumer.commit()
+        with store.consumer("orders", queue_id=1, group="half") as consumer:
+            consumer.poll(4)
+            consumer.commit()
+    found = json.loads(invoke("stat", store_path, "--json").output)
+    assert "group" not in found
+    lags = {(row["group"], row["topic"]): row["lag"] for row in found["groups"]}
+    assert lags == {("audit", "orders"): 0, ("billing", "orders"): 18, ("half", "orders"): 26}
+    rows = [line.split() for line in invoke("stat", store_path).output.splitlines()]
+    assert ["billing", "orders", "18"] in rows
+
+
+def test_stat_of_a_group_that_never_committed_says_so(invoke, store_path: Path) -> None:
+    text = invoke("stat", store_path, "--group", "nobody").output
+    assert "group nobody has no stored offsets here" in text
+    found = json.loads(invoke("stat", store_path, "--group", "nobody", "--json").output)
+    assert found["group"]["committed"] == []
+    with (
+        rocketstore.open(store_path, "r+") as store,
+        store.consumer("orders", group="billing") as consumer,
+    ):
+        consumer.poll(3)
+        consumer.commit()
+    text = invoke("stat", store_path, "--group", "billing").output
+    rows = [line.split() for line in text.splitlines()]
+    assert ["orders", "27"] in rows
+    assert ["other", "1", "nothing", "committed"] in rows
+    found = json.loads(invoke("stat", store_path, "--group", "billing", "--json").output)
+    assert found["group"]["committed"] == ["orders"]
 
 
 def test_looking_changes_no_file(invoke, store_path: Path) -> None:
