@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import click
 
@@ -24,13 +26,15 @@ __all__ = ["command"]
 def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
     """Copies to URI every segment that no message is added to any more and that URI does not have.
 
-    URI is s3://bucket/prefix, gs://…, hdfs://… or file:///directory. Takes no lock; a writer goes on.
-    Stopped half-way, the next call goes on where it was. Needs rocketstore[arrow].
+    URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory. Takes no lock;
+    a writer goes on. Stopped half-way, the next call goes on where it was. Needs rocketstore[arrow].
 
     \b
-    Example:
+    Examples:
       rocketstore ship data/orders s3://lake/orders
+      rocketstore ship data/orders /mnt/archive/orders
     """
+    uri = _uri(uri)
     with bytes_progress() as progress:
         report = rocketstore.ship(
             store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
@@ -45,3 +49,8 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
         lacking = size_text(report.missing_bytes)
         click.echo(f"{lacking} below are not in it: removed before they were shipped", err=True)
     return exit_codes.OK
+
+
+def _uri(text: str) -> str:
+    """A path as a URI; what begins as URIs do is left to the library."""
+    return text if re.match("[A-Za-z][A-Za-z0-9+.-]+:", text) else Path(text).absolute().as_uri()

@@ -28,6 +28,20 @@ def test_ship_copies_and_says_so(invoke, tmp_path: Path, rng: random.Random) -> 
     assert rows_of(rocketstore.scan(uri)) == rows_of(here)
 
 
+def test_a_path_is_as_good_as_its_uri(
+    invoke, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_at_random(tmp_path / "s", rng, 300)
+    monkeypatch.chdir(tmp_path)
+    report = json.loads(invoke("ship", "s", "of 50% & more", "--json").output)
+    assert report["segments"] > 0
+    place = tmp_path / "of 50% & more"
+    assert len(list(place.glob("[0-9]*"))) == report["segments"]
+    again = json.loads(invoke("ship", "s", place, "--json").output)
+    assert (again["segments"], again["archived_segments"]) == (0, report["segments"])
+    assert rows_of(rocketstore.scan(place.as_uri()))
+
+
 def test_what_was_removed_too_early_is_said(invoke, tmp_path: Path, rng: random.Random) -> None:
     uri = f"file://{tmp_path}/archive"
     fill_at_random(tmp_path / "s", rng, 300)
@@ -42,7 +56,7 @@ def test_what_was_removed_too_early_is_said(invoke, tmp_path: Path, rng: random.
 
 def test_failures_have_exit_codes(invoke, tmp_path: Path, rng: random.Random) -> None:
     fill_at_random(tmp_path / "s", rng, 300)
-    result = invoke("ship", tmp_path / "s", tmp_path / "archive")
+    result = invoke("ship", tmp_path / "s", "s3:/archive")
     assert result.exit_code == 1
     assert "uri = " in result.stderr
     assert "file:///directory" in result.stderr
