@@ -58,7 +58,9 @@ MOST_FAULTS: Final = 20
     show_default=True,
     help="Directory of the store that the demo makes, and makes anew each time.",
 )
-@click.option("--kills", type=click.IntRange(0), default=20, show_default=True)
+@click.option(
+    "--kills", type=click.IntRange(0), default=20, show_default=True, help="Writers to kill."
+)
 @click.option("--files", type=click.IntRange(1), default=None, help="At most so many source files.")
 @click.option("--seed", type=int, default=None, help="Seed of the moments of the kills.")
 def command(stores: Path, store: Path, kills: int, files: int | None, seed: int | None) -> int:

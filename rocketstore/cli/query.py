@@ -18,7 +18,13 @@ __all__ = ["command"]
 @click.argument("key")
 @click.option("--begin", type=Moment(), default=None, help="Stored then or later.")
 @click.option("--end", type=Moment(), default=None, help="Stored then or before.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=32, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=32,
+    show_default=True,
+    help="At most so many.",
+)
 @format_option
 def command(
     store: str,

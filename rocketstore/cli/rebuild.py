@@ -17,7 +17,11 @@ __all__ = ["command"]
 
 @click.command(short_help="Make queues and index anew out of the log, in parallel.")
 @STORE
-@click.option("--workers", type=click.IntRange(1, 256), help="Parts of the log at a time.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    help="Parts of the log at a time; default: one a processor.",
+)
 @index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(
