@@ -27,7 +27,8 @@ from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
-from rocketstore.spark.read_options import EARLIEST, LATEST, NAME, QueueOffsets, ReadOptions
+from rocketstore.spark.queue_bounds import Bounds, resolve
+from rocketstore.spark.read_options import LATEST, NAME, ReadOptions
 from rocketstore.spark.shards import shard_paths
 from rocketstore.spark.views import scan_columns
 
@@ -41,17 +42,12 @@ __all__ = [
     "plan",
     "plan_batch",
     "read",
-    "resolve",
     "scan_of",
     "store_uuid",
     "told_where",
 ]
 
 logger = logging.getLogger(__name__)
-
-#: (topic, queue id) → queue offsets [first, last) that are wanted; queues that are not named: all.
-Bounds = dict[tuple[str, int], tuple[int, int]]
-EVERYTHING = (0, 2**63 - 1)
 
 
 def open_store(path: str) -> Store:
@@ -176,52 +172,6 @@ def plan(
     covered = (scan.end_offset if end is None else end) - (begin or scan.begin_offset)
     size = min(options.split_bytes, max(1, covered // options.min_partitions))
     return list(scan.split(size))
-
-
-def resolve(
-    store: Store, options: ReadOptions, offsets: QueueOffsets, bounds: Bounds, side: int
-) -> int:
-    """Notes queue offsets in `bounds` (side 0: first, 1: last). Gives the smallest physical offset
-    of the first messages, where a scan may begin.
-
-    Raises:
-        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
-            failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
-    """
-    physical = [store.visible_offset]
-    for topic, queues in offsets.items():
-        for queue_id, asked in queues.items():
-            if queue_id not in store.queues(topic):
-                if options.fail_on_data_loss:
-                    raise SparkFaceError(
-                        "RS_NO_TOPIC_THERE", f"{options.path} has no queue {queue_id} of {topic!r}"
-                    )
-                continue
-            low = store.min_queue_offset(topic, queue_id)
-            high = store.max_queue_offset(topic, queue_id)
-            offset = {EARLIEST: low, LATEST: high}.get(asked, asked)
-            if offset > high:
-                raise SparkFaceError(
-                    "RS_BAD_OPTION", f"offset {offset} of {topic!r}/{queue_id}: it ends at {high}"
-                )
-            if side == 0 and offset < low:
-                lost = (
-                    f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
-                )
-                if options.fail_on_data_loss:
-                    raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
-                logger.warning("%s", lost)
-                offset = low
-            first, last = bounds.get((topic, queue_id), EVERYTHING)
-            bounds[topic, queue_id] = (offset, last) if side == 0 else (first, offset)
-            if side == 0 and offset < high:
-                with store.consumer(topic, queue_id=queue_id, offset=offset) as consumer:
-                    physical += [m.physical_offset for m in consumer.poll(max_messages=1)]
-    named = set(offsets)
-    others = options.wanted.get("topics")
-    if others is None or not set(others) <= named:
-        return store.begin_offset  # topics without offsets are read from their beginning
-    return min(physical)
 
 
 def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:

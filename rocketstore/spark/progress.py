@@ -1,6 +1,8 @@
 """How far a stream has come and may go: what the streaming source decides, without Spark.
 
-An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out.
+An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. A stream that
+began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means
+is settled once, when the stream begins. What leaves out no message behind `phys` is left out itself.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from typing import Any
 import rocketstore
 from rocketstore import Store
 from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.planning import Bounds, open_store, plan, resolve, store_uuid
+from rocketstore.spark.planning import open_store, plan, store_uuid
+from rocketstore.spark.queue_bounds import (
+    Bounds,
+    bounds_in,
+    first_offsets,
+    needed_from,
+    numbers_in,
+    resolve,
+)
 from rocketstore.spark.read_options import LATEST, ReadOptions
 from rocketstore.spark.shards import refuse_shards
 
@@ -21,6 +31,7 @@ __all__ = ["Progress"]
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+WITH_BOUNDS = 2
 #: A stream without anything new looks at the store from scratch so often.
 REOPEN_S = 1.0
 
@@ -33,7 +44,6 @@ class Progress:
         self._store: Store | None = None
         self._uuid = ""
         self._frozen: int | None = None
-        self._bounds: Bounds = {}
         self._seen = -1
         self._looked_at = 0.0
 
@@ -47,7 +57,11 @@ class Progress:
         store, options = self._opened(), self._options
         if options.starting == LATEST:
             return self._offset(self._durable())
-        return self._offset(self._begin(store))
+        if isinstance(options.starting, dict):
+            bounds: Bounds = {}
+            begin = resolve(store, options, options.starting, bounds, 0)
+            return self._offset(begin, needed_from(store, bounds, begin))
+        return self._offset(store.begin_offset)
 
     def end(self) -> dict[str, Any]:
         """The last place that could be given out now."""
@@ -78,7 +92,8 @@ class Progress:
             return start
         if not unlimited:
             end = self._limited(begin, end)
-        return self._offset(end)
+        bounds = self._bounds(start)
+        return self._offset(end, bounds and needed_from(self._opened(), bounds, end))
 
     def parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[Any], Bounds]:
         """Scans of [start, end), and the queue offsets that are wanted."""
@@ -91,9 +106,8 @@ class Progress:
                 "checkpoint: the store was replaced by an older copy, or lost its end",
             )
         first = self._kept(first, last)
-        if isinstance(self._options.starting, dict) and not self._bounds:
-            self._begin(store)
-        return plan(self._options, first, last, self._bounds), self._bounds
+        bounds = self._bounds(start) or {}
+        return plan(self._options, first, last, bounds), bounds
 
     # ---- places ----
 
@@ -120,17 +134,29 @@ class Progress:
         self._seen = end
         return max(store.begin_offset, end)
 
-    def _begin(self, store: Store) -> int:
-        if isinstance(self._options.starting, dict):
-            return resolve(store, self._options, self._options.starting, self._bounds, 0)
-        return store.begin_offset
+    def _offset(self, physical: int, bounds: Bounds | None = None) -> dict[str, Any]:
+        if bounds is None:
+            return {"v": VERSION, "store": self._uuid, "phys": physical}
+        first = first_offsets(bounds)
+        return {"v": WITH_BOUNDS, "store": self._uuid, "phys": physical, "from": first}
 
-    def _offset(self, physical: int) -> dict[str, Any]:
-        return {"v": VERSION, "store": self._uuid, "phys": physical}
+    def _bounds(self, offset: dict[str, Any]) -> Bounds | None:
+        """The queue offsets that a batch beginning at `offset` still needs; None in a stream without any."""
+        if offset["v"] == WITH_BOUNDS:
+            try:
+                return bounds_in(offset["from"])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                text = f"offset {offset}: no queue offsets ({error!r})"
+                raise SparkFaceError("RS_BAD_CHECKPOINT", text) from error
+        starting = self._options.starting
+        if not isinstance(starting, dict):
+            return None
+        # Of a release that did not note them: "latest" was settled then, and nobody knows where.
+        return needed_from(self._opened(), numbers_in(starting), int(offset["phys"]))
 
     def _place(self, offset: dict[str, Any]) -> int:
         self._opened()
-        if offset.get("v") != VERSION:
+        if offset.get("v") not in (VERSION, WITH_BOUNDS):
             raise SparkFaceError("RS_BAD_CHECKPOINT", f"offset {offset}: of another version")
         if offset["store"] != self._uuid:
             raise SparkFaceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.planning import kept
 from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
 from tests.spark.reading import make_store
@@ -127,7 +129,7 @@ def test_another_store_or_an_older_one_is_named(tmp_path: Path, rng: random.Rand
     with pytest.raises(SparkFaceError, match="RS_STORE_REPLACED"):
         progress(tmp_path / "other").latest(checkpoint)
     with pytest.raises(SparkFaceError, match="RS_BAD_CHECKPOINT"):
-        progress(root).latest({**checkpoint, "v": 2})
+        progress(root).latest({**checkpoint, "v": 3})
 
 
 def test_what_was_removed_before_it_was_read(tmp_path: Path, rng: random.Random) -> None:
@@ -143,3 +145,114 @@ def test_what_was_removed_before_it_was_read(tmp_path: Path, rng: random.Random)
         stream.parts(start, stream.latest(start))
     found, _ = drained(progress(root, failOnDataLoss="false"), start)
     assert found == [m.physical_offset for m in messages if m.physical_offset >= begin]
+
+
+def put(root: Path, topic: str, *bodies: bytes, queue_id: int = 0) -> None:
+    with rocketstore.open(root, durability="os", index_enabled=False) as store:
+        for body in bodies:
+            store.writer(topic, queue_id=queue_id).put(body)
+
+
+def batch(stream: Progress, start: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+    """(end, wanted bodies) of the micro-batch that begins at `start`; both go through the checkpoint."""
+    start = json.loads(json.dumps(start))
+    end = stream.latest(start)
+    found: list[bytes] = []
+    if end != start:
+        scans, bounds = stream.parts(start, json.loads(json.dumps(end)))
+        for columns in (columns for scan in scans for columns in scan):
+            rows = kept(columns, bounds)
+            found += [columns["body"][i] for i in range(columns.rows) if rows[i]]
+    stream.close()
+    return end, found
+
+
+def test_where_queues_begin_is_settled_once(tmp_path: Path) -> None:
+    """Latest was the end of the day of the restart: what came in between was lost."""
+    root, given = tmp_path / "s", {"topic": "t", "startingOffsets": '{"t": {"0": -1}}'}
+    put(root, "t", b"old", b"older")
+    start = progress(root, **given).initial()
+    put(root, "t", b"A0", b"A1")
+    start, found = batch(progress(root, **given), start)
+    assert found == [b"A0", b"A1"]
+    put(root, "t", b"B0", b"B1", b"B2")
+    start, found = batch(progress(root, **given), start)
+    assert found == [b"B0", b"B1", b"B2"]
+    assert batch(progress(root, **given), start) == (start, [])
+
+
+def test_queue_offsets_hold_until_each_queue_has_come_there(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    put(root, "t", b"a0", b"a1", b"a2")
+    put(root, "t", b"b0", b"b1", b"b2", queue_id=1)
+    given = {
+        "topic": "t",
+        "startingOffsets": '{"t": {"0": 1, "1": 2}}',
+        "maxOffsetsPerTrigger": "1",
+    }
+    offset = progress(root, **given).initial()
+    assert (offset["v"], offset["from"]) == (2, {"t": {"1": 2}})
+    first = offset
+    found = []
+    before = None
+    while offset != before:
+        before = offset
+        offset, bodies = batch(progress(root, **given), before)
+        found += bodies
+    assert found == [b"a1", b"a2", b"b2"]
+    assert (offset["v"], offset["from"]) == (2, {})
+    # Whatever the option says now, the checkpoint decides.
+    for changed in ({}, {"startingOffsets": '{"t": {"0": 0, "1": 0}}'}):
+        assert batch(progress(root, topic="t", **changed), first)[1] == found
+
+
+def test_what_was_trimmed_below_a_checkpoint_is_not_asked_for(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    root = tmp_path / "s"
+    messages = make_store(root, rng)
+    given = {"topic": "orders", "startingOffsets": '{"orders": {"0": 5}}'}
+    stream = progress(root, **given)
+    start = stream.initial()
+    while (end := stream.latest(start)) != start:
+        start = end
+    stream.close()
+    old = {name: start[name] for name in ("store", "phys")} | {"v": 1}
+    with rocketstore.open(root) as store:
+        assert store.trim(messages[500].physical_offset) > messages[300].physical_offset
+    put(root, "orders", b"new")
+    for checkpoint in (start, old):
+        assert batch(progress(root, **given), checkpoint)[1] == [b"new"]
+
+
+def test_the_first_messages_of_a_new_queue_are_read(tmp_path: Path) -> None:
+    """It was looked for in each batch, and began at an offset that was asked for when it was not there."""
+    root = tmp_path / "s"
+    put(root, "t", b"t0")
+    for asked in (1, -1):
+        new = f"n{asked + 1}"
+        starting = json.dumps({"t": {"0": -2}, new: {"0": asked}})
+        given = {"topic": f"t,{new}", "startingOffsets": starting, "failOnDataLoss": "false"}
+        start = progress(root, **given).initial()
+        put(root, new, b"n0", b"n1")
+        start, found = batch(progress(root, **given), start)
+        assert found[-2:] == [b"n0", b"n1"]
+        put(root, new, b"n2")
+        assert batch(progress(root, **given), start)[1] == [b"n2"]
+
+
+def test_checkpoints_of_before_go_on(tmp_path: Path) -> None:
+    """They do not say where queues begin: numbers still leave out what lies behind them, latest nothing."""
+    root = tmp_path / "s"
+    put(root, "t", b"a0", b"a1")
+    put(root, "t", b"b0", b"b1", queue_id=1)
+    put(root, "t", b"c0", queue_id=2)
+    given = {"topic": "t", "startingOffsets": '{"t": {"0": -2, "1": 1, "2": -1, "3": 7}}'}
+    with pytest.raises(SparkFaceError, match="RS_NO_TOPIC_THERE"):
+        progress(root, **given).initial()
+    start = {**progress(root, startingOffsets="earliest").initial(), "v": 1}
+    start, found = batch(progress(root, **given), start)
+    assert found == [b"a0", b"a1", b"b1", b"c0"]
+    assert start["v"] == 2
+    with pytest.raises(SparkFaceError, match="RS_BAD_CHECKPOINT"):
+        batch(progress(root, **given), {**start, "phys": 0, "from": [1]})

@@ -1,0 +1,121 @@
+"""Queue offsets that a read begins and ends with: resolved once, and carried on by a stream's offset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from rocketstore import CorruptRecordError, Store
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+
+__all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]
+
+logger = logging.getLogger(__name__)
+
+#: (topic, queue id) → queue offsets [first, last) that are wanted; queues that are not named: all.
+Bounds = dict[tuple[str, int], tuple[int, int]]
+EVERYTHING = (0, 2**63 - 1)
+
+
+def resolve(
+    store: Store, options: ReadOptions, offsets: QueueOffsets, bounds: Bounds, side: int
+) -> int:
+    """Notes queue offsets in `bounds` (side 0: first, 1: last). Gives the smallest physical offset
+    of the first messages, where a scan may begin.
+
+    Raises:
+        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
+            failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
+    """
+    physical = [store.visible_offset]
+    for topic, queues in offsets.items():
+        for queue_id, asked in queues.items():
+            if queue_id not in store.queues(topic):
+                if options.fail_on_data_loss:
+                    raise SparkFaceError(
+                        "RS_NO_TOPIC_THERE", f"{options.path} has no queue {queue_id} of {topic!r}"
+                    )
+                continue
+            low = store.min_queue_offset(topic, queue_id)
+            high = store.max_queue_offset(topic, queue_id)
+            offset = {EARLIEST: low, LATEST: high}.get(asked, asked)
+            if offset > high:
+                raise SparkFaceError(
+                    "RS_BAD_OPTION", f"offset {offset} of {topic!r}/{queue_id}: it ends at {high}"
+                )
+            if side == 0 and offset < low:
+                lost = (
+                    f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
+                )
+                if options.fail_on_data_loss:
+                    raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
+                logger.warning("%s", lost)
+                offset = low
+            first, last = bounds.get((topic, queue_id), EVERYTHING)
+            bounds[topic, queue_id] = (offset, last) if side == 0 else (first, offset)
+            if side == 0 and offset < high:
+                place = _place(store, topic, queue_id, offset)
+                physical.append(store.begin_offset if place is None else place)
+    named = set(offsets)
+    others = options.wanted.get("topics")
+    if others is None or not set(others) <= named:
+        return store.begin_offset  # topics without offsets are read from their beginning
+    return min(physical)
+
+
+def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:
+    """Those whose first offset still leaves a message out that lies at `begin` or behind it. What was
+    trimmed, or belongs to a queue that is not there, leaves nothing out."""
+    found: Bounds = {}
+    for (topic, queue_id), (first, last) in bounds.items():
+        if queue_id not in store.queues(topic):
+            continue
+        if first <= store.min_queue_offset(topic, queue_id):
+            continue
+        if first < store.max_queue_offset(topic, queue_id):
+            place = _place(store, topic, queue_id, first)
+            if place is not None and place <= begin:
+                continue
+        found[topic, queue_id] = first, last
+    return found
+
+
+def _place(store: Store, topic: str, queue_id: int, offset: int) -> int | None:
+    """Where the message of a queue offset begins in the log; None when it cannot be read."""
+    with store.consumer(topic, queue_id=queue_id, offset=offset) as consumer:
+        try:
+            return next((m.physical_offset for m in consumer.poll(max_messages=1)), None)
+        except CorruptRecordError:
+            return None
+
+
+# ---- in a stream's offset ----
+
+
+def first_offsets(bounds: Bounds) -> dict[str, dict[str, int]]:
+    """As JSON: topic → queue id → first queue offset."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), (first, _) in bounds.items():
+        found.setdefault(topic, {})[str(queue_id)] = first
+    return found
+
+
+def bounds_in(found: Mapping[str, Mapping[str, Any]]) -> Bounds:
+    """The inverse. Raises ValueError, TypeError or AttributeError for anything else."""
+    return {
+        (topic, int(queue_id)): (int(first), EVERYTHING[1])
+        for topic, queues in found.items()
+        for queue_id, first in queues.items()
+    }
+
+
+def numbers_in(offsets: QueueOffsets) -> Bounds:
+    """Of an option, those that mean the same whenever they are looked at: neither earliest nor latest."""
+    return {
+        (topic, queue_id): (first, EVERYTHING[1])
+        for topic, queues in offsets.items()
+        for queue_id, first in queues.items()
+        if first >= 0
+    }
