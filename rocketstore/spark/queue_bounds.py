@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rocketstore import CorruptRecordError, Store
+from rocketstore.scan_filter import RecordFilter
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 
@@ -58,11 +59,23 @@ def resolve(
             if side == 0 and offset < high:
                 place = _place(store, topic, queue_id, offset)
                 physical.append(store.begin_offset if place is None else place)
-    named = set(offsets)
-    others = options.wanted.get("topics")
-    if others is None or not set(others) <= named:
-        return store.begin_offset  # topics without offsets are read from their beginning
-    return min(physical)
+    return min(physical) if _all_named(store, options, offsets) else store.begin_offset
+
+
+def _all_named(store: Store, options: ReadOptions, offsets: QueueOffsets) -> bool:
+    """Whether every queue that is wanted has an offset; those that have none are read from their beginning.
+    Records of topics that are not named may have no queue at all."""
+    topics = options.wanted.get("topics")
+    accept = RecordFilter.of(**options.wanted).acceptance()
+    if topics is None or accept is None or not set(topics) <= set(offsets):
+        return False
+    for topic in topics:
+        wanted, there = accept(topic), set(store.queues(topic))
+        if isinstance(wanted, frozenset):
+            there &= wanted
+        if wanted is not False and not there <= set(offsets[topic]):
+            return False
+    return True
 
 
 def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:

@@ -91,6 +91,11 @@ def test_chosen_columns_come_alone_and_in_order(tmp_path: Path, rng: random.Rand
                  or (m.queue_id == 0 and 10 <= m.queue_offset < 20)),
         ),
         (
+            {"topic": "orders", "startingOffsets": '{"orders": {"0": 30, "3": -1}}'},
+            lambda m: m.topic == "orders" and m.queue_id != 3
+            and (m.queue_id != 0 or m.queue_offset >= 30),
+        ),
+        (
             {"startingOffsets": '{"orders": {"0": 30}}'},
             lambda m: (m.topic, m.queue_id) != ("orders", 0) or m.queue_offset >= 30,
         ),
@@ -102,6 +107,25 @@ def test_what_is_read_is_chosen_by_options(
     messages = [m for m in make_store(tmp_path / "s", rng) if wanted(m)]
     found = numbers(read_all(tmp_path / "s", splitBytes="30k", **options))
     assert found == [m.physical_offset for m in messages]
+
+
+def test_a_read_begins_at_the_first_message_of_its_queues(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    """As soon as every queue that is wanted has an offset."""
+    from rocketstore.spark.planning import plan_batch
+
+    messages = [m for m in make_store(tmp_path / "s", rng, 200) if m.topic == "orders"]
+    places = {(m.queue_id, m.queue_offset): m.physical_offset for m in messages}
+
+    def begin(offsets: str, **options: str) -> int:
+        given = {"path": str(tmp_path / "s"), "topic": "orders", "startingOffsets": offsets}
+        scans, _ = plan_batch(ReadOptions.parse({**given, **options}, stream=False))
+        return int(scans[0].begin_offset)
+
+    two = '{"orders": {"0": 9, "1": 7}}'
+    assert begin(two, queues="0,1") == min(places[0, 9], places[1, 7]) > 0
+    assert begin(two) == begin(two, queues="0,2") == 0
 
 
 def test_times_bound_a_read(tmp_path: Path, rng: random.Random) -> None:
