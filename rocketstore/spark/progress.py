@@ -59,7 +59,7 @@ class Progress:
             return self._offset(self._durable())
         if isinstance(options.starting, dict):
             bounds: Bounds = {}
-            begin = resolve(store, options, options.starting, bounds, 0)
+            begin = resolve(store, options, options.starting, bounds, 0, self._durable())
             return self._offset(begin, needed_from(store, bounds, begin))
         return self._offset(store.begin_offset)
 

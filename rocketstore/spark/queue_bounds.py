@@ -21,16 +21,25 @@ EVERYTHING = (0, 2**63 - 1)
 
 
 def resolve(
-    store: Store, options: ReadOptions, offsets: QueueOffsets, bounds: Bounds, side: int
+    store: Store,
+    options: ReadOptions,
+    offsets: QueueOffsets,
+    bounds: Bounds,
+    side: int,
+    end: int | None = None,
 ) -> int:
     """Notes queue offsets in `bounds` (side 0: first, 1: last). Gives the smallest physical offset
     of the first messages, where a scan may begin.
+
+    Args:
+        end: where the log ends for who reads it; None: at its visible end. What the smallest offset is never
+            behind, and what "latest" means.
 
     Raises:
         SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
             failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
     """
-    physical = [store.visible_offset]
+    physical = [store.visible_offset if end is None else end]
     for topic, queues in offsets.items():
         for queue_id, asked in queues.items():
             if queue_id not in store.queues(topic):
@@ -41,7 +50,9 @@ def resolve(
                 continue
             low = store.min_queue_offset(topic, queue_id)
             high = store.max_queue_offset(topic, queue_id)
-            offset = {EARLIEST: low, LATEST: high}.get(asked, asked)
+            offset = low if asked == EARLIEST else asked
+            if asked == LATEST:
+                offset = high if end is None else _next_from(store, topic, queue_id, end)
             if offset > high:
                 raise SparkFaceError(
                     "RS_BAD_OPTION", f"offset {offset} of {topic!r}/{queue_id}: it ends at {high}"
@@ -102,6 +113,21 @@ def _place(store: Store, topic: str, queue_id: int, offset: int) -> int | None:
             return next((m.physical_offset for m in consumer.poll(max_messages=1)), None)
         except CorruptRecordError:
             return None
+
+
+def _next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
+    """The first queue offset whose message begins at `begin` or behind it: what a store loses with its last
+    moments is numbered again."""
+    low = store.min_queue_offset(topic, queue_id)
+    behind = store.max_queue_offset(topic, queue_id)
+    while low < behind:
+        middle = (low + behind) // 2
+        place = _place(store, topic, queue_id, middle)
+        if place is not None and place < begin:
+            low = middle + 1
+        else:
+            behind = middle
+    return low
 
 
 # ---- in a stream's offset ----

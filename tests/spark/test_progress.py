@@ -101,6 +101,32 @@ def test_what_is_not_on_the_disk_is_not_given_out(tmp_path: Path) -> None:
         stream.close()
 
 
+def test_queues_begin_at_what_is_on_the_disk(tmp_path: Path) -> None:
+    """A stream from the visible end was in front of the log, and failed as if that had been cut."""
+    root = tmp_path / "s"
+    with rocketstore.open(
+        root, durability="os", flush_interval_ms=60_000, flush_least_pages=1000
+    ) as store:
+        for body in (b"old", b"older"):
+            last = store.writer("t").put(body)
+        store.wait_flushed(last.end_offset, 10)
+        for body in (b"A0", b"A1", b"A2"):
+            last = store.writer("t").put(body)
+        with rocketstore.open(root, "r") as reader:
+            wait_until(lambda: reader.max_queue_offset("t", 0) == 5)
+        starts = {}
+        for asked in (-1, 3):
+            given = {"topic": "t", "startingOffsets": json.dumps({"t": {"0": asked}})}
+            stream = progress(root, **given)
+            start = stream.initial()
+            assert start["phys"] == store.flushed_offset < last.end_offset
+            assert stream.latest(start) == start
+            starts[asked] = stream, start
+        store.wait_flushed(last.end_offset, 10)
+        assert batch(*starts[-1])[1] == [b"A0", b"A1", b"A2"]
+        assert batch(*starts[3])[1] == [b"A1", b"A2"]
+
+
 def test_a_frozen_stream_ends_where_it_was_frozen(tmp_path: Path, rng: random.Random) -> None:
     messages = make_store(tmp_path / "s", rng, 50)
     stream = progress(tmp_path / "s", startingOffsets="earliest")
