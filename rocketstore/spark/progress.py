@@ -11,9 +11,9 @@ import logging
 import time
 from typing import Any
 
-import rocketstore
 from rocketstore import Store
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.limits import by_bytes, by_rows, record_start
 from rocketstore.spark.planning import open_store, plan, store_uuid
 from rocketstore.spark.queue_bounds import (
     Bounds,
@@ -105,7 +105,7 @@ class Progress:
                 f"{self._options.path} ends at {store.flushed_offset}, below {last} of the "
                 "checkpoint: the store was replaced by an older copy, or lost its end",
             )
-        first = self._kept(first, last)
+        first = record_start(store, self._kept(first, last))
         bounds = self._bounds(start) or {}
         return plan(self._options, first, last, bounds), bounds
 
@@ -179,49 +179,11 @@ class Progress:
         logger.warning("%s", lost)
         return begin
 
-    # ---- limits ----
-
     def _limited(self, begin: int, end: int) -> int:
-        options = self._options
+        store, options = self._opened(), self._options
+        begin = record_start(store, max(begin, store.begin_offset))
         if options.max_bytes is not None:
-            end = self._by_bytes(begin, end, options.max_bytes)
+            end = by_bytes(store, begin, end, options.max_bytes)
         if options.max_rows is not None:
-            end = self._by_rows(begin, end, options.max_rows)
-        return end
-
-    def _by_bytes(self, begin: int, end: int, most: int) -> int:
-        """The start of a record about `most` bytes behind `begin`."""
-        begin = max(begin, self._opened().begin_offset)
-        if end - begin <= most:
-            return end
-        near = min(end, begin + 2 * most)
-        scan = rocketstore.scan(
-            self._options.path,
-            columns=("size",),
-            start_offset=begin,
-            end_offset=near,
-            aligned=True,
-            verify=False,
-        )
-        first = scan.split(most)[0]
-        return int(first.end_offset) if first.end_offset < near else end if near == end else near
-
-    def _by_rows(self, begin: int, end: int, most: int) -> int:
-        """The place behind the first `most` messages that are wanted."""
-        scan = rocketstore.scan(
-            self._options.path,
-            columns=("physical_offset", "size"),
-            start_offset=max(begin, self._opened().begin_offset),
-            end_offset=end,
-            aligned=True,
-            verify=False,
-            on_damage="skip",
-            **self._options.wanted,
-        )
-        left = most
-        for columns in scan:
-            if columns.rows >= left:
-                last = left - 1
-                return int(columns["physical_offset"][last]) + int(columns["size"][last])
-            left -= columns.rows
+            end = by_rows(store, begin, end, options.max_rows, options.wanted)
         return end

@@ -1,0 +1,105 @@
+"""Where a micro-batch may begin and end: always where a record does, and never before the first one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import rocketstore
+from rocketstore import CorruptRecordError, Store
+
+__all__ = ["by_bytes", "by_rows", "record_start"]
+
+#: How far in front of a place the record that covers it is looked for at first.
+BEHIND_BYTES = 1 << 20
+
+
+def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
+    """The start of a record about `most` bytes behind `begin`, or the end of the first one if that is larger; `end`
+    when that is near. A record, a blank or a file starts at `begin`."""
+    near = begin + 2 * most
+    while end - begin > most:
+        near = min(near, end)
+        scan = _walk(store, begin, near)
+        cut = int(scan.split(max(most, (near - begin) // 2))[0].end_offset)
+        if cut < near or near == end:
+            return cut
+        # The last record in front of `near` goes on behind it: no other begins in reach.
+        reached = _reached(scan)
+        if reached > begin:
+            return min(reached, end)
+        near = begin + 2 * (near - begin)  # nothing but a blank, or damage
+    return end
+
+
+def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any]) -> int:
+    """The place behind the first `most` messages that are wanted."""
+    left = most
+    for columns in _walk(store, begin, end, **wanted):
+        if columns.rows >= left:
+            last = left - 1
+            return int(columns["physical_offset"][last]) + int(columns["size"][last])
+        left -= columns.rows
+    return end
+
+
+def record_start(store: Store, place: int) -> int:
+    """`place`, or where the log goes on behind the record or blank that it lies in.
+
+    Micro-batches of an earlier release could end within a record when `maxBytesPerTrigger` was smaller than that.
+    They held it as a whole, so the next one goes on behind it. Anything else stays as it is: damage is for
+    who reads it.
+    """
+    low, end = store.begin_offset, store.visible_offset
+    if not low < place < end or _holds(store, place):
+        return place
+    first, behind, reached = place, BEHIND_BYTES, 0
+    try:
+        while not reached and first > low:
+            first = max(low, place - behind)
+            reached = _reached(_walk(store, first, place, aligned=first == low, damage="raise"))
+            behind *= 2
+        if 0 < reached < place:
+            for columns in _walk(store, place, end, aligned=False, damage="raise"):
+                return int(columns["physical_offset"][0])
+    except CorruptRecordError:
+        return place
+    return max(place, min(reached, end))
+
+
+def _holds(store: Store, place: int) -> bool:
+    """Whether a record, a blank or a file starts there."""
+    try:
+        return all(True for _ in _walk(store, place, place + 1, damage="raise"))
+    except CorruptRecordError:
+        return False
+
+
+def _walk(
+    store: Store,
+    begin: int,
+    end: int,
+    *,
+    damage: Literal["raise", "skip"] = "skip",
+    aligned: bool = True,
+    **wanted: Any,
+) -> Any:
+    return rocketstore.scan(
+        store,
+        columns=("physical_offset", "size"),
+        start_offset=begin,
+        end_offset=end,
+        aligned=aligned,
+        verify=False,
+        on_damage=damage,
+        threads=1,
+        **wanted,
+    )
+
+
+def _reached(scan: Any) -> int:
+    """Where the last record of a scan ends; 0 without one."""
+    reached = 0
+    for columns in scan:
+        if columns.rows:
+            reached = int(columns["physical_offset"][-1]) + int(columns["size"][-1])
+    return reached
