@@ -41,6 +41,7 @@ def read(
     The current time, where `where` speaks of it, is that of this call.
 
     Args:
+        path: a store's directory, or the URI of an archive.
         where: SQL or a Column, about columns that are read.
         columns: of the view, in this order; None: all of them.
         view: names of columns: "rocketstore", "kafka" or "rocketmq".
@@ -53,13 +54,14 @@ def read(
             `where` that Spark does not understand. What is wrong with the path is said when the frame is used.
     """
     from rocketstore.spark.jobs.reading import source_options
+    from rocketstore.spark.options import place_of
 
     chosen = {**(options or {}), **source_options(wanted), "view": view}
     if columns is not None:
         chosen["columns"] = ",".join(columns)
 
     def load(**more: str) -> DataFrame:
-        reader = session.read.format("rocketstore").option("path", os.path.abspath(path))
+        reader = session.read.format("rocketstore").option("path", place_of(path))
         return reader.options(**chosen, **more).load()
 
     if where is None:

@@ -82,3 +82,11 @@ def everything(root: Path) -> list[rocketstore.Message]:
             for m in store.consumer(topic, queue_id=q)
         ]
     return sorted(found, key=lambda m: m.physical_offset)
+
+
+def crossed(frame: Any) -> tuple[list[Any], int]:
+    """Rows of a frame, and how many its scan gave to Spark."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    rows = frame.collect()
+    leaf = plan.collectLeaves().apply(0)
+    return rows, int(leaf.metrics().apply("numOutputRows").value())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore import spark as face
 from rocketstore.archive.place import Place
 from rocketstore.spark import jobs
 from tests.archive.object_server import (
@@ -19,7 +20,7 @@ from tests.archive.object_server import (
     server_command,
     uri_in,
 )
-from tests.spark.reading import make_store
+from tests.spark.reading import crossed, make_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -58,6 +59,11 @@ def test_a_shipped_store_is_the_same_table(
     assert frame.rdd.getNumPartitions() == report.segments
     assert frame.collect() == here
     assert here
+    where = f"topic = 'orders' and physical_offset < {here[-1].physical_offset // 2}"
+    rows, given = crossed(face.read(spark, uri, where=where))
+    assert rows == load(spark, uri).where(where).collect()
+    assert len(here) > len(rows) == given > 0
+    assert face.read(spark, uri).collect() == here
     shown = jobs.stats(spark, uri, split_bytes=64 << 10, topics="orders").collect()
     rows = [row for row in here if row.topic == "orders"]
     assert sum(row.messages for row in shown) == len(rows)

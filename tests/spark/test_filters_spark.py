@@ -10,21 +10,13 @@ import pytest
 
 from rocketstore import spark as face
 from rocketstore.spark.frame import PUSHDOWN
-from tests.spark.reading import make_store
+from tests.spark.reading import crossed, make_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
 def plain(spark: Any, root: Path, **options: str) -> Any:
     return spark.read.format("rocketstore").option("path", str(root)).options(**options).load()
-
-
-def crossed(frame: Any) -> tuple[list[Any], int]:
-    """Rows of a frame, and how many its scan gave to Spark."""
-    plan = frame._jdf.queryExecution().executedPlan()
-    rows = frame.collect()
-    leaf = plan.collectLeaves().apply(0)
-    return rows, int(leaf.metrics().apply("numOutputRows").value())
 
 
 QUERIES = [
