@@ -22,13 +22,14 @@ from rocketstore import (
     ReadFailedError,
     Store,
 )
-from rocketstore.archive.place import is_uri, shown
+from rocketstore.archive.place import Place, is_uri, shown
 from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
+from rocketstore.spark.presence import Present, check_archive, check_store, note_present
 from rocketstore.spark.queue_bounds import Bounds, resolve
-from rocketstore.spark.read_options import LATEST, NAME, ReadOptions
+from rocketstore.spark.read_options import LATEST, ReadOptions
 from rocketstore.spark.shards import shard_paths
 from rocketstore.spark.views import scan_columns
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bounds",
+    "check_topics_of",
     "kept",
     "open_store",
     "plan",
@@ -48,6 +50,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+REMEDY = "name others, or give failOnDataLoss=false"
 
 
 def open_store(path: str) -> Store:
@@ -73,9 +77,16 @@ def scan_of(path: str, **given: Any) -> Any:
     """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code."""
     if not is_uri(path):
         return rocketstore.scan(path, **given)
-    name = shown(path)
-    try:
+    with told_place(path):
         return rocketstore.scan(path, **given)
+
+
+@contextlib.contextmanager
+def told_place(uri: str) -> Iterator[None]:
+    """Errors of reading an archive's manifest get a code."""
+    name = shown(uri)
+    try:
+        yield
     except FileNotFoundError as error:
         raise SparkFaceError("RS_NO_STORE", f"path = {name!r}: {error}") from error
     except ConfigError as error:
@@ -89,22 +100,32 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     one after the other. What cannot hold a row that fulfils the conditions is left out.
 
     Raises:
-        SparkFaceError: RS_NO_TOPIC_THERE: the store has none of that name, unless failOnDataLoss is false.
+        SparkFaceError: RS_NO_TOPIC_THERE: there is no topic or queue of that name, unless failOnDataLoss is
+            false.
     """
-    there: set[str] = set()
-    planned = _plan_batch(options, there)
-    # Records of another writer may have a name that no queue can have. An archive has no queues.
-    named = {topic for topic in options.wanted.get("topics") or () if NAME.fullmatch(topic)}
-    missing = sorted(named - there)
-    if missing and options.fail_on_data_loss and not is_uri(options.path):
-        names = ", ".join(map(repr, missing[:5]))
-        text = f"{options.path} has no topic {names}; name others, or give failOnDataLoss=false"
-        raise SparkFaceError("RS_NO_TOPIC_THERE", text)
+    present: Present = {}
+    planned = _plan_batch(options, present)
+    if options.fail_on_data_loss:
+        if is_uri(options.path):
+            check_topics_of(options.path, options.wanted, planned[0], REMEDY)
+        else:
+            check_store(options.path, options.wanted, present, REMEDY)
     return planned
 
 
-def _plan_batch(options: ReadOptions, there: set[str]) -> tuple[list[Any], Bounds]:
-    """As `plan_batch`; adds the topics that are there."""
+def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Any], *remedy: str) -> None:
+    """Raises SparkFaceError: RS_NO_TOPIC_THERE, for a topic that no segment of an archive holds."""
+    segments = {s.start_offset: s for scan in scans for s in scan.archive.segments}
+    held = {topic for s in segments.values() for topic in s.topics or ()}
+    if held.issuperset(wanted.get("topics") or ()):
+        return
+    with told_place(uri):  # others may hold it, which were left out by time
+        every = Place(uri).manifest().segments
+    check_archive(shown(uri), wanted, every, *remedy)
+
+
+def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Any], Bounds]:
+    """As `plan_batch`; adds the topics and queues that are there."""
     narrowed = narrow(options.wanted, options.conditions)
     chosen = options if narrowed is None else replace(options, wanted=narrowed.wanted)
     if is_uri(options.path):
@@ -112,9 +133,9 @@ def _plan_batch(options: ReadOptions, there: set[str]) -> tuple[list[Any], Bound
         return [] if none else plan(chosen, None, None, {}), {}
     shards = shard_paths(options.path)
     if shards is not None:
-        return plan_shards(options, shards, there), {}
+        return plan_shards(options, shards, present), {}
     with open_store(options.path) as store:
-        there.update(store.topics())
+        note_present(store, options.wanted, present)
         bounds: Bounds = {}
         begin, end = store.begin_offset, store.visible_offset
         if options.starting == LATEST:
@@ -129,9 +150,12 @@ def _plan_batch(options: ReadOptions, there: set[str]) -> tuple[list[Any], Bound
     return plan(chosen, first, last, bounds, aligned=first == begin), bounds
 
 
-def plan_shards(options: ReadOptions, shards: list[str], there: set[str]) -> list[Any]:
-    """Scans of each; adds its topics to `there`. Raises SparkFaceError: RS_BAD_OPTION for queue offsets, which
-    each shard has for itself."""
+def plan_shards(options: ReadOptions, shards: list[str], present: Present) -> list[Any]:
+    """Scans of each; adds its topics and queues to `present`.
+
+    Raises:
+        SparkFaceError: RS_BAD_OPTION for queue offsets, which each shard has for itself.
+    """
     for name, offsets in (
         ("startingOffsets", options.starting),
         ("endingOffsets", options.ending),
@@ -141,7 +165,7 @@ def plan_shards(options: ReadOptions, shards: list[str], there: set[str]) -> lis
     each = max(1, -(-options.min_partitions // max(1, len(shards))))
     scans: list[Any] = []
     for shard in shards:
-        scans += _plan_batch(replace(options, path=shard, min_partitions=each), there)[0]
+        scans += _plan_batch(replace(options, path=shard, min_partitions=each), present)[0]
     return scans
 
 

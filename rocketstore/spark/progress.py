@@ -15,6 +15,7 @@ from rocketstore import Store
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.limits import by_bytes, by_rows, record_start
 from rocketstore.spark.planning import open_store, plan, store_uuid
+from rocketstore.spark.presence import check_names
 from rocketstore.spark.queue_bounds import (
     Bounds,
     bounds_in,
@@ -55,6 +56,8 @@ class Progress:
     def initial(self) -> dict[str, Any]:
         """Where a new query begins; a query that has a checkpoint goes on from there instead."""
         store, options = self._opened(), self._options
+        if options.fail_on_data_loss:
+            check_names(options.path, options.wanted.get("topics") or ())
         if options.starting == LATEST:
             return self._offset(self._durable())
         if isinstance(options.starting, dict):

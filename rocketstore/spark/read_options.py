@@ -170,7 +170,10 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         if name.endswith("pattern"):
             wanted["topic_pattern"] = _pattern(name, given[name])
         else:
-            wanted["topics"] = [topic.strip() for topic in given[name].split(",") if topic.strip()]
+            topics = [topic.strip() for topic in given[name].split(",") if topic.strip()]
+            if not topics:
+                raise bad_option(name, given[name], "names of topics, with commas between them")
+            wanted["topics"] = topics
     if "assign" in given:
         if ways or "queues" in given:
             raise bad_option("assign", given["assign"], "not together with topics or queues")
@@ -212,8 +215,10 @@ def _ids(name: str, values: Any) -> list[int]:
 
 
 def _assigned(name: str, text: str) -> dict[str, list[int]]:
-    found = _json(name, text)
-    return {topic: _ids(name, ids) for topic, ids in found.items()}
+    found = {topic: _ids(name, ids) for topic, ids in _json(name, text).items()}
+    if not found:
+        raise bad_option(name, text, 'JSON like {"topic": [0, 1]}')
+    return found
 
 
 def _json(name: str, text: str) -> dict[str, Any]:

@@ -59,6 +59,28 @@ def test_a_batch_reads_what_the_store_has(
     assert plan_batch(latest) == ([], {})
 
 
+def test_a_topic_that_no_segment_lists_is_named(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, uri = archived(tmp_path, rng)
+    later = str(messages[-1].store_timestamp_ms + 86_400_000)
+    for given in ({"topic": "nope"}, {"topic": "orders,nope"}, {"topic": "orders.v1"}):
+        options = ReadOptions.parse({"path": uri, **given}, stream=False)
+        with pytest.raises(SparkFaceError, match="RS_NO_TOPIC_THERE.*; name others, or give fail"):
+            plan_batch(options)
+        options = ReadOptions.parse({"path": uri, **given, "failOnDataLoss": "false"}, stream=False)
+        plan_batch(options)
+        with pytest.raises(SparkFaceError, match="RS_NO_TOPIC_THERE.*; name others$"):
+            stats_scans(uri, SEGMENT_BYTES, topics=given["topic"].split(","))
+    given = {"path": uri, "topic": "orders", "startingTimestamp": later}
+    assert plan_batch(ReadOptions.parse(given, stream=False))[0] == []
+    # Too many to list: any may be there.
+    monkeypatch.setattr(shipping, "TOPICS_MAX", 1)
+    rocketstore.ship(tmp_path / "s", f"file://{tmp_path}/other")
+    options = ReadOptions.parse({"path": f"file://{tmp_path}/other", "topic": "nope"}, stream=False)
+    assert [row for scan in plan_batch(options)[0] for row in read(scan, options, {})] == []
+
+
 def test_what_an_archive_cannot_do_is_refused(tmp_path: Path, rng: random.Random) -> None:
     _, uri = archived(tmp_path, rng)
     remote = "s3://key:secret@bucket/archive"

@@ -73,6 +73,30 @@ def test_a_path_without_a_store_is_named(tmp_path: Path) -> None:
         jobs.stats(None, tmp_path / "nowhere")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"topics": "nope"}, "RS_NO_TOPIC_THERE"),
+        ({"topics": ["orders", "nope"]}, "RS_NO_TOPIC_THERE"),
+        ({"topics": "orders.v1"}, "RS_NO_TOPIC_THERE"),
+        ({"topics": "orders", "queues": [7]}, "RS_NO_TOPIC_THERE"),
+        ({"queues": {"orders": [7]}}, "RS_NO_TOPIC_THERE"),
+        ({"topics": []}, "RS_BAD_OPTION"),
+        ({"queues": []}, "RS_BAD_OPTION"),
+        ({"start_timestamp": 2000, "end_timestamp": 1000}, "RS_BAD_OPTION"),
+    ],
+)
+def test_what_a_job_cannot_find_is_named(
+    tmp_path: Path, rng: random.Random, wanted: dict[str, Any], code: str
+) -> None:
+    """They gave no rows."""
+    make_store(tmp_path / "s", rng, 60)
+    with pytest.raises(SparkFaceError, match=rf"^\[{code}\]"):
+        jobs.stats(None, tmp_path / "s", **wanted)  # type: ignore[arg-type]
+    with pytest.raises(SparkFaceError, match=rf"^\[{code}\]"):
+        jobs.export(None, tmp_path / "s", str(tmp_path / "t"), **wanted)  # type: ignore[arg-type]
+
+
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_jobs_in_a_session(spark: Any, tmp_path: Path, rng: random.Random) -> None:

@@ -69,6 +69,16 @@ def test_a_new_stream_begins_at_the_end(
     assert drained(stream, start)[0] == [put.physical_offset]
 
 
+def test_a_new_stream_waits_for_topics_that_can_come(tmp_path: Path, rng: random.Random) -> None:
+    make_store(tmp_path / "s", rng, 20)
+    start = progress(tmp_path / "s", topic="nope").initial()
+    with pytest.raises(SparkFaceError, match="RS_NO_TOPIC_THERE.*no queue can have this name"):
+        progress(tmp_path / "s", subscribe="orders.v1").initial()
+    stream = progress(tmp_path / "s", subscribe="orders.v1", failOnDataLoss="false")
+    assert stream.latest(stream.initial()) == start
+    stream.close()
+
+
 def test_a_new_stream_begins_at_a_time(tmp_path: Path, rng: random.Random) -> None:
     """It began at the end, and the messages since then were never read."""
     messages = make_store(tmp_path / "s", rng)

@@ -230,6 +230,10 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
     assert rows(startingOffsets="latest") == rows(topic="none", failOnDataLoss="false") == []
     options = ReadOptions.parse({"path": str(tmp_path), "minPartitions": "7"}, stream=False)
     assert len(plan_batch(options)[0]) >= 7
+    assert rows(queues="0") == expected
+    for absent in ({"topic": "t,none"}, {"queues": "7"}):
+        with pytest.raises(SparkFaceError, match="RS_NO_TOPIC_THERE"):
+            rows(**absent)
     one = str(tmp_path / "shard-00001")
     for refused in (
         lambda: rows(startingOffsets='{"t": {"0": 1}}'),

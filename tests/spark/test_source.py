@@ -196,6 +196,15 @@ def test_an_empty_store_has_no_partitions(tmp_path: Path) -> None:
         ({"topic": "orders,nope"}, "RS_NO_TOPIC_THERE"),
         ({"subscribe": "nope"}, "RS_NO_TOPIC_THERE"),
         ({"assign": '{"nope": [0]}'}, "RS_NO_TOPIC_THERE"),
+        ({"subscribe": "orders.v1"}, r"RS_NO_TOPIC_THERE\] .* no queue can have this name"),
+        ({"topic": ""}, "RS_BAD_OPTION"),
+        ({"topic": " , "}, "RS_BAD_OPTION"),
+        ({"assign": "{}"}, "RS_BAD_OPTION"),
+        ({"queues": "3,7"}, r"RS_NO_TOPIC_THERE\] .* queue of any topic that is wanted: 7"),
+        ({"queues": "7", "topic": "orders"}, "RS_NO_TOPIC_THERE"),
+        ({"queues": "7", "topicPattern": "o.*"}, "RS_NO_TOPIC_THERE"),
+        ({"queues": '{"events": [0], "nope": [0]}'}, "RS_NO_TOPIC_THERE"),
+        ({"assign": '{"orders": [0, 7]}'}, r"RS_NO_TOPIC_THERE\] .* queue of 'orders': 7;"),
         ({"path": "nowhere"}, "RS_NO_STORE"),
         ({"path": ""}, "RS_NO_PATH"),
     ],
@@ -204,7 +213,7 @@ def test_what_means_nothing_is_refused(
     tmp_path: Path, rng: random.Random, options: dict[str, str], code: str
 ) -> None:
     make_store(tmp_path / "s", rng, 40)
-    with pytest.raises(SparkFaceError, match=rf"^\[{code}\]"):
+    with pytest.raises(SparkFaceError, match=rf"^\[{code}"):
         read_all(tmp_path / "s", **options)
 
 
@@ -217,9 +226,13 @@ def test_ranges_that_are_empty(tmp_path: Path, rng: random.Random) -> None:
         {"startingTimestamp": "9", "endingTimestamp": "9"},
         {"startingOffsets": here, "endingOffsets": here, "topic": "orders", "queues": "0"},
         {"topic": "nope", "failOnDataLoss": "false"},
+        {"topic": "orders.v1", "failOnDataLoss": "false"},
+        {"queues": "7", "failOnDataLoss": "false"},
+        {"topicPattern": "nope.*"},
     ):
         assert read_all(root, **options) == []
     orders = read_all(root, topic="orders")
+    assert read_all(root, topic="orders", queues='{"orders": [0, 1, 2, 3], "nope": [9]}') == orders
     assert read_all(root, topic="orders,nope", failOnDataLoss="false") == orders != []
 
 

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive.place import is_uri
+from rocketstore.spark.jobs.reading import NAMES, source_options
 from rocketstore.spark.options import place_of
-from rocketstore.spark.planning import open_store, scan_of, told_where
+from rocketstore.spark.planning import check_topics_of, open_store, scan_of, told_where
+from rocketstore.spark.presence import Present, check_store, note_present
+from rocketstore.spark.read_options import ReadOptions
 from rocketstore.spark.shards import refuse_shards
 
 if TYPE_CHECKING:
@@ -22,12 +25,24 @@ Row = tuple[Any, ...]
 
 
 def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> list[Any]:
-    """Scans of the parts of a store or an archive. `given`: arguments of `rocketstore.scan`."""
+    """Scans of the parts of a store or an archive. `given`: arguments of `rocketstore.scan`.
+
+    Raises:
+        SparkFaceError: RS_NO_STORE, RS_NO_TOPIC_THERE, RS_BAD_OPTION.
+    """
     root = place_of(path)
+    asked = source_options({name: given.pop(name) for name in NAMES if name in given})
+    wanted = ReadOptions.parse({"path": root, **asked}, stream=False).wanted
     if not is_uri(root):
         refuse_shards(root, "name one of them, which is a store; a frame takes them all")
-        open_store(root).close()  # what is wrong with the path is said with a code
-    return list(scan_of(root, **given).split(split_bytes))
+        with open_store(root) as store:
+            present: Present = {}
+            note_present(store, wanted, present)
+        check_store(root, wanted, present)
+    scans: list[Any] = scan_of(root, **given, **wanted).split(split_bytes)
+    if is_uri(root):
+        check_topics_of(root, wanted, scans)
+    return scans
 
 
 def run_parts(

@@ -13,7 +13,7 @@ from rocketstore.timestamps import timestamp_ms
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["load", "source_options"]
+__all__ = ["NAMES", "load", "source_options"]
 
 NAMES = ("topics", "topic_pattern", "queues", "tags", "start_timestamp", "end_timestamp")
 
