@@ -8,6 +8,7 @@ an option of a new frame, which then gives the same rows in every query.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["PUSHDOWN", "read"]
+
+logger = logging.getLogger(__name__)
 
 #: Spark's own setting, off by default: while it is off, it refuses readers that ask for filters.
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -73,7 +76,7 @@ def read(
 
 def ask(session: SparkSession, frame: DataFrame) -> str | None:
     """The conditions that Spark's planner finds in a frame which asks for filters; None when it finds
-    none. Nothing is run."""
+    none, or fails to hand them over. Nothing is run."""
     from rocketstore.spark.filters import answer_in
 
     before = session.conf.get(PUSHDOWN)
@@ -82,9 +85,12 @@ def ask(session: SparkSession, frame: DataFrame) -> str | None:
         frame.inputFiles()  # the least that makes Spark plan
     except Exception as error:
         found = answer_in(str(error))
-        if found is None:
+        if found is not None:
+            return found
+        if "[RS_" in str(error):
             raise
-        return found
+        # Spark cannot hand over every literal: its worker fails at times that datetime does not know.
+        logger.info("no filters are asked for: %s", error)
     finally:
         session.conf.set(PUSHDOWN, str(before))
     return None

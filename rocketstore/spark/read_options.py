@@ -46,6 +46,7 @@ READ_NAMES = {
 STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger", "consumergroup")
 BATCH_ONLY = ("endingoffsets", "endingtimestamp", "conditions", "askfilters")
 EARLIEST, LATEST = -2, -1
+QUEUE_ID_END = 2**31
 #: Of groups, and of topics that have queues.
 NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
@@ -184,9 +185,13 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         if text.startswith("{"):
             wanted["queues"] = _assigned("queues", text)
         else:
-            wanted["queues"] = _ids("queues", text.split(","))
+            words = [word.strip() for word in text.split(",")]
+            numbers = [int(word) if word.isdecimal() else -1 for word in words]
+            wanted["queues"] = _ids("queues", text, numbers)
     if "tags" in given:
         wanted["tags"] = given["tags"]
+        if not all(tag.strip() for tag in given["tags"].split("||")):
+            raise bad_option("tags", given["tags"], "tags, with || between them")
     for name, argument in (
         ("startingtimestamp", "start_timestamp"),
         ("endingtimestamp", "end_timestamp"),
@@ -204,18 +209,17 @@ def _pattern(name: str, text: str) -> str:
     return text
 
 
-def _ids(name: str, values: Any) -> list[int]:
-    try:
-        ids = [int(value) for value in values]
-    except (TypeError, ValueError):
-        ids = [-1]
-    if not ids or min(ids) < 0:
-        raise bad_option(name, values, "queue ids, 0 or more")
-    return ids
+def _ids(name: str, text: str, ids: Any) -> list[int]:
+    several = isinstance(ids, list) and ids != []
+    if not (several and all(type(one) is int and 0 <= one < QUEUE_ID_END for one in ids)):
+        raise bad_option(
+            name, text, f"queue ids, 0 … {QUEUE_ID_END - 1}, several in JSON as a list"
+        )
+    return list(ids)
 
 
 def _assigned(name: str, text: str) -> dict[str, list[int]]:
-    found = {topic: _ids(name, ids) for topic, ids in _json(name, text).items()}
+    found = {topic: _ids(name, text, ids) for topic, ids in _json(name, text).items()}
     if not found:
         raise bad_option(name, text, 'JSON like {"topic": [0, 1]}')
     return found
@@ -244,7 +248,7 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> int | QueueOf
         if not isinstance(queues, dict):
             raise bad_option(name, text, 'JSON like {"topic": {"0": 23, "1": -2}}')
         for queue, offset in queues.items():
-            if not (queue.isdecimal() and isinstance(offset, int) and offset >= EARLIEST):
+            if not (queue.isdecimal() and type(offset) is int and offset >= EARLIEST):
                 raise bad_option(name, text, "queue ids and offsets; -2 earliest, -1 latest")
             offsets.setdefault(topic, {})[int(queue)] = offset
     return offsets

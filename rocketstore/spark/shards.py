@@ -193,7 +193,7 @@ def _read(path: str) -> dict[str, Any] | None:
         for move in _moves(found):
             if not re.fullmatch(rf"{STAGED}/[0-9a-f]+/[0-9a-f-]+", move["from"]):
                 raise ValueError(f"{move['from']!r} is nothing that a task has written")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error

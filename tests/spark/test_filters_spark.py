@@ -53,6 +53,19 @@ def test_the_same_rows_with_and_without(
         assert given == len(rows)
 
 
+def test_literals_that_spark_cannot_hand_over(
+    spark: Any, tmp_path: Path, rng: random.Random
+) -> None:
+    """Its worker failed at a year before 1, and so did the read; now nothing is asked for."""
+    make_store(tmp_path / "s", rng, 60)
+    where = "queue_id = 1 and store_timestamp > '-0005-01-01'"
+    rows, given = crossed(face.read(spark, tmp_path / "s", where=where))
+    assert rows == plain(spark, tmp_path / "s").where("queue_id = 1").collect()
+    assert given == 60
+    with pytest.raises(Exception, match="RS_BAD_OPTION"):
+        face.read(spark, tmp_path / "s", where=where, options={"maxBytesPerTrigger": "1m"}).count()
+
+
 def test_a_frame_gives_the_same_rows_in_every_query(
     spark: Any, tmp_path: Path, rng: random.Random
 ) -> None:
