@@ -161,7 +161,8 @@ class Progress:
         self._opened()
         if offset.get("v") not in (VERSION, WITH_BOUNDS):
             raise SparkFaceError("RS_BAD_CHECKPOINT", f"offset {offset}: of another version")
-        if offset["store"] != self._uuid:
+        # A store that RocketMQ made has no name until rocketstore first writes it.
+        if offset["store"] not in (self._uuid, ""):
             raise SparkFaceError(
                 "RS_STORE_REPLACED",
                 f"{self._options.path} is store {self._uuid or 'without a name'}, the checkpoint "

@@ -168,6 +168,23 @@ def test_another_store_or_an_older_one_is_named(tmp_path: Path, rng: random.Rand
         progress(root).latest({**checkpoint, "v": 3})
 
 
+def test_a_store_gets_its_name_after_the_stream_began(tmp_path: Path, rng: random.Random) -> None:
+    """RocketMQ gives it none, rocketstore does when it first writes there."""
+    root = tmp_path / "s"
+    make_store(root, rng, 20)
+    shutil.rmtree(root / "rocketstore")
+    start = progress(root, startingOffsets="earliest").initial()
+    assert start["store"] == ""
+    put(root, "orders", b"more")
+    start, found = batch(progress(root), start)
+    assert len(found) == 21
+    assert start["store"] != ""
+    shutil.rmtree(root)
+    make_store(root, rng, 60)
+    with pytest.raises(SparkFaceError, match="RS_STORE_REPLACED"):
+        progress(root).latest(start)
+
+
 def test_what_was_removed_before_it_was_read(tmp_path: Path, rng: random.Random) -> None:
     root = tmp_path / "s"
     messages = make_store(root, rng)
