@@ -17,6 +17,8 @@ __all__ = ["WriteOptions", "bad_option", "check_names", "number", "place_of"]
 
 #: What Spark itself puts among the options of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
+#: What it says there of a table of its catalog (CREATE TABLE … USING rocketstore).
+TABLE_OWN = {"owner", "provider"}
 WRITE_NAMES = {
     "path": "directory of the store; made when it is not there",
     "topic": "where rows without a topic go",
@@ -41,8 +43,14 @@ def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
 
 
 def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
-    """Options with lower-case names; refuses those that are unknown."""
+    """Options with lower-case names; refuses those that are unknown, and tables of Spark's catalog."""
     given = {name.lower(): value for name, value in options.items()}
+    if set(given) >= TABLE_OWN:
+        raise SparkFaceError(
+            "RS_BAD_OPTION",
+            "a table of Spark's catalog: Spark tells a source in Python none of its options when it is "
+            "queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (path '…') keeps them",
+        )
     unknown = sorted(set(given) - set(known) - SPARK_OWN)
     if unknown:
         raise SparkFaceError(

@@ -51,6 +51,17 @@ def test_errors_carry_their_code(spark: Any, tmp_path: Path, rng: random.Random)
         load(spark, tmp_path / "s", topics="orders")
 
 
+def test_sql_makes_views(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    """A table of the catalog was refused for options that nobody gave."""
+    messages = make_store(tmp_path / "s", rng, 60)
+    given = f"USING rocketstore OPTIONS (path '{tmp_path / 's'}', topic 'orders')"
+    with pytest.raises(Exception, match=r"RS_BAD_OPTION.*CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE made_by_sql {given}")
+    spark.sql(f"CREATE TEMPORARY VIEW made_by_sql {given}")
+    [[count]] = spark.sql("SELECT count(*) FROM made_by_sql").collect()
+    assert count == sum(m.topic == "orders" for m in messages)
+
+
 def copy(spark: Any, source: Path, target: Path, checkpoint: Path, **options: str) -> int:
     """A streaming copy of everything that is there now; how many batches had rows."""
     batches = 0
