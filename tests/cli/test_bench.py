@@ -3,20 +3,111 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from bench import harness
+from rocketstore.cli.bench_machine import file_system_of
+from tests.waiting import wait_until
+
+SHORT = ("--seconds", 0.05, "--size", 100)
+LATENCIES = ("p50_ns", "p99_ns", "p999_ns", "max_ns")
 
 
-@pytest.mark.parametrize("durability", ["os", "disk"])
+@pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 def test_the_command_shows_puts_and_reads(invoke, tmp_path: Path, durability: str) -> None:
-    words = ("--seconds", 0.05, "--directory", tmp_path, "--durability", durability)
+    result = invoke("bench", *SHORT, "--directory", tmp_path, "--durability", durability)
+    assert result.exit_code == 0, result.output
+    for line in (
+        f"100 B, put, durability {durability}, cold",
+        "× raw",
+        "put_batch of 1000",
+        "put_columns of 1000",
+        "submit, 64 in flight",
+        "pwritev2(RWF_DSYNC)" if durability == "disk" else "os.write",
+        "100 B, read, warm",
+        "read with .body",
+        "scan, column body",
+    ):
+        assert line in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_shows_nothing_that_it_does_not_look_at(invoke, tmp_path: Path) -> None:
+    result = invoke("bench", *SHORT, "--directory", tmp_path, "--durability", "os")
+    for word in ("lost", "wrong", "recovery"):
+        assert word not in result.output
+
+
+def test_the_command_saves_every_figure(invoke, tmp_path: Path) -> None:
+    target = tmp_path / "found.json"
+    sizes = ("--size", 100, "--size", 5000)
+    words = ("--seconds", 0.05, *sizes, "--directory", tmp_path, "--json", target)
     result = invoke("bench", *words)
     assert result.exit_code == 0, result.output
-    assert "put 100 B" in result.output
+    found = json.loads(target.read_text())
+    assert {"cpu", "cpus", "memory_bytes", "kernel", "file_system", "load"} <= set(found["machine"])
+    rows = found["results"]
+    # Each size has six ways to write in both durabilities, and is read once.
+    assert len(rows) == 2 * (2 * 6 + 2)
+    assert {(row["size"], row["durability"]) for row in rows if row["pages"] == "cold"} == {
+        (size, durability) for size in (100, 5000) for durability in ("os", "disk")
+    }
+    for row in rows:
+        assert row["messages"] > 0 < row["messages_per_s"]
+        assert len(row["rates"]) == 3
+        assert (row["ratio"] is None) == (row["raw"] is None) == (row["ratios"] == [])
+        if "p50_ns" in row:
+            points = [row[name] for name in LATENCIES]
+            assert points == sorted(points)
+    single = {row["what"] for row in rows if "p50_ns" in row}
+    assert single == {"put", "submit, 64 in flight", "os.write", "pwritev2(RWF_DSYNC)"}
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_minute(invoke, tmp_path: Path) -> None:
+    words = ("--directory", tmp_path, "--json", tmp_path / "missing" / "found.json")
+    result = invoke("bench", *words)
+    assert result.exit_code == 2
+    assert "--json" in result.output
+
+
+def test_memory_in_the_place_of_a_disk_is_said(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketstore.cli.bench.file_system_of", lambda _: "tmpfs")
+    result = invoke("bench", *SHORT, "--directory", tmp_path)
+    assert f"{tmp_path} is on tmpfs" in result.stderr
+    assert "is on" not in result.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_leaves_nothing(
+    start, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    child = start("bench", "--seconds", 600, "--directory", tmp_path)
+    wait_until(lambda: list(tmp_path.glob("rocketstore-bench-*/raw")))
+    child.send_signal(number)
+    assert child.wait(60) == code
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_system_is_that_of_the_deepest_mount(tmp_path: Path) -> None:
+    inner = tmp_path / "a b"
+    inner.mkdir()
+    escaped = str(inner).replace(" ", "\\040")
+    mounts = (
+        "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+        f"30 22 0:5 / {escaped} rw shared:1 - xfs /dev/vdb rw\n"
+        f"31 30 0:6 / {escaped} rw - tmpfs none rw\n"
+        f"32 22 0:7 / {inner}c rw - btrfs none rw\n"
+        "half a line\n"
+    )
+    assert file_system_of(inner, mounts) == "tmpfs"
+    assert file_system_of(tmp_path, mounts) == "ext4"
+    assert file_system_of(tmp_path, "") == ""
+    assert file_system_of(tmp_path) != ""
 
 
 @pytest.mark.parametrize("durability", ["os", "disk"])
