@@ -84,7 +84,7 @@ def threads_side(store: rocketstore.Store, body: bytes, count: int) -> Side:
         def work(own: list[int]) -> None:
             clock = time.perf_counter_ns
             go.wait()
-            while time.perf_counter() < end:
+            while not own or time.perf_counter() < end:
                 before = clock()
                 writer.put(body)
                 own.append(clock() - before)
@@ -117,8 +117,8 @@ def submit_side(store: rocketstore.Store, body: bytes, window: int) -> Side:
             end = clock() + int(seconds * 1e9)
             begin(end / 1e9)
             flying: deque[tuple[int, rocketstore.Ticket]] = deque()
-            while flying or clock() < end:
-                while len(flying) < window and clock() < end:
+            while flying or not own or clock() < end:
+                while not flying or (len(flying) < window and clock() < end):
                     flying.append((clock(), writer.submit(body)))
                 before, ticket = flying.popleft()
                 ticket.result()
@@ -144,7 +144,7 @@ def tasks_side(
 
             async def work(own: list[int]) -> None:
                 clock = time.perf_counter_ns
-                while time.perf_counter() < end:
+                while not own or time.perf_counter() < end:
                     before = clock()
                     await writer.put(body)
                     own.append(clock() - before)
