@@ -129,7 +129,8 @@ demo-spark: build $(SPARK)
 bench: build
 	$(RUN) -m pytest -q bench
 
-# Beside lmdb, rocksdict, sqlite3 and others, in one run; writes the table of docs/performance.md.
+# Beside lmdb, rocksdict, sqlite3 and others, in one run; writes the tables of docs/performance.md, docs/peers.json
+# and docs/peers.svg.
 $(PEERS): constraints-peers.txt $(TOOLS)
 	$(RUN) -m pip install --quiet --requirement constraints-peers.txt
 	@touch $@

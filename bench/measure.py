@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import sys
 import threading
 import time
@@ -12,12 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import rocketstore
 from bench.memory import take
+from rocketstore.cli.bench_machine import machine, machine_line
 
-__all__ = ["Case", "RawFile", "Round", "fetch_memory", "machine", "run_threads"]
+__all__ = [
+    "Case",
+    "RawFile",
+    "Round",
+    "fetch_memory",
+    "machine",
+    "machine_line",
+    "run_threads",
+]
 
 #: One call of so many is timed by itself, where a call is about as short as reading the clock.
 SAMPLE = 64
@@ -177,20 +184,3 @@ class RawFile:
     def __exit__(self, *_: object) -> None:
         for file in self._files:
             os.close(file)
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers are worth little without."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    model = next((line.split(":", 1)[1].strip() for line in lines if "model name" in line), "")
-    return {
-        "cpu": model,
-        "cpus": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "rocketstore": rocketstore.__version__,
-        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }

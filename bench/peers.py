@@ -3,7 +3,8 @@
 Rounds are interleaved: in each round every case appends to a new directory once. A round of a case is a
 plain loop over its call: as many calls as fit into a fixed time, found in a first round that is not
 counted; closing is outside the clock. What is compared are medians over the rounds, ratios are medians of
-the ratios of one round. Bodies are random, so that packages which compress gain nothing.
+the ratios of one round. Bodies are those of bench/peer_bodies.py. Writes Markdown and JSON to build/bench; with
+`--docs` the table of that document, and beside it peers.json and peers.svg.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -22,30 +24,30 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from bench.measure import fetch_memory, machine
+from bench.measure import fetch_memory, machine, machine_line
+from bench.peer_bodies import MIXED, SETS, BodySet
 from bench.peer_cases import BATCH, CASES, OURS, PeerCase
 from bench.plots import plot_peers
 
 __all__ = ["main"]
 
-SIZES = (100, 1024)
 #: A round of a case: this long, or so many bytes. Less than a store lets pile up unflushed.
 ROUND_S = 0.25
 ROUND_BYTES = 32 << 20
 #: Calls that are not counted, at the beginning of each round: files and pages of the first messages.
 WARM_SHARE = 0.1
-BODIES = 256
+RAW = ("os.write", "os.writev", "pwritev2")
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 
 
-def run(case: PeerCase, size: int, calls: int, root: Path) -> tuple[float, int]:
+def run(case: PeerCase, kind: BodySet, calls: int, root: Path) -> tuple[float, int]:
     """Messages a second, and the calls it took; `calls` 0: as many as fit into a round."""
-    bodies = [os.urandom(size) for _ in range(BODIES)]
+    bodies = kind.made()
     if case.batch == 1:
         arguments: list[Any] = bodies
     else:
         arguments = [list(islice(cycle(bodies), case.batch))]
-    most = max(1, ROUND_BYTES // (size * case.batch))
+    most = max(1, int(ROUND_BYTES / (kind.mean_bytes * case.batch)))
     directory = Path(tempfile.mkdtemp(prefix="peer-", dir=root))
     fetch_memory()
     try:
@@ -74,13 +76,15 @@ def _fitting(call: Any, arguments: Sequence[Any], most: int) -> int:
     return done
 
 
-def measure(cases: Sequence[PeerCase], size: int, rounds: int, root: Path) -> list[dict[str, Any]]:
-    """All cases of one size, interleaved."""
-    calls = {case: run(case, size, 0, root)[1] for case in cases}
+def measure(
+    cases: Sequence[PeerCase], kind: BodySet, rounds: int, root: Path
+) -> list[dict[str, Any]]:
+    """All cases with one set of bodies, interleaved."""
+    calls = {case: run(case, kind, 0, root)[1] for case in cases}
     rates: dict[PeerCase, list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
         for case in cases:
-            rates[case].append(run(case, size, calls[case], root)[0])
+            rates[case].append(run(case, kind, calls[case], root)[0])
     found = []
     for case in cases:
         ours = next(
@@ -97,7 +101,8 @@ def measure(cases: Sequence[PeerCase], size: int, rounds: int, root: Path) -> li
                 "package": case.package,
                 "durability": case.durability,
                 "batch": case.batch,
-                "size": size,
+                "bodies": kind.name,
+                "mean_bytes": kind.mean_bytes,
                 "messages_per_s": statistics.median(rates[case]),
                 "rates": rates[case],
                 "ratio": statistics.median(pairs),
@@ -112,7 +117,7 @@ def installed(cases: Sequence[PeerCase]) -> tuple[list[PeerCase], dict[str, str]
     there = []
     for case in cases:
         try:
-            if case.package not in (OURS, "sqlite3", "os.write", "os.writev"):
+            if case.package not in (OURS, "sqlite3", *RAW):
                 versions[case.package] = importlib.metadata.version(case.package)
             there.append(case)
         except importlib.metadata.PackageNotFoundError:
@@ -133,30 +138,58 @@ def markdown(results: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:
             if not kin:
                 continue
             what = "one message a call" if batch == 1 else f"{batch} messages a call"
-            lines += ["", f"**{durability}, {what}** (thousand messages a second)", ""]
-            lines += ["| | " + " | ".join(f"{size} B | ×" for size in SIZES) + " |"]
-            lines += ["| --- |" + " ---: | ---: |" * len(SIZES)]
+            lines += ["", f"**{durability}, {what}** (thousand messages a second, cold)", ""]
+            names = list(dict.fromkeys(r["bodies"] for r in results))
+            lines += ["| | " + " | ".join(f"{name} | ×" for name in names) + " |"]
+            lines += ["| --- |" + " ---: | ---: |" * len(names)]
             for name in dict.fromkeys(r["case"] for r in kin):
-                rows = {r["size"]: r for r in kin if r["case"] == name}
+                rows = {r["bodies"]: r for r in kin if r["case"] == name}
                 note = " (process)" if next(iter(rows.values()))["durability"] == "process" else ""
                 cells = [
                     f"{rows[s]['messages_per_s'] / 1000:,.1f} | {rows[s]['ratio']:.1f}"
                     if s in rows
                     else "– | –"
-                    for s in SIZES
+                    for s in names
                 ]
                 lines.append(f"| {name}{note} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", method(), "", conditions(facts), ""])
+
+
+def method() -> str:
+    """What the clock sees and what it does not."""
+    mixed = sorted(MIXED.sizes)
+    return (
+        "Inside the clock is what the calls write, and what a call waits for: in `disk` its sync. "
+        "Outside are opening, closing and, in `os`, the way from the page cache to the disk. "
+        "rocketstore's dispatch into queues and its index run beside the calls, in threads of the "
+        "store: where a core is idle they are in nobody's clock, and the last messages are "
+        f"dispatched after it. A round is {ROUND_S} s of calls, at most {ROUND_BYTES >> 20} MiB "
+        "of bodies. `cold`: files are new in every round, and so is every page of them; memory for "
+        "them is at hand. `mixed` is a log-normal distribution of our own choice, no trace: median "
+        f"{mixed[len(mixed) // 2]} B, mean {MIXED.mean_bytes:,.0f} B, largest {mixed[-1]:,} B, "
+        "the same order in every run."
+    )
+
+
+def conditions(facts: dict[str, Any]) -> str:
+    """The machine, its load, the versions."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    lines += [
-        "",
-        f"{facts['cpus']} CPUs ({facts['cpu']}), Linux {facts['kernel'].split('-')[0]}, "
-        f"Python {facts['python']}, rocketstore {facts['rocketstore']}; {packages}. "
-        f"{facts['rounds']} rounds; load of the "
-        f"machine at the beginning {facts['load']:.1f}: "
-        + ("busy with other work." if facts["load"] > 0.5 else "quiet."),
-        "",
-    ]
-    return "\n".join(lines)
+    return (
+        f"{machine_line(facts)}; {packages or 'no other package'}, sqlite {facts['sqlite']}. "
+        f"{facts['rounds']} rounds; "
+        + ("busy with other work." if facts["load"] > 0.5 else "nothing else running.")
+    )
+
+
+def save_docs(document: Path, text: str, found: dict[str, Any]) -> None:
+    """The table into the document, the rounds and the picture beside it."""
+    before, rest = document.read_text().split(BEGIN)
+    picture, rounds = document.with_name("peers.svg"), document.with_name("peers.json")
+    plot_peers(found["results"], picture)
+    rounds.write_text(json.dumps(found, indent=1) + os.linesep)
+    shown = f"\n![the medians of the tables]({picture.name})\n"
+    shown += f"\nEvery round: [{rounds.name}]({rounds.name}).\n"
+    document.write_text(f"{before}{BEGIN}\n{text}{shown}{END}{rest.split(END)[1]}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -182,10 +215,15 @@ def main(words: Sequence[str] | None = None) -> int:
         ]
     )
     given.directory.mkdir(parents=True, exist_ok=True)
-    facts = {**machine(), "packages": versions, "rounds": given.rounds, "load": os.getloadavg()[0]}
+    facts = {
+        **machine(given.directory),
+        "packages": versions,
+        "sqlite": sqlite3.sqlite_version,
+        "rounds": given.rounds,
+    }
     root = Path(tempfile.mkdtemp(prefix="peers-", dir=given.directory))
     try:
-        results = [row for s in SIZES for row in measure(cases, s, given.rounds, root)]
+        results = [row for kind in SETS for row in measure(cases, kind, given.rounds, root)]
     finally:
         shutil.rmtree(root)
     text = markdown(results, facts)
@@ -194,11 +232,7 @@ def main(words: Sequence[str] | None = None) -> int:
     found = {"machine": facts, "results": results}
     (given.directory / "peers.json").write_text(json.dumps(found, indent=1) + os.linesep)
     if given.docs is not None:
-        before, rest = given.docs.read_text().split(BEGIN)
-        picture = given.docs.with_name("peers.svg")
-        plot_peers(results, picture)
-        shown = f"\n![the medians of the tables]({picture.name})\n"
-        given.docs.write_text(f"{before}{BEGIN}\n{text}{shown}{END}{rest.split(END)[1]}")
+        save_docs(given.docs, text, found)
     return 0
 
 

@@ -14,8 +14,8 @@ from typing import Any
 __all__ = ["main", "plot_peers"]
 
 OURS = "rocketstore"
-COLOURS = {100: "#d9822b", 1024: "#2b6cb0"}
-WIDTH, ROW_HEIGHT = 9.0, 0.34
+COLOURS = ("#d9822b", "#2b6cb0", "#4f8a5b")
+WIDTH, ROW_HEIGHT = 9.0, 0.42
 
 
 def classes(results: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
@@ -28,7 +28,7 @@ def classes(results: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dic
 
 
 def plot_peers(results: Sequence[dict[str, Any]], target: Path) -> None:
-    """One panel a class, one pair of bars a case, the median of the rounds on a scale of powers of ten."""
+    """One panel a class, a bar a case and kind of bodies, the median of the rounds on a scale of powers of ten."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -37,6 +37,8 @@ def plot_peers(results: Sequence[dict[str, Any]], target: Path) -> None:
     mpl.rcParams.update({"svg.hashsalt": OURS, "font.size": 9, "svg.fonttype": "none"})
     panels = classes(results)
     names = {key: list(dict.fromkeys(r["case"] for r in rows)) for key, rows in panels.items()}
+    kinds = list(dict.fromkeys(row["bodies"] for row in results))
+    step = 0.8 / len(kinds)
     found = [row["messages_per_s"] for row in results]
     heights = [len(cases) for cases in names.values()]
     figure, axes = pyplot.subplots(
@@ -48,11 +50,13 @@ def plot_peers(results: Sequence[dict[str, Any]], target: Path) -> None:
         layout="constrained",
     )
     for axis, (key, rows) in zip(axes.flat, panels.items(), strict=True):
-        for number, (size, colour) in enumerate(COLOURS.items()):
-            rates = {r["case"]: r["messages_per_s"] for r in rows if r["size"] == size}
-            places = [place - 0.2 + 0.4 * number for place in range(len(names[key]))]
+        for number, kind in enumerate(kinds):
+            rates = {r["case"]: r["messages_per_s"] for r in rows if r["bodies"] == kind}
+            shift = (number - (len(kinds) - 1) / 2) * step
+            places = [-place - shift for place in range(len(names[key]))]
             values = [rates.get(name, 0.0) for name in names[key]]
-            axis.barh([-place for place in places], values, 0.38, color=colour, label=f"{size} B")
+            colour = COLOURS[number % len(COLOURS)]
+            axis.barh(places, values, step * 0.95, color=colour, label=kind)
         axis.set_yticks([-place for place in range(len(names[key]))], names[key])
         for label in axis.get_yticklabels():
             label.set_fontweight("bold" if label.get_text().startswith(OURS) else "normal")

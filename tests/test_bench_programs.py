@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import group_commit
+from bench import group_commit, peers
+from bench.peer_bodies import MIXED, SETS
 
 
 def test_a_busy_thread_is_measured_beside_each_way_to_put(
@@ -38,3 +39,38 @@ def test_a_busy_thread_is_measured_beside_each_way_to_put(
 def test_a_side_that_fails_leaves_no_busy_thread() -> None:
     with pytest.raises(ZeroDivisionError), group_commit.busy_thread():
         raise ZeroDivisionError
+
+
+def test_mixed_sizes_are_what_the_table_says_of_them() -> None:
+    sizes = sorted(MIXED.sizes)
+    assert len(sizes) == 1000  # so that each batch has all of them
+    assert 290 <= sizes[500] <= 310
+    assert 1000 <= MIXED.mean_bytes <= 1100
+    assert 1 <= sizes[0] < 10 and 32 << 10 < sizes[-1] <= 64 << 10
+    assert [len(body) for body in MIXED.made()] == list(MIXED.sizes)
+    # The same order in every run: the first ones of it.
+    assert MIXED.sizes[:3] == (545, 33, 128)
+
+
+def test_peers_write_their_table_rounds_and_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(peers, "ROUND_S", 0.002)
+    monkeypatch.setattr(peers, "fetch_memory", lambda: None)
+    document = tmp_path / "performance.md"
+    document.write_text(f"before\n{peers.BEGIN}\nreplaced\n{peers.END}\nafter\n")
+    work = tmp_path / "work"
+    words = ["--only", "pwritev2", "--durability", "disk", "--directory", str(work)]
+    assert peers.main([*words, "--docs", str(document)]) == 0
+    text = document.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "replaced" not in text
+    heads = [line for line in text.splitlines() if line.startswith("| | ")]
+    assert heads == ["| | 100 B | × | 1024 B | × | mixed | × |"] * 2
+    for said in ("at most 32 MiB", "run beside", "no trace", "CPUs", "load ", "cold"):
+        assert said in text, said
+    assert text.count("| pwritev2: bodies only, RWF_DSYNC |") == 2
+    found = json.loads((tmp_path / "peers.json").read_text())
+    assert {row["bodies"] for row in found["results"]} == {kind.name for kind in SETS}
+    assert all(len(row["rates"]) == found["machine"]["rounds"] == 5 for row in found["results"])
+    assert "<svg" in (tmp_path / "peers.svg").read_text()

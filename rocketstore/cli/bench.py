@@ -21,10 +21,10 @@ import click
 from rich.table import Table
 
 from rocketstore.cli import exit_codes
-from rocketstore.cli.bench_machine import MEMORY_FILE_SYSTEMS, file_system_of, machine
+from rocketstore.cli.bench_machine import MEMORY_FILE_SYSTEMS, file_system_of, machine, machine_line
 from rocketstore.cli.bench_sides import Group, Round, Side, open_group
 from rocketstore.cli.demo_results import percentile, time_text
-from rocketstore.cli.output import console, size_text, steps
+from rocketstore.cli.output import console, steps
 
 __all__ = ["command"]
 
@@ -251,8 +251,4 @@ def _show(rows: Sequence[dict[str, Any]], facts: dict[str, Any]) -> None:
         output.print(table)
         output.print()
     output.print(NOTES.format(rounds=ROUNDS), end="")
-    output.print(
-        f"{facts['cpus']} CPUs ({facts['cpu']}), {size_text(facts['memory_bytes'])}, "
-        f"Linux {facts['kernel']}, {facts['file_system'] or 'unknown file system'}, "
-        f"load {facts['load']:.1f}, Python {facts['python']}, rocketstore {facts['rocketstore']}"
-    )
+    output.print(machine_line(facts))

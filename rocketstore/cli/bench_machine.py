@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import rocketstore
 
-__all__ = ["MEMORY_FILE_SYSTEMS", "file_system_of", "machine"]
+__all__ = ["MEMORY_FILE_SYSTEMS", "file_system_of", "machine", "machine_line"]
 
 #: Whose files are memory: a sync there brings nothing to a disk.
 MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
@@ -42,8 +42,8 @@ def file_system_of(directory: Path, mounts: str | None = None) -> str:
     return found
 
 
-def machine(directory: Path) -> dict[str, Any]:
-    """Facts for the head of the table and for the JSON file."""
+def machine(directory: Path = Path()) -> dict[str, Any]:
+    """Facts for the foot of a table and for its JSON file; `directory`: where the files are."""
     try:
         cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -60,3 +60,13 @@ def machine(directory: Path) -> dict[str, Any]:
         "rocketstore": rocketstore.__version__,
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def machine_line(facts: dict[str, Any]) -> str:
+    """The facts of `machine` as text; the load is that of the last minute, when they were taken."""
+    return (
+        f"{facts['cpus']} CPUs ({facts['cpu']}), {facts['memory_bytes'] / (1 << 30):.1f} GiB, "
+        f"Linux {facts['kernel'].split('-')[0]}, {facts['file_system'] or 'unknown file system'}, "
+        f"load {facts['load']:.1f} at the beginning, Python {facts['python']}, "
+        f"rocketstore {facts['rocketstore']}"
+    )
