@@ -2,7 +2,11 @@
 
 Five questions, one table each: message size, queues, threads, length of the log, consumers. Every point is
 the median of five rounds in new directories, durability `os`; points of one question take turns, so that
-a slow minute of the machine falls on all of them. Writes Markdown and JSON to build/bench.
+a slow minute of the machine falls on all of them. Writes Markdown and JSON to build/bench, with the machine.
+
+`--long`: logs of up to 64 GiB (of which one at a time is on the disk), instead of up to 4. `--queues` and `--gib`
+name the points of these questions. Beyond 16 % of `vm.max_map_count` the files of queues are given back in
+turns, so that a row of 50,000 queues means that, where the limit was not raised: it stands in the last line.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from bench.measure import Case, fetch_memory, machine, run_threads
+from bench.measure import Case, fetch_memory, machine, machine_line, run_threads
 
 __all__ = ["main"]
 
@@ -37,6 +41,10 @@ SIZES = (0, 16, 100, 1 << 10, 16 << 10, 128 << 10, 1 << 20)
 QUEUES = (1, 10, 100, 1_000, 10_000, 50_000)
 THREADS = (1, 2, 4, 8, 16)
 LENGTHS_GIB = (1, 2, 4)
+LONG_GIB = (1, 4, 16, 64)
+#: Bytes on the disk for each of a log of 1 KiB messages: its queue, segments made ahead.
+NEEDED = 1.03
+AHEAD_BYTES = 2 << 30
 CONSUMERS = (1, 4, 16, 64)
 QUEUE_MESSAGES = 100_000
 FOLLOWED = 20_000
@@ -211,30 +219,78 @@ def markdown(name: str, found: dict[int, Figures]) -> str:
     return "\n".join(lines)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def points_of(name: str, given: argparse.Namespace) -> list[int]:
+    """What is asked of `name`: its own points, or those that the options name."""
+    points = list(QUESTIONS[name][1])
+    if name == "length" and given.long:
+        points = list(LONG_GIB)
+    named = {"length": given.gib, "queues": given.queues}.get(name)
+    if named:
+        points = [int(word) for word in named.split(",")]
+    return [point for point in points if not given.most or point <= given.most]
+
+
+def conditions(facts: dict[str, Any]) -> str:
+    """The machine, and what else decides about the rows."""
+    return (
+        f"{machine_line(facts)}; vm.max_map_count {facts['max_map_count']:,}; "
+        f"{facts['rounds']} rounds, durability os."
+    )
+
+
+def max_map_count() -> int:
+    """How many mappings a process may have; 0 where that is not said."""
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    except OSError:
+        return 0
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__)
     parser.add_argument("--only", default=",".join(QUESTIONS), help="questions, with commas")
     parser.add_argument("--most", type=int, default=0, help="leave out points beyond this")
+    parser.add_argument("--long", action="store_true", help="logs of up to 64 GiB")
     parser.add_argument("--gib", default="", help="lengths of the log, with commas")
+    parser.add_argument("--queues", default="", help="numbers of queues, with commas")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--directory", type=Path, default=Path("build/bench"))
     given = parser.parse_args(words)
+    given.only = given.only.split(",")
+    for name in given.only:
+        if name not in QUESTIONS:
+            parser.error(f"--only: {name!r} is none of {', '.join(QUESTIONS)}")
     given.directory.mkdir(parents=True, exist_ok=True)
-    facts = {**machine(), "rounds": given.rounds, "load": os.getloadavg()[0]}
+    longest = max(points_of("length", given), default=0) if "length" in given.only else 0
+    needed = int(longest * GIB * NEEDED) + AHEAD_BYTES
+    free = shutil.disk_usage(given.directory).free
+    if longest and free < needed:
+        parser.error(
+            f"a log of {longest} GiB needs {needed >> 30} GiB in {given.directory}, which has "
+            f"{free >> 30}: name another --directory, or shorter lengths with --gib"
+        )
+    return given
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    given = arguments(words)
+    facts = {
+        **machine(given.directory),
+        "max_map_count": max_map_count(),
+        "rounds": given.rounds,
+    }
     root = Path(tempfile.mkdtemp(prefix="scaling-", dir=given.directory))
     results: dict[str, Any] = {}
     texts = []
     try:
-        for name in given.only.split(","):
-            points = QUESTIONS[name][1]
-            if name == "length" and given.gib:
-                points = [int(word) for word in given.gib.split(",")]
-            points = [point for point in points if not given.most or point <= given.most]
-            results[name] = ask(name, points, given.rounds, root)
+        for name in given.only:
+            results[name] = ask(name, points_of(name, given), given.rounds, root)
             texts.append(markdown(name, results[name]))
             print(texts[-1] + "\n", flush=True)
     finally:
         shutil.rmtree(root)
+    texts.append(conditions(facts))
+    print(texts[-1])
     (given.directory / "scaling.md").write_text("\n\n".join(texts) + "\n")
     found = json.dumps({"machine": facts, "results": results}, indent=1)
     (given.directory / "scaling.json").write_text(found + os.linesep)

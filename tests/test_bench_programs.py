@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import group_commit, peers
+from bench import group_commit, peers, scaling
 from bench.peer_bodies import MIXED, SETS
 
 
@@ -74,3 +74,34 @@ def test_peers_write_their_table_rounds_and_picture(
     assert {row["bodies"] for row in found["results"]} == {kind.name for kind in SETS}
     assert all(len(row["rates"]) == found["machine"]["rounds"] == 5 for row in found["results"])
     assert "<svg" in (tmp_path / "peers.svg").read_text()
+
+
+def test_scaling_says_on_which_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "fetch_memory", lambda: None)
+    monkeypatch.setattr(scaling, "QUEUE_MESSAGES", 100)
+    words = ["--only", "queues", "--queues", "1,3", "--rounds", "1", "--directory", str(tmp_path)]
+    assert scaling.main(words) == 0
+    text = (tmp_path / "scaling.md").read_text()
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert rows == ["queues", "---:", "1", "3"]
+    for said in ("CPUs", "GiB", "Linux", "load", "vm.max_map_count", "1 rounds, durability os"):
+        assert said in text.splitlines()[-1], said
+    found = json.loads((tmp_path / "scaling.json").read_text())
+    assert set(found["results"]["queues"]) == {"1", "3"}
+    assert found["machine"]["memory_bytes"] > 0
+
+
+def test_a_log_that_has_no_room_is_refused_before_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--only", "length", "--gib", "1,1000000", "--directory", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        scaling.main(words)
+    assert "a log of 1000000 GiB needs" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_long_logs_have_sixty_four_gib_and_all_queues_are_asked(tmp_path: Path) -> None:
+    given = scaling.arguments(["--only", "queues", "--long", "--directory", str(tmp_path)])
+    assert max(scaling.points_of("length", given)) == 64
+    assert max(scaling.points_of("queues", given)) == 50_000
