@@ -138,7 +138,7 @@ $(PEERS): constraints-peers.txt $(TOOLS)
 bench-peers: build $(PEERS)
 	$(RUN) -m bench.peers --docs docs/performance.md
 
-# Ratios, and instructions where valgrind is installed, against bench/baseline.json.
+# Ratios, and instructions where valgrind is installed, against bench/baseline.json; says what it did not look at.
 bench-check: build
 	$(RUN) -m bench.check
 
