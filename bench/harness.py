@@ -5,7 +5,8 @@ so that neither pays for the other's write-back. What is compared are medians ov
 Warm: a round of each before those that count, and before every round the kernel is given memory that
 its host has backed; cold: neither. `--gib 20` is one cold round of each, with a roll every GiB; the raw
 side first, since its file gives its memory back afterwards, and the host some seconds to take that; with
-`--given` each side has memory that the host has given.
+`--given` each side has memory that the host has given. `--batch 1000`: `put_batch`, and a raw write of the same
+records at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from bench.measure import Case, RawFile, Round, fetch_memory, machine, run_threads
+from bench.measure import PREWRITTEN_BYTES, Case, RawFile, Round, fetch_memory, machine, run_threads
 from bench.memory import given_memory
 
 __all__ = ["main", "measure"]
@@ -33,6 +34,8 @@ __all__ = ["main", "measure"]
 #: What a round without --seconds writes at most: less than a store lets pile up unflushed.
 ROUND_BYTES = {"memory": 64 << 20, "os": 64 << 20, "disk": 1 << 20}
 ROUND_MESSAGES = {"memory": 400_000, "os": 400_000, "disk": 500}
+#: The same where calls are batches, whatever the durability.
+BATCHES_BYTES = 64 << 20
 FLUSH_TIMEOUT_S = 120.0
 #: After it a virtual machine's free memory is its host's again.
 COLD_S = 10.0
@@ -46,7 +49,12 @@ def measure(case: Case, directory: Path) -> dict[str, Any]:
     try:
         with rocketstore.open(root / "store", durability=case.durability) as store:
             record = _record(store, case)
-            count = _messages_a_round(case, len(record))
+            if case.durability == "disk" and len(record) * case.batch > PREWRITTEN_BYTES:
+                raise ValueError(
+                    f"a batch of {case.batch} records of {len(record)} bytes is more than the "
+                    f"{PREWRITTEN_BYTES} that are prewritten: choose a smaller --batch"
+                )
+            count = _calls_a_round(case, len(record))
             with RawFile(root / "raw", record, case) as file:
                 if not case.cold:
                     _store_round(store, case, count)
@@ -85,15 +93,18 @@ def _memory(case: Case) -> AbstractContextManager[None]:
 def _record(store: rocketstore.Store, case: Case) -> bytes:
     """The bytes that one of the messages takes in the log."""
     result = store.writer("bench", queue_id=0).put(bytes(case.size))
+    store.wait_flushed(result.end_offset, timeout_s=FLUSH_TIMEOUT_S)  # `memory`: visible then
     return bytes(store.get(result.physical_offset))
 
 
-def _messages_a_round(case: Case, record_bytes: int) -> int:
-    """Messages of each thread in a round; 0 where the time decides."""
+def _calls_a_round(case: Case, record_bytes: int) -> int:
+    """Calls of each thread in a round; 0 where the time decides."""
     if case.gib is not None:
-        return int(case.gib * (1 << 30)) // record_bytes // case.threads
+        return int(case.gib * (1 << 30)) // (record_bytes * case.batch) // case.threads
     if case.seconds is not None:
         return 0
+    if case.batch > 1:
+        return max(1, BATCHES_BYTES // (record_bytes * case.batch) // case.threads)
     most = ROUND_BYTES[case.durability] // record_bytes
     return max(1, min(most, ROUND_MESSAGES[case.durability]) // case.threads)
 
@@ -102,7 +113,11 @@ def _store_round(store: rocketstore.Store, case: Case, count: int) -> Round:
     """Every thread puts into a queue of its own."""
     body = bytes(case.size)
     writers = [store.writer("bench", queue_id=n) for n in range(case.threads)]
-    round_ = run_threads([writer.put for writer in writers], body, case, count)
+    if case.batch == 1:
+        round_ = run_threads([writer.put for writer in writers], body, case, count)
+    else:
+        bodies = [body] * case.batch
+        round_ = run_threads([writer.put_batch for writer in writers], bodies, case, count)
     store.wait_flushed(store.end_offset, timeout_s=FLUSH_TIMEOUT_S)
     return round_
 
@@ -142,11 +157,12 @@ def _raw_name(durability: str) -> str:
 
 
 def _print(found: dict[str, Any]) -> None:
+    what = "put" if found["batch"] == 1 else f"put_batch of {found['batch']}:"
     limit = f"{found['seconds']} s" if found["seconds"] is not None else "short"
     if found["gib"] is not None:
         limit = f"{found['gib']:g} GiB"
     print(
-        f"put {found['size']} B ({found['record_bytes']} B records), {found['durability']}, "
+        f"{what} {found['size']} B ({found['record_bytes']} B records), {found['durability']}, "
         f"{found['threads']} threads, {found['pages']}, {found['rounds']} {limit} rounds"
     )
     for name, side in (("rocketstore", found["store"]), (found["raw"]["what"], found["raw"])):
@@ -162,6 +178,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.harness", description=__doc__)
     parser.add_argument("--size", type=int, action="append", help="bytes of a body; 100 and 1024")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1, help="messages a call; latencies of calls")
     parser.add_argument("--durability", choices=["memory", "os", "disk"], default="os")
     parser.add_argument(
         "--seconds", type=float, default=None, help="a round; default: short rounds"
@@ -179,8 +196,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "--given", action="store_true", help="with --gib: memory that the host has given"
     )
     found = parser.parse_args(words)
-    if found.rounds < 5 or found.threads < 1:
-        parser.error("--rounds is at least 5, --threads at least 1")
+    if found.rounds < 5 or found.threads < 1 or found.batch < 1:
+        parser.error("--rounds is at least 5, --threads and --batch at least 1")
     if found.gib is not None:
         found.rounds, found.cold = 1, True
     return found
@@ -200,6 +217,7 @@ def main(words: Sequence[str] | None = None) -> int:
             gib=given.gib,
             cold=given.cold,
             given=given.given,
+            batch=given.batch,
         )
         results.append(measure(case, given.directory))
         _print(results[-1])

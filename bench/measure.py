@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from bench.memory import take
 from rocketstore.cli.bench_machine import machine, machine_line
@@ -35,7 +35,10 @@ FETCHED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured. `seconds` or `gib` of a round; None: a fixed number of messages."""
+    """What is measured. `seconds` or `gib` of a round; None: a fixed number of messages.
+
+    `batch`: messages a call; latencies are those of calls.
+    """
 
     size: int
     durability: str
@@ -45,6 +48,7 @@ class Case:
     gib: float | None = None
     cold: bool = False
     given: bool = False
+    batch: int = 1
 
 
 @dataclass
@@ -63,15 +67,18 @@ class Round:
 
 
 def run_threads(
-    calls: Sequence[Callable[[bytes], object]], argument: bytes, case: Case, count: int
+    calls: Sequence[Callable[[Any], object]], argument: object, case: Case, count: int
 ) -> Round:
-    """Calls each of `calls` again and again, in a thread of its own; all begin together."""
+    """Calls each of `calls` again and again, in a thread of its own; all begin together.
+
+    `count`: calls of each, where the case has no `seconds`. What is found counts messages.
+    """
     rounds = [Round() for _ in calls]
     failures: list[BaseException] = []
     barrier = threading.Barrier(len(calls) + 1)
-    sample = 1 if case.durability == "disk" else SAMPLE
+    sample = 1 if case.durability == "disk" or case.batch > 1 else SAMPLE
 
-    def work(call: Callable[[bytes], object], own: Round) -> None:
+    def work(call: Callable[[Any], object], own: Round) -> None:
         barrier.wait()
         try:
             _loop(call, argument, own, count, case.seconds, sample)
@@ -88,6 +95,8 @@ def run_threads(
     duration_ns = time.perf_counter_ns() - began
     if failures:
         raise failures[0]
+    for own in rounds:
+        own.messages *= case.batch
     if len(rounds) == 1:
         return rounds[0]
     return Round(
@@ -99,8 +108,8 @@ def run_threads(
 
 
 def _loop(
-    call: Callable[[bytes], object],
-    argument: bytes,
+    call: Callable[[Any], object],
+    argument: object,
     own: Round,
     count: int,
     seconds: float | None,
@@ -138,10 +147,10 @@ def fetch_memory() -> None:
 
 class RawFile:
     """What the same bytes cost without a store: appended by `write`, or written over prewritten blocks
-    by one call that also syncs. Each thread has a file of its own."""
+    by one call that also syncs. Each thread has a file of its own. A batch is its records in a row."""
 
     def __init__(self, path: Path, record: bytes, case: Case) -> None:
-        self._record = record
+        self._record = record * case.batch
         self._durable = case.durability == "disk"
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._files = [os.open(f"{path}-{n}", flags, 0o600) for n in range(case.threads)]

@@ -110,7 +110,7 @@ def test_the_file_system_is_that_of_the_deepest_mount(tmp_path: Path) -> None:
     assert file_system_of(tmp_path) != ""
 
 
-@pytest.mark.parametrize("durability", ["os", "disk"])
+@pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_harness_saves_what_it_prints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], durability: str, threads: int
@@ -131,6 +131,35 @@ def test_the_harness_saves_what_it_prints(
     assert result["store"]["messages"] > 0 < result["raw"]["messages"]
     assert result["store"]["p50_ns"] <= result["store"]["p99_ns"] <= result["store"]["max_ns"]
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_the_harness_puts_batches_beside_the_same_bytes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    durability: str,
+) -> None:
+    monkeypatch.setattr(harness, "fetch_memory", lambda: None)
+    monkeypatch.setattr(harness, "BATCHES_BYTES", 3 * 1000 * 230)
+    saved = tmp_path / "found.json"
+    words = ["--batch", "1000", "--size", "100", "--durability", durability]
+    assert harness.main([*words, "--directory", str(tmp_path), "--json", str(saved)]) == 0
+    raw = "pwritev2(RWF_DSYNC), prewritten" if durability == "disk" else "os.write"
+    printed = capsys.readouterr().out
+    assert "put_batch of 1000: 100 B" in printed and raw in printed
+    (result,) = json.loads(saved.read_text())["results"]
+    assert (result["batch"], result["raw"]["what"]) == (1000, raw)
+    # Each of the five rounds has the same calls of both sides, and counts messages.
+    calls = harness.BATCHES_BYTES // (result["record_bytes"] * 1000)
+    assert result["store"]["messages"] == result["raw"]["messages"] == 5 * calls * 1000 > 0
+
+
+def test_a_batch_that_the_prewritten_blocks_cannot_hold_is_refused(tmp_path: Path) -> None:
+    words = ["--batch", "20000", "--size", "1024", "--durability", "disk"]
+    with pytest.raises(ValueError, match="choose a smaller --batch"):
+        harness.main([*words, "--directory", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_long_round_is_one_of_each_side(tmp_path: Path) -> None:
