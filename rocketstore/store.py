@@ -11,17 +11,12 @@ from rocketstore._native.waiting import timeout_ms
 from rocketstore.arguments import text, whole_number
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
-from rocketstore.engine.running import Engine
-from rocketstore.errors import (
-    ConfigError,
-    DurabilityTimeoutError,
-    MessageRejectedError,
-    StoreReadOnlyError,
-)
+from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
 from rocketstore.frames import FramesResult, put_frames
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary
 from rocketstore.option_values import queue_ids_of
+from rocketstore.store_facts import Mode, StoreFacts
 from rocketstore.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import RESERVED_PROPERTIES, Writer, check_numbers
 
@@ -32,22 +27,12 @@ if TYPE_CHECKING:
     from rocketstore._native.scanner import Message
     from rocketstore.archive.shipping import ShipReport
     from rocketstore.engine.options import Progress
-    from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.recovery import RecoveryReport
-    from rocketstore.log.running_flags import RunningFlags
-    from rocketstore.services.statistics import Statistics
 
 __all__ = ["Mode", "Store"]
 
-Mode = Literal["rw", "r+", "r"]
 
-
-class Store:
+class Store(StoreFacts):
     """An open store. Made by `rocketstore.open`; use it as a context manager, from any thread."""
-
-    def __init__(self, engine: Engine, mode: Mode) -> None:
-        self._engine = engine
-        self._mode = mode
 
     # ---- writing ----
 
@@ -253,68 +238,6 @@ class Store:
             raise MessageRejectedError(f"topic {topic!r} has no queue {queue_id}")
         return reader.offset_at(topic, queue_id, timestamp_ms("when", when), boundary=boundary)
 
-    # ---- what is there ----
-
-    def topics(self) -> list[str]:
-        """Names of all topics with a consume queue, sorted; RocketMQ's system topics included."""
-        return sorted(set(self._open().reader.source.topics()))
-
-    def queues(self, topic: str) -> list[int]:
-        """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
-        return sorted(self._open().reader.source.queues(text("topic", topic)))
-
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
-        return self._bounds(topic, queue_id)[0]
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
-        return self._bounds(topic, queue_id)[1]
-
-    @property
-    def begin_offset(self) -> int:
-        """Smallest physical offset kept."""
-        return self._open().begin_offset
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset behind the last record appended."""
-        return self._open().positions.wrote
-
-    @property
-    def flushed_offset(self) -> int:
-        """Everything below is on the disk."""
-        return self._open().positions.flushed
-
-    @property
-    def visible_offset(self) -> int:
-        """Everything below may be read."""
-        return self._open().positions.visible
-
-    @property
-    def dispatched_offset(self) -> int:
-        """Everything below is in its consume queue."""
-        return self._open().positions.dispatched
-
-    @property
-    def recovery(self) -> RecoveryReport:
-        """What the last open found and did."""
-        return self._engine.recovery
-
-    @property
-    def config(self) -> StoreConfig:
-        """The options in force; sizes are those of the files."""
-        return self._engine.config
-
-    @property
-    def flags(self) -> RunningFlags:
-        """Why the store does not read or write at present, if so; RocketMQ's running flags."""
-        return self._engine.flags
-
-    def stats(self) -> Statistics:
-        """Counters and latencies since the store was opened, at this moment."""
-        return self._open().snapshot()
-
     # ---- care ----
 
     def configure(self, **changes: Any) -> StoreConfig:
@@ -343,10 +266,6 @@ class Store:
         """Flushes, dispatches, marks the stop as clean and unlocks. Idempotent; messages stay readable."""
         self._engine.close()
 
-    @property
-    def closed(self) -> bool:
-        return self._engine.closed
-
     def __enter__(self) -> Store:
         self._open()
         return self
@@ -374,27 +293,3 @@ class Store:
             "a Store cannot be pickled; open it again with "
             f"rocketstore.open({self._engine.path!r}, 'r')"
         )
-
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        queue = text("topic", topic), whole_number("queue_id", queue_id)
-        return self._open().reader.bounds(*queue)
-
-    # ---- guards ----
-
-    def _log_bounds(self) -> tuple[StoreLayout, int, int]:
-        """For `rocketstore.scan`: where the files are, the begin of the log and its visible end."""
-        engine = self._open()
-        engine.check_files()
-        return engine.layout, engine.begin_offset, engine.positions.visible
-
-    def _open(self) -> Engine:
-        self._engine.check_open()
-        return self._engine
-
-    def _writable(self, what: str) -> Engine:
-        engine = self._open()
-        if self._mode == "r":
-            raise StoreReadOnlyError(
-                f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
-            )
-        return engine

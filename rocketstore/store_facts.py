@@ -1,0 +1,116 @@
+"""What an open store tells of itself: its topics, queues, positions, options and counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from rocketstore.arguments import text, whole_number
+from rocketstore.engine.running import Engine
+from rocketstore.errors import StoreReadOnlyError
+
+if TYPE_CHECKING:
+    from rocketstore.config import StoreConfig
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.services.statistics import Statistics
+
+__all__ = ["Mode", "StoreFacts"]
+
+Mode = Literal["rw", "r+", "r"]
+
+
+class StoreFacts:
+    """The part of `Store` that changes nothing, and the guards that every call passes."""
+
+    def __init__(self, engine: Engine, mode: Mode) -> None:
+        self._engine = engine
+        self._mode = mode
+
+    def topics(self) -> list[str]:
+        """Names of all topics with a consume queue, sorted; RocketMQ's system topics included."""
+        return sorted(set(self._open().reader.source.topics()))
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
+        return sorted(self._open().reader.source.queues(text("topic", topic)))
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
+        return self._bounds(topic, queue_id)[0]
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
+        return self._bounds(topic, queue_id)[1]
+
+    @property
+    def begin_offset(self) -> int:
+        """Smallest physical offset kept."""
+        return self._open().begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the last record appended."""
+        return self._open().positions.wrote
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on the disk."""
+        return self._open().positions.flushed
+
+    @property
+    def visible_offset(self) -> int:
+        """Everything below may be read."""
+        return self._open().positions.visible
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Everything below is in its consume queue."""
+        return self._open().positions.dispatched
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What the last open found and did."""
+        return self._engine.recovery
+
+    @property
+    def config(self) -> StoreConfig:
+        """The options in force; sizes are those of the files."""
+        return self._engine.config
+
+    @property
+    def flags(self) -> RunningFlags:
+        """Why the store does not read or write at present, if so; RocketMQ's running flags."""
+        return self._engine.flags
+
+    def stats(self) -> Statistics:
+        """Counters and latencies since the store was opened, at this moment."""
+        return self._open().snapshot()
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed
+
+    # ---- guards ----
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = text("topic", topic), whole_number("queue_id", queue_id)
+        return self._open().reader.bounds(*queue)
+
+    def _log_bounds(self) -> tuple[StoreLayout, int, int]:
+        """For `rocketstore.scan`: where the files are, the begin of the log and its visible end."""
+        engine = self._open()
+        engine.check_files()
+        return engine.layout, engine.begin_offset, engine.positions.visible
+
+    def _open(self) -> Engine:
+        self._engine.check_open()
+        return self._engine
+
+    def _writable(self, what: str) -> Engine:
+        engine = self._open()
+        if self._mode == "r":
+            raise StoreReadOnlyError(
+                f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
+            )
+        return engine
