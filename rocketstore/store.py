@@ -152,6 +152,16 @@ class Store(StoreFacts):
                 f"flushed = {engine.positions.flushed} after {left_ms} ms, asked for {end_offset}"
             )
 
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Returns once all that was put before survives a power cut; gives `flushed_offset`.
+
+        Raises:
+            DurabilityTimeoutError, StoreFailedError: as `wait_flushed`.
+        """
+        engine = self._writable("flush")
+        self.wait_flushed(engine.positions.wrote, timeout_s)
+        return engine.positions.flushed
+
     # ---- reading ----
 
     def consumer(

@@ -35,6 +35,11 @@ class StoreFacts:
         """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
         return sorted(self._open().reader.source.queues(text("topic", topic)))
 
+    def groups(self, topic: str | None = None) -> list[str]:
+        """Names of the consumer groups with stored offsets, sorted; of `topic`, or of any."""
+        topic = None if topic is None else text("topic", topic)
+        return list(self._open().offsets.groups(topic))
+
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
         return self._bounds(topic, queue_id)[0]

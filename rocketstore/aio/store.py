@@ -191,6 +191,10 @@ class Store:
         """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
         return await self._port.call(self._store.queues, topic)
 
+    async def groups(self, topic: str | None = None) -> list[str]:
+        """Names of the consumer groups with stored offsets, sorted; of `topic`, or of any."""
+        return await self._port.call(self._store.groups, topic)
+
     async def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
         return await self._port.call(self._store.min_queue_offset, topic, queue_id)

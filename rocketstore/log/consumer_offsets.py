@@ -107,11 +107,12 @@ class ConsumerOffsets:
         with self._turn:
             return dict(_offsets_of(self._table().get(f"{topic}@{group}")))
 
-    def groups(self, topic: str) -> tuple[str, ...]:
-        """Groups with stored offsets for a topic, sorted."""
+    def groups(self, topic: str | None = None) -> tuple[str, ...]:
+        """Groups with stored offsets, of a topic or of any, sorted."""
         with self._turn:
             pairs = [_split(key) for key in self._table()]
-        return tuple(sorted(pair[1] for pair in pairs if pair is not None and pair[0] == topic))
+        named = {pair[1] for pair in pairs if pair is not None and topic in (None, pair[0])}
+        return tuple(sorted(named))
 
     def highest(self, topic: str, queue_id: int) -> int:
         """The largest offset stored for a queue: a floor of its next offset (D-17)."""

@@ -108,6 +108,8 @@ def test_groups(tmp_path: Path) -> None:
                 await billing.poll(5)  # not committed
             async with store.consumer("t", group="billing") as billing:
                 assert (await billing.poll(1))[0].queue_offset == 10
+            assert await store.groups() == await store.groups("t") == ["billing"]
+            assert await store.groups("u") == []
 
     run(main)
 

@@ -226,6 +226,26 @@ def test_a_reader_wakes_soon_after_the_message_is_there(tmp_path: Path, write_to
     assert sorted(waits)[10] < 0.05
 
 
+def test_names_of_groups(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "store") as store:
+        for topic in ("orders", "events"):
+            store.writer(topic).put(b"x")
+        assert store.groups() == []
+        for topic, group in (("orders", "b"), ("orders", "a"), ("events", "b"), ("events", "c")):
+            with store.consumer(topic, group=group) as consumer:
+                consumer.poll(timeout_s=20)
+                consumer.commit()
+        with store.consumer("orders", group="new") as consumer:
+            consumer.poll()
+        assert store.groups() == ["a", "b", "c"]
+        assert store.groups("orders") == ["a", "b"]
+        assert store.groups("no such topic") == []
+        with pytest.raises(TypeError, match="^topic = 5"):
+            store.groups(5)  # type: ignore[arg-type]
+    with rocketstore.open(tmp_path / "store", "r") as reader:
+        assert reader.groups("events") == ["b", "c"]
+
+
 def test_a_group_is_read_but_not_committed_beside_the_writer(
     tmp_path: Path, write_to: Writers
 ) -> None:

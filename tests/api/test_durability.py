@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketstore import DurabilityTimeoutError, StoreFailedError, encode_frames
+from rocketstore import (
+    DurabilityTimeoutError,
+    StoreFailedError,
+    StoreReadOnlyError,
+    encode_frames,
+)
 from rocketstore.log import flusher as flusher_module
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.small_store import everything, log_bytes, open_small, open_still, parts, until
@@ -75,6 +80,27 @@ def test_a_flush_that_comes_too_late(tmp_path: Path, calls: DiskCalls) -> None:
         gate.set()
         store.wait_flushed(result.end_offset, timeout_s=20)
         assert store.get(result.physical_offset).body == b"late"
+
+
+@pytest.mark.parametrize("durability", ["os", "disk", "memory"])
+def test_flush_covers_all_that_was_put_before(tmp_path: Path, durability: str) -> None:
+    with open_still(tmp_path, durability) as store:
+        last = [store.writer("orders").put(b"x", durability="memory") for _ in range(3)][-1]
+        assert store.flush() == store.flushed_offset == last.end_offset
+        assert store.flush(timeout_s=0) == last.end_offset  # there is nothing to wait for
+    with open_small(tmp_path, "r") as reader, pytest.raises(StoreReadOnlyError, match="^flush: "):
+        reader.flush()
+
+
+def test_a_flush_that_takes_too_long(tmp_path: Path, calls: DiskCalls) -> None:
+    gate = threading.Event()
+    with open_small(tmp_path) as store:
+        calls.before["pwritev2"] = lambda: gate.wait(20)
+        store.writer("orders").put(b"x", durability="memory")
+        with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
+            store.flush(timeout_s=0.01)
+        gate.set()
+        assert store.flush(timeout_s=20) == store.end_offset
 
 
 def test_wait_flushed_times_out(tmp_path: Path, calls: DiskCalls) -> None:
