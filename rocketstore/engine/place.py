@@ -39,6 +39,8 @@ def _check(layout: StoreLayout, mode: str) -> None:
     root = layout.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
+    if root.is_dir():
+        _check_access(root, mode)
     if layout.removal.exists() and mode != "rw":
         raise FileNotFoundError(
             errno.ENOENT,
@@ -46,9 +48,6 @@ def _check(layout: StoreLayout, mode: str) -> None:
             str(root),
         )
     if _is_store(layout):
-        if not os.access(root, os.R_OK | os.X_OK | (0 if mode == "r" else os.W_OK)):
-            what = "readable" if mode == "r" else "readable and writable"
-            raise PermissionError(errno.EACCES, f"the store is not {what} for this user", str(root))
         batches = batch_topics(layout) if mode != "r" else []
         if batches:
             raise ConfigError(
@@ -75,6 +74,25 @@ def _check(layout: StoreLayout, mode: str) -> None:
         raise ConfigError(
             "path", str(root), "holds other files and no store; name a new or an empty directory"
         )
+
+
+def _check_access(root: Path, mode: str) -> None:
+    """PermissionError, before a file in there is named that nobody has asked for."""
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise PermissionError(
+            errno.EACCES, "the directory cannot be read and entered by this user", str(root)
+        )
+    if mode == "r" or os.access(root, os.W_OK):
+        return
+    if os.statvfs(root).f_flag & os.ST_RDONLY:
+        raise PermissionError(
+            errno.EROFS, "the file system is read-only; mode='r' reads a store there", str(root)
+        )
+    raise PermissionError(
+        errno.EACCES,
+        "the directory cannot be written by this user; mode='r' reads a store there",
+        str(root),
+    )
 
 
 def _is_store(layout: StoreLayout) -> bool:
