@@ -192,21 +192,21 @@ class CommitLog:
     # ---- what the native log asks its owner ----
 
     def refusal(self) -> RocketStoreError:
-        """Why no put is taken at present. Logged at the first and every 50,000th time."""
+        """Why no put is taken at present. What a user has not done himself is logged at the first and every
+        50,000th time."""
+        if self._closed:
+            root = str(self.queue.directory.parent)
+            return StoreClosedError(
+                f"the store is closed; open it again with rocketstore.open({root!r})"
+            )
         self._refusals += 1
-        error = self._refusal()
+        if self._failure is not None:
+            error = self._failed("nothing was stored")
+        else:
+            error = StoreFailedError(f"the store takes no puts: {self.flags}")
         if self._refusals % REFUSALS_LOGGED == 1:
             logger.warning("put refused (%d so far): %s", self._refusals, error)
         return error
-
-    def _refusal(self) -> RocketStoreError:
-        if self._closed:
-            return StoreClosedError(
-                "the store is closed; open it again with rocketstore.open(path)"
-            )
-        if self._failure is not None:
-            return self._failed("nothing was stored")
-        return StoreFailedError(f"the store takes no puts: {self.flags}")
 
     def check_waitable(self) -> None:
         """Raises when waiting for a flush is in vain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,21 @@ def test_a_closed_store_refuses_everything(tmp_path: Path) -> None:
     for use in (lambda: writer.put(b"x"), lambda: store.put_message("t", b"x"), store.topics):
         with pytest.raises(StoreClosedError, match="open it again"):
             use()
+
+
+def test_a_writer_of_a_closed_store_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody but its user has closed it: that is no news for the log."""
+    store = open_small(tmp_path)
+    writer = store.writer("t")
+    store.close()
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(StoreClosedError, match=re.escape(f"rocketstore.open({str(tmp_path)!r})")),
+    ):
+        writer.put(b"x")
+    assert caplog.records == []
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
