@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from collections.abc import Iterable
 from typing import SupportsIndex
 
-__all__ = ["at_most", "text", "whole_number"]
+__all__ = ["at_most", "one_of", "text", "texts", "whole_number"]
 
 
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
@@ -22,10 +23,9 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
             number = operator.index(value)
     if number is None:
         raise TypeError(f"{name} = {value!r}: expected a whole number")
-    if low is not None and number < low:
-        raise ValueError(f"{name} = {number}: at least {low}")
-    if high is not None and number > high:
-        raise ValueError(f"{name} = {number}: at most {high}")
+    if (low is not None and number < low) or (high is not None and number > high):
+        allowed = f"at least {low}" if high is None else f"{low} … {high}"
+        raise ValueError(f"{name} = {number}: {allowed}")
     return number
 
 
@@ -39,3 +39,21 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} = {value!r}: expected a str")
     return str.__str__(value)
+
+
+def texts(name: str, value: object, expected: str) -> tuple[str, ...]:
+    """The strs of several, or a single one. Raises TypeError, which says what is `expected`."""
+    if isinstance(value, str):
+        return (value,)
+    found = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(word, str) for word in found):
+        raise TypeError(f"{name} = {value!r}: expected {expected}")
+    return found
+
+
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raises ValueError unless `value` is one of those, texts of an enum included."""
+    if not isinstance(value, str | int | None) or value not in allowed:
+        raise ValueError(
+            f"{name} = {value!r}: {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
+        )

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.columns import ColumnScanner
+from rocketstore.arguments import whole_number
 from rocketstore.columns import COLUMNS, Columns, column_names, columns_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def column_poll(kept: ColumnPoll | None, columns: Iterable[str] | None, rows: in
         ValueError, TypeError: columns that are not there, or too many rows.
     """
     names = column_names(columns, KNOWN)
+    rows = whole_number("max_messages", rows, 1, POLL_ROWS_MAX)
     if kept is not None and (kept.names, kept.rows) == (names, rows):
         return kept
     return ColumnPoll(names, rows)
@@ -38,8 +40,6 @@ class ColumnPoll:
     """Memory for the columns of up to `rows` messages, used again by each poll that wants the same."""
 
     def __init__(self, names: tuple[str, ...], rows: int) -> None:
-        if not 1 <= rows <= POLL_ROWS_MAX:
-            raise ValueError(f"max_messages is 1 … {POLL_ROWS_MAX}, not {rows}")
         self.names = names
         self.rows = rows
         self._scanner = ColumnScanner(names, room=rows, verify=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from rocketstore.archive.objects import ArchivePart, ObjectFiles
 from rocketstore.archive.place import Place, is_uri, shown
-from rocketstore.arguments import whole_number
+from rocketstore.arguments import one_of, whole_number
 from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.column_walk import LogFiles, ScanReport, SegmentFiles
@@ -76,14 +78,10 @@ class Scan:
     report: ScanReport = field(default_factory=ScanReport, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.chunk_bytes <= CHUNK_BYTES_MAX:
-            raise ValueError(f"chunk_bytes = {self.chunk_bytes}: 1 … {CHUNK_BYTES_MAX}")
-        if self.on_damage not in ("raise", "skip"):
-            raise ValueError(f"on_damage = {self.on_damage!r}: 'raise' or 'skip'")
-        if not 1 <= self.threads <= THREADS_MAX:
-            raise ValueError(f"threads = {self.threads}: 1 … {THREADS_MAX}")
-        if self.verify not in CHECKS:
-            raise ValueError(f"verify = {self.verify!r}: True, False, 'body' or 'record'")
+        whole_number("chunk_bytes", self.chunk_bytes, 1, CHUNK_BYTES_MAX)
+        one_of("on_damage", self.on_damage, ("raise", "skip"))
+        whole_number("threads", self.threads, 1, THREADS_MAX)
+        one_of("verify", self.verify, tuple(CHECKS))
 
     def __iter__(self) -> Iterator[Columns]:
         """Chunks of at most `chunk_bytes` of records and 8192 rows; none without a row.
@@ -115,8 +113,7 @@ class Scan:
         believed; a part that finds out, while it is read, that the next one does not begin at a record raises
         `CorruptRecordError`.
         """
-        if split_bytes < 1:
-            raise ValueError(f"split_bytes = {split_bytes}: at least 1")
+        split_bytes = whole_number("split_bytes", split_bytes, 1)
         files = self._files()
         parts = []
         try:
@@ -282,7 +279,7 @@ def scan(
         ConfigError, ReadFailedError: a place that pyarrow does not know, or that does not answer.
     """
     names = column_names(columns)
-    taken = RecordFilter.of(**wanted)
+    taken = _filter_of(wanted)
     path, directories, begin, end, archive = _place_of(source, commit_log_dir, taken)
     first = begin if start_offset is None else whole_number("start_offset", start_offset)
     last = end if end_offset is None else whole_number("end_offset", end_offset)
@@ -307,10 +304,21 @@ def scan(
 
 
 def _check_range(first: int, last: int, begin: int, end: int) -> None:
-    if not begin <= first <= end:
-        raise OffsetOutOfRangeError(first, begin, end)
-    if not first <= last <= end:
-        raise OffsetOutOfRangeError(last, first, end)
+    for asked, least in ((first, begin), (last, first)):
+        if not least <= asked <= end:
+            status = "OFFSET_TOO_SMALL" if asked < least else "OFFSET_OVERFLOW_BADLY"
+            raise OffsetOutOfRangeError(asked, least, end, status)
+
+
+def _filter_of(wanted: Wanted) -> RecordFilter:
+    """Also TypeError for a keyword that `scan` does not have, by the name of the function that was called."""
+    known = [*inspect.signature(scan).parameters, *Wanted.__annotations__]
+    for name in wanted:
+        if name not in Wanted.__annotations__:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise TypeError(f"scan() has no argument {name!r}{hint}")
+    return RecordFilter.of(**wanted)
 
 
 def _threads(columns: tuple[str, ...]) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar
 import numpy as np
 
 from rocketstore._native.columns import CODED, NUMBERS, TEXTS
+from rocketstore.arguments import texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -230,8 +231,8 @@ def column_names(names: Iterable[str] | None, known: tuple[str, ...] = COLUMNS) 
     if names is None:
         return ALL
     if isinstance(names, str):
-        raise TypeError(f"columns = {names!r}: several names")
-    found = tuple(dict.fromkeys(names))
+        raise TypeError(f"columns = {names!r}: expected several names")
+    found = tuple(dict.fromkeys(texts("columns", names, "names of columns")))
     if "body_view" in found and "body_view" not in known:
         raise ValueError(
             "columns = ['body_view']: only a scan has it, which reads one file after the other; "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.arguments import at_most, text, whole_number
+from rocketstore.arguments import at_most, one_of, text, texts, whole_number
 from rocketstore.column_poll import column_poll
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
@@ -32,7 +32,8 @@ __all__ = ["Consumer", "ConsumerBusyError"]
 
 logger = logging.getLogger(__name__)
 
-EDGES: frozenset[str] = frozenset(("earliest", "latest"))
+EDGES = ("earliest", "latest")
+TAGS = "None, a tag, 'a || b' or several tags"
 # Messages that one look at a queue takes along: what a queue is ahead of its neighbours at most.
 BATCH = 512
 # A wait looks at the store again after this long: a store that closes without a word cannot hold
@@ -79,14 +80,14 @@ class Consumer:
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
             reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
         """
-        if reset is not None and reset not in EDGES:
-            raise ValueError(f"reset is 'earliest', 'latest' or None, not {reset!r}")
+        one_of("reset", reset, (*EDGES, None))
         if group is not None and offsets is None:
             raise ValueError("a group needs the store's offset table")
         topic = text("topic", topic)
+        group = None if group is None else text("group", group)
         queue_id = None if queue_id is None else whole_number("queue_id", queue_id, 0)
         wanted = _tag_set(tags)
-        edge, time_ms = _place(offset, queue_id)
+        edge, time_ms = _place("offset", offset, queue_id)
         reader.source.check()
         self._reader = reader
         self._topic = topic
@@ -240,10 +241,12 @@ class Consumer:
         """
         with self._use():
             self._cursors.join("earliest")
-            chosen = self._queue_id if queue_id is None else queue_id
-            edge, time_ms = _place(to, chosen)
+            chosen = self._queue_id if queue_id is None else whole_number("queue_id", queue_id)
+            edge, time_ms = _place("to", to, chosen)
             if chosen is not None and chosen not in self._cursors:
-                raise ValueError(f"this consumer has no queue {chosen} of topic {self._topic!r}")
+                raise ValueError(
+                    f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
+                )
             self._cursors.forget_batch()
             self._met = None
             for cursor in self._cursors:
@@ -349,18 +352,18 @@ class Consumer:
 
 
 def _place(
-    to: Edge | int | datetime.datetime, queue_id: int | None
+    name: str, to: Edge | int | datetime.datetime, queue_id: int | None
 ) -> tuple[Edge | int, int | None]:
     """A wish as (end or offset, time in ms): one of the two counts."""
     if isinstance(to, str):
         if to not in EDGES:
-            raise ValueError(f"an offset is a number, a time, 'earliest' or 'latest', not {to!r}")
+            raise ValueError(f"{name} = {to!r}: a number, a datetime, 'earliest' or 'latest'")
         return to, None
     if isinstance(to, datetime.datetime):
-        return "earliest", timestamp_ms("offset", to)
-    to = whole_number("offset", to, 0)
+        return "earliest", timestamp_ms(name, to)
+    to = whole_number(name, to, 0)
     if queue_id is None:
-        raise ValueError("an offset that is a number needs the queue_id it belongs to")
+        raise ValueError(f"{name} = {to}: a number needs the queue_id that it belongs to")
     return to, None
 
 
@@ -368,10 +371,10 @@ def _tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:
     """The tags wanted; None for all. A text may be RocketMQ's expression, `paid || refunded`."""
     if tags is None:
         return None
-    words = tags.split("||") if isinstance(tags, str) else list(tags)
+    words = tags.split("||") if isinstance(tags, str) else texts("tags", tags, TAGS)
     wanted = frozenset(word.strip() for word in words)
     if "" in wanted or not wanted:
-        raise ValueError(f"tags is None, a tag, 'a || b' or several tags, not {tags!r}")
+        raise ValueError(f"tags = {tags!r}: expected {TAGS}")
     return None if "*" in wanted else wanted
 
 

@@ -1,4 +1,7 @@
-"""Every error that rocketstore raises, under one root.
+"""Every error of its own that rocketstore raises, under one root.
+
+A wrong option of a store or a writer is a `ConfigError`. Any other argument that means nothing is a plain
+TypeError or ValueError, which names it, and what the system says of files stays an OSError.
 
 Each class names the RocketMQ status it stands for in `status`, so that operators find the word they know
 in their logs. All errors pickle: their constructor arguments are their `args`.

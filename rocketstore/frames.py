@@ -14,6 +14,7 @@ import numpy as np
 
 from rocketstore._native import frames as native
 from rocketstore._native.codec import crc32, java_hash
+from rocketstore.arguments import text, whole_number
 from rocketstore.config import StoreConfig
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout import check_topic
@@ -115,11 +116,10 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
     """The queue, 0 … queues - 1, in which `put` stores a message with this shard key.
 
     Raises:
-        ValueError: `queues` is below 1.
+        TypeError, ValueError: no text, or `queues` is below 1.
     """
-    if queues < 1:
-        raise ValueError(f"queues = {queues}: at least 1")
-    return (java_hash(shard_key) & 0xFFFFFFFF) % queues
+    queues = whole_number("queues", queues, 1)
+    return (java_hash(text("shard_key", shard_key)) & 0xFFFFFFFF) % queues
 
 
 def strings(what: str, column: Column, rows: int | None = None) -> native.Strings:

@@ -51,6 +51,15 @@ def open_store(
     """
     if mode not in ("rw", "r+", "r"):
         raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")
+    path = _directory(path)
+    if config is not None and not isinstance(config, StoreConfig):
+        raise ConfigError("config", config, "must be a StoreConfig; options go in by their names")
+    for name, flag in (("force", force), ("untrusted", untrusted)):
+        if not isinstance(flag, bool):
+            raise ConfigError(name, flag, "must be True or False")
+    for name, callback in (("on_arrival", on_arrival), ("on_recovery", on_recovery)):
+        if callback is not None and not callable(callback):
+            raise ConfigError(name, callback, "must be None or can be called")
     if durability is not None:
         options["durability"] = durability
     if config is None:
@@ -60,4 +69,14 @@ def open_store(
     if untrusted and mode != "r":
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
     options_given = Options(config, force, on_arrival, on_recovery, untrusted)
-    return Store(open_engine(os.fspath(path), mode, options_given), mode)
+    return Store(open_engine(path, mode, options_given), mode)
+
+
+def _directory(path: object) -> str:
+    """The path as text; "" would be the current directory."""
+    named = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(named, str):
+        raise ConfigError("path", path, "must be a str or an os.PathLike of one")
+    if not named:
+        raise ConfigError("path", named, "must name a directory; '.' is the current one")
+    return named

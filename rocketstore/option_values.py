@@ -90,4 +90,4 @@ def _number(name: str, value: object, low: int, high: int) -> int:
         number = operator.index(value)
         if low <= number <= high:
             return number
-    raise ConfigError(name, value, f"{low} … {high}")
+    raise ConfigError(name, value, f"must be a whole number, {low} … {high}")

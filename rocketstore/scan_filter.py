@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
-from rocketstore.arguments import whole_number
+from rocketstore.arguments import text, texts, whole_number
 from rocketstore.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Queues", "RecordFilter", "Wanted"]
@@ -58,7 +58,13 @@ class RecordFilter:
         if topics is not None and topic_pattern is not None:
             raise ValueError(f"topic_pattern = {topic_pattern!r}: not together with topics")
         if topic_pattern is not None:
-            re.compile(topic_pattern)
+            _check_pattern(text("topic_pattern", topic_pattern))
+        start_ms = _time("start_timestamp", start_timestamp, TIME_MIN)
+        end_ms = _time("end_timestamp", end_timestamp, TIME_MAX)
+        if end_ms < start_ms:
+            raise ValueError(
+                f"end_timestamp = {end_timestamp}: before start_timestamp = {start_timestamp}"
+            )
         by_topic = queues if isinstance(queues, Mapping) else None
         return cls(
             topics=_names("topics", topics),
@@ -68,8 +74,8 @@ class RecordFilter:
             if by_topic is None
             else tuple((topic, _ids(by_topic[topic])) for topic in sorted(by_topic)),
             tags=_tags(tags),
-            start_ms=_time("start_timestamp", start_timestamp, TIME_MIN),
-            end_ms=_time("end_timestamp", end_timestamp, TIME_MAX),
+            start_ms=start_ms,
+            end_ms=end_ms,
         )
 
     @property
@@ -97,22 +103,23 @@ class RecordFilter:
 
 
 def _names(name: str, given: str | Iterable[str] | None) -> frozenset[str] | None:
-    if given is None:
-        return None
-    found = frozenset((given,) if isinstance(given, str) else given)
-    for text in found:
-        if not isinstance(text, str):
-            raise TypeError(f"{name} = {text!r}: a name, or several")
-    return found
+    return None if given is None else frozenset(texts(name, given, "a name, or several"))
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"topic_pattern = {pattern!r}: no regular expression, {error}") from None
 
 
 def _tags(given: str | Iterable[str] | None) -> frozenset[str] | None:
     found = _names("tags", given.split("||") if isinstance(given, str) else given)
     if found is None:
         return None
-    words = frozenset(text.strip() for text in found)
+    words = frozenset(word.strip() for word in found)
     if "" in words or not words:
-        raise ValueError(f"tags = {given!r}: None, a tag, 'a || b' or several tags")
+        raise ValueError(f"tags = {given!r}: expected None, a tag, 'a || b' or several tags")
     return None if "*" in words else words
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rocketstore._native import writer as native_writer
 from rocketstore._native.codec import encode_properties, pack_host
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.arguments import text, whole_number
+from rocketstore.arguments import one_of, text, whole_number
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
@@ -144,7 +144,7 @@ class Store(StoreFacts):
         left_ms = (
             engine.config.sync_flush_timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         )
-        end_offset = whole_number("end_offset", end_offset)
+        end_offset = whole_number("end_offset", end_offset, 0)
         if end_offset > engine.positions.wrote:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {engine.positions.wrote}")
         if not engine.commit_log.log.wait(end_offset, 2, left_ms):
@@ -174,7 +174,8 @@ class Store(StoreFacts):
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
     ) -> Consumer:
-        """Reads `topic`: one queue, or all of them fairly; iterate, `poll` or `follow`.
+        """Reads `topic`: one queue, or all of them fairly; iterate, `poll` or `follow`. A topic that does not
+        exist gives nothing; its queues are taken up once they are there.
 
         Args:
             group: start at the offsets that this group committed, and own them while open.
@@ -224,17 +225,14 @@ class Store(StoreFacts):
         wanted = engine.config.default_query_results
         if limit is not None and not 1 <= (wanted := whole_number("limit", limit)) <= most:
             raise ValueError(f"limit = {limit}: 1 … {most} (max_query_results)")
+        begin_ms = None if begin is None else timestamp_ms("begin", begin)
+        end_ms = None if end is None else timestamp_ms("end", end)
+        if begin_ms is not None and end_ms is not None and end_ms < begin_ms:
+            raise ValueError(f"end = {end}: before begin = {begin}")
+        topic, key = text("topic", topic), text("key", key)
         if engine.index is None:
             raise ConfigError("index_enabled", False, "a query by key needs the index")
-        return query_by_key(
-            engine.reader,
-            engine.index,
-            text("topic", topic),
-            text("key", key),
-            None if begin is None else timestamp_ms("begin", begin),
-            None if end is None else timestamp_ms("end", end),
-            wanted,
-        )
+        return query_by_key(engine.reader, engine.index, topic, key, begin_ms, end_ms, wanted)
 
     def offset_at(
         self, topic: str, queue_id: int, when: Timestamp, boundary: Boundary = "lower"
@@ -242,7 +240,8 @@ class Store(StoreFacts):
         """Queue offset of the first message stored at or after `when` (boundary "lower"; the maximum
         when there is none), or of the last stored at or before it ("upper"; minimum - 1 when none)."""
         reader = self._open().reader
-        topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id)
+        topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id, 0)
+        one_of("boundary", boundary, ("lower", "upper"))
         reader.source.catch_up()
         if reader.source.queue(topic, queue_id) is None:
             raise MessageRejectedError(f"topic {topic!r} has no queue {queue_id}")

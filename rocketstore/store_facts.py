@@ -99,7 +99,7 @@ class StoreFacts:
     # ---- guards ----
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        queue = text("topic", topic), whole_number("queue_id", queue_id)
+        queue = text("topic", topic), whole_number("queue_id", queue_id, 0)
         return self._open().reader.bounds(*queue)
 
     def _log_bounds(self) -> tuple[StoreLayout, int, int]:

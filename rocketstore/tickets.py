@@ -176,7 +176,7 @@ class Completions:
 
     def wait(self, result: PutResult, level: str, timeout: float | None) -> None:
         """Blocks until `result` met `level`; raises as Ticket.result says."""
-        left_ms = self._timeout_ms if timeout is None else timeout_ms(timeout)
+        left_ms = self._timeout_ms if timeout is None else timeout_ms(timeout, "timeout")
         if not self._log.wait(result.end_offset, ("memory", "os", "disk").index(level), left_ms):
             raise DurabilityTimeoutError(
                 f"physical offset {result.physical_offset}: not known to be on disk after "

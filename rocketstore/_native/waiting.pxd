@@ -48,7 +48,7 @@ cdef class Signal:
     cdef uint32_t wait_c(self, uint32_t seen, int64_t timeout_ns) noexcept nogil
 
 
-cpdef int64_t timeout_ms(object timeout_s) except -1
+cpdef int64_t timeout_ms(object timeout_s, str name=*) except -1
 # CLOCK_MONOTONIC.
 cdef int64_t now_ns() noexcept nogil
 # CLOCK_REALTIME.

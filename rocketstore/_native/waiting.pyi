@@ -1,6 +1,6 @@
 from typing import final
 
-def timeout_ms(timeout_s: float) -> int: ...
+def timeout_ms(timeout_s: float, name: str = "timeout_s") -> int: ...
 
 @final
 class Bell:

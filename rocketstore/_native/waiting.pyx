@@ -53,11 +53,15 @@ cdef int64_t now_ns() noexcept nogil:
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
-cpdef int64_t timeout_ms(object timeout_s) except -1:
+cpdef int64_t timeout_ms(object timeout_s, str name="timeout_s") except -1:
     """Milliseconds of a timeout in seconds, a year's at most. Raises TypeError, ValueError."""
-    cdef double seconds = timeout_s
+    cdef double seconds
+    try:
+        seconds = timeout_s
+    except (TypeError, OverflowError):
+        raise TypeError(f"{name} = {timeout_s!r}: expected a number of seconds") from None
     if seconds != seconds:
-        raise ValueError("timeout_s = nan: give a number of seconds, or float('inf')")
+        raise ValueError(f"{name} = nan: give a number of seconds, or float('inf')")
     return <int64_t>(min(max(seconds, 0.0), <double>LONGEST_S) * 1000)
 
 

@@ -14,6 +14,7 @@ from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.turn import Place
 from rocketstore.aio.writer import Writer
+from rocketstore.arguments import whole_number
 
 if TYPE_CHECKING:
     import datetime
@@ -118,6 +119,7 @@ class Store:
             ValueError: the log ends before `end_offset`.
         """
         self._port.check()
+        end_offset = whole_number("end_offset", end_offset, 0)
         if end_offset > self._store.end_offset:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {self._store.end_offset}")
         await self._port.promise_flushed(end_offset)

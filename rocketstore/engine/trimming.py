@@ -67,7 +67,7 @@ class Trim:
 
     def _target(self, before: int | datetime.datetime) -> int:
         if not isinstance(before, datetime.datetime):
-            return whole_number("before", before)
+            return whole_number("before", before, 0)
         moment = timestamp_ms("before", before)
         target = self._minimum
         for file in self._segments.files[:-1]:

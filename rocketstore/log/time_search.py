@@ -51,7 +51,7 @@ def offset_at(
         found = store_time(first, maximum) if first < maximum else None
         return maximum if found is None else found[0]
     if boundary != "upper":
-        raise ValueError(f"boundary is 'lower' or 'upper', not {boundary!r}")
+        raise ValueError(f"boundary = {boundary!r}: 'lower' or 'upper'")
     younger = _first_not_before(minimum, maximum, when_ms + 1, store_time)
     return _last_message(minimum, younger, store_time)
 
