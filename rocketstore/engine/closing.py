@@ -21,17 +21,14 @@ class Closing:
     """One close: `start` it, then `wait`, from any thread and as often as wanted."""
 
     def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
+        self._work = [work]  # of whoever takes it out
         self._over = Signal()
-        self._begun = False
         self._ended = False
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Idempotent, for callers that take turns. In place where no signal's handler runs, or no thread can be had."""
-        if self._begun:
-            return
-        if threading.current_thread() is threading.main_thread():
+        """In place where no signal's handler runs, or no thread can be had. Nothing where it has begun."""
+        if threading.current_thread() is threading.main_thread() and self._work:
             thread = threading.Thread(target=self._run, name="rocketstore-closing", daemon=True)
             try:
                 start_thread(thread)
@@ -51,11 +48,12 @@ class Closing:
             raise error
 
     def _run(self) -> None:
-        if self._begun:  # a start that was left by a signal was made up for
-            return
-        self._begun = True
         try:
-            self._work()
+            work = self._work.pop()
+        except IndexError:
+            return
+        try:
+            work()
         except BaseException as error:
             self._error = error
         self._ended = True

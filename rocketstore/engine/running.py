@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
+from rocketstore.engine import closing_at_exit
 from rocketstore.engine.closing import Closing
 from rocketstore.engine.steps import Steps
 from rocketstore.engine.trimming import Trim
@@ -286,17 +287,23 @@ class Engine:
             return
         self._end(lambda: self._close(clean=True, keep_lock=False))
 
-    def _end(self, work: Callable[[], None]) -> None:
+    def close_in_worker(self) -> None:
+        """As `close`, in the checkpointer. Nothing where another thread closes: it waits for this one to end.
+        Nobody is woken, since the interpreter is about to end them all."""
+        self._end(lambda: self._close(clean=True, keep_lock=False, wake=False), wait=False)
+
+    def _end(self, work: Callable[[], None], *, wait: bool = True) -> None:
         """`work`, or what began before it; whoever leaves by a signal leaves a close that goes on (D-36)."""
         with self._turn as nested:
             if nested:  # in the handler of a signal that came to a trim, or right here: it goes on with this
                 self._close_asked = True
                 return
-            self._closed = True
             if self._closing is None:
                 self._closing = Closing(work)
-            self._closing.start()
-        self._closing.wait()
+            closing = self._closing
+        closing.start()
+        if wait:
+            closing.wait()
 
     def _destroy(self) -> None:
         from rocketstore.log.destroy import remove_store
@@ -307,26 +314,26 @@ class Engine:
         finally:
             self.write.lock.release()
 
-    def _close(self, *, clean: bool, keep_lock: bool) -> None:
+    def _close(self, *, clean: bool, keep_lock: bool, wake: bool = True) -> None:
         """The lock goes last, behind every thread that could still write."""
         if self._parts_closed:
             return
         self._closed = self._parts_closed = True
         steps = Steps()
-        if self._write is not None:
-            self._close_write(steps, self._write, clean=clean)
-        else:
-            close = getattr(self.reader.source, "close", None)
-            if close is not None:
-                steps.take(close)
-        notify = getattr(self.reader.source.arrival, "notify", None)
-        if notify is not None:
-            notify()  # consumers that wait hear that there is nothing to wait for
-        for part in (self._queues, self.index, self._segments):
-            if part is not None:
-                steps.take(part.close)
-        if self._write is not None and not keep_lock:
-            steps.take(self._write.lock.release)
+        try:
+            if self._write is not None:
+                self._close_write(steps, self._write, clean=clean)
+            else:
+                steps.take(getattr(self.reader.source, "close", object))
+            if wake:  # consumers that wait hear that there is nothing to wait for
+                getattr(self.reader.source.arrival, "notify", object)()
+            for part in (self._queues, self.index, self._segments):
+                if part is not None:
+                    steps.take(part.close)
+            if self._write is not None and not keep_lock:
+                steps.take(self._write.lock.release)
+        finally:
+            closing_at_exit.forget(self)
         steps.end()
 
     def _close_write(self, steps: Steps, write: WriteParts, *, clean: bool) -> None:

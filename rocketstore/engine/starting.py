@@ -13,6 +13,7 @@ from rocketstore._native.durations import Durations
 from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
+from rocketstore.engine import closing_at_exit
 from rocketstore.engine.running import Engine, WriteParts
 from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
@@ -172,7 +173,9 @@ def for_writing(
     page.publish(parts.positions)
     page.go_live()
     _start_all([*write.workers(), parts.dispatcher, checkpointer])
-    return _engine(parts, start.statistics, write)
+    engine = _engine(parts, start.statistics, write)
+    closing_at_exit.remember(engine)
+    return engine
 
 
 def _start_all(workers: Sequence[Worker]) -> None:

@@ -40,10 +40,11 @@ class Worker:
         self.name = name
         self.signal = Signal() if signal is None else signal
         self._on_failure = on_failure
-        # Written by `start` and `stop`, under the lock; the thread itself writes `_failure` only.
+        # Written by `start`, `stop` and `end_with`, under the lock; the thread itself writes `_failure` only.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._last_act: Callable[[], None] | None = None
         self._failure: BaseException | None = None
         self._seen = 0
 
@@ -80,6 +81,16 @@ class Worker:
         thread.join(timeout_s)
         return not thread.is_alive()
 
+    def end_with(self, act: Callable[[], None]) -> bool:
+        """Runs `act` in the thread in place of its next step, which was its last. False when the thread does
+        not run, or is told to stop."""
+        with self._lock:
+            if self._stopping or not self.alive:
+                return False
+            self._last_act = act
+        self.signal.notify()
+        return True
+
     @property
     def alive(self) -> bool:
         """Whether the thread runs; not before `start`, after `stop`, a failure or a fork."""
@@ -105,6 +116,9 @@ class Worker:
             # The count first: whatever happens from here on makes the wait below return at once.
             seen = self._seen = self.signal.count
             if self._stopping:
+                return
+            if self._last_act is not None:
+                self._last_act()
                 return
             pause_s = self.step()
             if pause_s is None:

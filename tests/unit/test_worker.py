@@ -204,3 +204,25 @@ def test_the_thread_has_the_workers_name_and_does_not_hold_the_process() -> None
     worker.stop()
     assert threads[0].name == "counter"
     assert threads[0].daemon
+
+
+def test_a_last_act_takes_the_place_of_the_next_step() -> None:
+    acted: list[str] = []
+    worker = Counter()
+    assert not worker.end_with(lambda: acted.append("not started"))
+    worker.start()
+    worker.steps(1)
+    assert worker.end_with(lambda: acted.append(threading.current_thread().name))
+    assert worker._thread is not None
+    worker._thread.join(LONG_S)
+    assert (acted, worker.alive, worker.finished) == (["counter"], False, 1)
+    assert not worker.end_with(lambda: acted.append("ended"))
+    assert worker.stop(LONG_S)
+    assert acted == ["counter"]
+
+
+def test_a_worker_that_is_stopped_takes_no_last_act() -> None:
+    worker = Counter()
+    worker.start()
+    worker.stop()
+    assert not worker.end_with(lambda: None)

@@ -1,0 +1,65 @@
+"""Stores that are still open when the interpreter ends are closed then, as if somebody had said so.
+
+Each is closed by a thread of its own, its checkpointer: a disk that hangs holds up neither the other stores nor,
+for longer than `LONGEST_S`, the end of the process. Such a store is recovered by the next open, as after a crash.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from rocketstore._native.waiting import Signal
+
+if TYPE_CHECKING:
+    from rocketstore.engine.running import Engine
+
+__all__ = ["forget", "remember"]
+
+logger = logging.getLogger(__name__)
+
+#: For all stores together.
+LONGEST_S = 30.0
+
+#: Open for writing, or about to be closed. Engines whose `Store` nobody holds any more are kept for the exit.
+_open: set[Engine] = set()
+_changed = Signal()
+
+
+def remember(engine: Engine) -> None:
+    _open.add(engine)
+
+
+def forget(engine: Engine) -> None:
+    """Nothing is left to do. Idempotent."""
+    _open.discard(engine)
+    _changed.notify()
+
+
+def close_all() -> None:
+    """Closes what is open and waits, no longer than `LONGEST_S`."""
+    deadline = time.monotonic() + LONGEST_S
+    for engine in list(_open):
+        # One that is closed is being closed, by a thread that is waited for, too.
+        if not engine.closed and not engine.write.checkpointer.end_with(engine.close_in_worker):
+            forget(engine)  # it has failed: there is nothing that the next open could be told
+    while True:
+        seen = _changed.count
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        if not _open or left_ms <= 0:
+            break
+        _changed.wait(seen, left_ms)
+    for engine in list(_open):
+        logger.error(
+            "%s: not closed within %g s of the end of the process: the next open recovers it",
+            engine.path,
+            LONGEST_S,
+        )
+
+
+atexit.register(close_all)
+# The stores are the parent's (D-35).
+os.register_at_fork(after_in_child=_open.clear)
