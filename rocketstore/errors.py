@@ -58,17 +58,21 @@ class ConfigError(RocketStoreError, ValueError):
 
 
 class StoreLockedError(RocketStoreError):
-    """Another process has the store open for writing. `holder` says who, as far as it is known."""
+    """Somebody has the store open for writing, perhaps this very process. `holder` says who, as far as it is
+    known, and `remedy` what can be done."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
-    def __init__(self, path: str, holder: str) -> None:
-        super().__init__(path, holder)
+    def __init__(
+        self, path: str, holder: str, remedy: str = "close it there, or open with mode='r'"
+    ) -> None:
+        super().__init__(path, holder, remedy)
         self.path = path
         self.holder = holder
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.path} is locked by {self.holder}; close it there, or open with mode='r'"
+        return f"{self.path} is locked by {self.holder}; {self.remedy}"
 
 
 class StoreClosedError(RocketStoreError):

@@ -31,6 +31,11 @@ OUR_MARK = b"rock"
 #: An open file description stays locked until the last forked child of its owner is gone (D-35).
 RETRY_MS = 1000
 RETRY_STEP_MS = 20
+#: What to do about a store that this very process has open.
+HELD_HERE = (
+    "use the store that is open, or close it; one that no variable holds any more stays open "
+    "until the process ends, which closes it; mode='r' reads it meanwhile"
+)
 
 
 class StoreLock:
@@ -63,6 +68,8 @@ class StoreLock:
                     holder = syscalls.first_byte_holder(fd)
                     last_try = left_ms <= 0 or _held_here(fd)
                     if holder is not None and (holder >= 0 or last_try):
+                        if _held_here(fd):
+                            raise StoreLockedError(path, f"this process ({os.getpid()})", HELD_HERE)
                         raise StoreLockedError(path, _describe(layout, holder))
                 elif _still_named(fd, path):
                     return cls(layout, fd, syscalls.pread(fd, len(OUR_MARK), 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,11 @@ def test_a_second_writer_is_refused_and_hears_the_pid(tmp_path: Path) -> None:
 def test_the_same_process_cannot_open_twice(tmp_path: Path) -> None:
     """D-04: a lock of the open file description excludes its own process too."""
     with open_small(tmp_path) as store:
-        with pytest.raises(StoreLockedError, match="this process"):
+        with pytest.raises(StoreLockedError, match="this process") as caught:
             open_small(tmp_path)
+        for same in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            assert "until the process ends, which closes it" in str(same)  # who has lost the handle
+            assert "close it there" not in str(same)
         assert store.writer("T").put(b"goes on").queue_offset == 0
 
 
