@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.arguments import at_most, one_of, text, texts, whole_number
+from rocketstore.arguments import at_most, one_of, text, whole_number
 from rocketstore.column_poll import column_poll
+from rocketstore.consumer_arguments import EDGES, place_of, tag_set
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
-from rocketstore.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,8 +32,6 @@ __all__ = ["Consumer", "ConsumerBusyError"]
 
 logger = logging.getLogger(__name__)
 
-EDGES = ("earliest", "latest")
-TAGS = "None, a tag, 'a || b' or several tags"
 # Messages that one look at a queue takes along: what a queue is ahead of its neighbours at most.
 BATCH = 512
 # A wait looks at the store again after this long: a store that closes without a word cannot hold
@@ -86,8 +84,8 @@ class Consumer:
         topic = text("topic", topic)
         group = None if group is None else text("group", group)
         queue_id = None if queue_id is None else whole_number("queue_id", queue_id, 0)
-        wanted = _tag_set(tags)
-        edge, time_ms = _place("offset", offset, queue_id)
+        wanted = tag_set(tags)
+        edge, time_ms = place_of("offset", offset, queue_id)
         reader.source.check()
         self._reader = reader
         self._topic = topic
@@ -242,7 +240,7 @@ class Consumer:
         with self._use():
             self._cursors.join("earliest")
             chosen = self._queue_id if queue_id is None else whole_number("queue_id", queue_id)
-            edge, time_ms = _place("to", to, chosen)
+            edge, time_ms = place_of("to", to, chosen)
             if chosen is not None and chosen not in self._cursors:
                 raise ValueError(
                     f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
@@ -349,33 +347,6 @@ class Consumer:
         end = self._reader.unit_end(self._topic, queue_id, position - 1)
         # No record stands there: the visible end covers whatever the position may imply.
         return self._reader.source.visible() if end is None else end
-
-
-def _place(
-    name: str, to: Edge | int | datetime.datetime, queue_id: int | None
-) -> tuple[Edge | int, int | None]:
-    """A wish as (end or offset, time in ms): one of the two counts."""
-    if isinstance(to, str):
-        if to not in EDGES:
-            raise ValueError(f"{name} = {to!r}: a number, a datetime, 'earliest' or 'latest'")
-        return to, None
-    if isinstance(to, datetime.datetime):
-        return "earliest", timestamp_ms(name, to)
-    to = whole_number(name, to, 0)
-    if queue_id is None:
-        raise ValueError(f"{name} = {to}: a number needs the queue_id that it belongs to")
-    return to, None
-
-
-def _tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:
-    """The tags wanted; None for all. A text may be RocketMQ's expression, `paid || refunded`."""
-    if tags is None:
-        return None
-    words = tags.split("||") if isinstance(tags, str) else texts("tags", tags, TAGS)
-    wanted = frozenset(word.strip() for word in words)
-    if "" in wanted or not wanted:
-        raise ValueError(f"tags = {tags!r}: expected {TAGS}")
-    return None if "*" in wanted else wanted
 
 
 def _cannot_flush(physical_end: int) -> NoReturn:
