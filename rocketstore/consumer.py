@@ -263,6 +263,7 @@ class Consumer:
                     "this consumer has no group: pass group= to store.consumer, "
                     "or keep `positions` yourself"
                 )
+            self._offsets.check_writable()
             changed: dict[int, int] = {}
             physical_end = 0
             for cursor in self._cursors:

@@ -178,7 +178,8 @@ class Store(StoreFacts):
         exist gives nothing; its queues are taken up once they are there.
 
         Args:
-            group: start at the offsets that this group committed, and own them while open.
+            group: start at the offsets that this group committed, and own them while open. With mode "r" it
+                starts where the group stands now, owns nothing, and `commit` raises StoreReadOnlyError.
             offset: where to start without them: "earliest", "latest", a queue offset (with queue_id),
                 or an aware datetime.
             tags: only messages with one of these tags.

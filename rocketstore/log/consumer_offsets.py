@@ -143,6 +143,14 @@ class ConsumerOffsets:
             if held is not None and held() is owner:
                 self._claims.pop(key, None)
 
+    def check_writable(self) -> None:
+        if self._read_only:
+            raise StoreReadOnlyError(
+                "offsets cannot be committed: the store is open with mode='r', and a group belongs "
+                "to the process that has it open for writing; "
+                "keep the consumer's `positions` yourself"
+            )
+
     def commit(
         self,
         topic: str,
@@ -160,8 +168,7 @@ class ConsumerOffsets:
             BackpressureError: in a signal's handler that came while its own thread stores offsets, which would
                 write over these.
         """
-        if self._read_only:
-            raise StoreReadOnlyError("offsets cannot be committed: the store is open with mode='r'")
+        self.check_writable()
         check_group(group)
         for queue_id, offset in offsets.items():
             if not 0 <= offset <= MAX_OFFSET or queue_id < 0:

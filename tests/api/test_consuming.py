@@ -17,6 +17,7 @@ import rocketstore
 from rocketstore.config import StoreConfig
 from rocketstore.errors import RocketStoreError, StoreClosedError, StoreReadOnlyError
 from rocketstore.tools import verify
+from tests.small_store import dispatched
 
 WRITER = """
 import sys, rocketstore
@@ -256,8 +257,27 @@ def test_a_group_is_read_but_not_committed_beside_the_writer(
         seen: list[int] = []
         while len(seen) < 5:
             seen += offsets_of(consumer.poll(timeout_s=30))
-        with pytest.raises(StoreReadOnlyError):
+        with pytest.raises(StoreReadOnlyError, match="keep the consumer's `positions` yourself"):
             consumer.commit()
+
+
+def test_a_reader_begins_where_the_group_stands_now(tmp_path: Path) -> None:
+    """Not where it stood when the reader was opened; and it takes nothing from the group."""
+    with rocketstore.open(tmp_path / "store") as store:
+        last = [store.writer("orders").put(b"%d" % n) for n in range(9)][-1]
+        with rocketstore.open(tmp_path / "store", "r") as reader:
+            with pytest.raises(StoreReadOnlyError, match="belongs to the process"):
+                reader.consumer("orders", group="billing").commit()  # also without a change
+            store.wait_flushed(last.end_offset)
+            dispatched(store)
+            for step in range(1, 4):
+                with store.consumer("orders", group="billing") as billing:
+                    billing.poll(step)
+                    billing.commit()
+                    begin = billing.positions
+                    assert reader.consumer("orders", group="billing").positions == begin
+                    assert reader.consumer("orders", group="billing").lag() == billing.lag()
+                assert reader.groups("orders") == ["billing"]
 
 
 def test_a_reader_survives_the_death_of_its_writer_and_meets_the_next(
