@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
-__all__ = ["at_most", "one_of", "text", "texts", "whole_number"]
+__all__ = ["at_most", "one_of", "seconds", "text", "texts", "whole_number"]
+
+
+YEAR_S = 366 * 86_400.0
 
 
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
@@ -27,6 +31,20 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
         allowed = f"at least {low}" if high is None else f"{low} … {high}"
         raise ValueError(f"{name} = {number}: {allowed}")
     return number
+
+
+def seconds(name: str, value: object) -> float:
+    """A time to wait: 0 … a year, what is outside counts as that.
+
+    Raises:
+        TypeError: no number. ValueError: NaN.
+    """
+    if not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
+        raise TypeError(f"{name} = {value!r}: expected a number of seconds")
+    number = float(value)
+    if math.isnan(number):
+        raise ValueError(f"{name} = nan: give a number of seconds, or float('inf')")
+    return min(max(number, 0.0), YEAR_S)
 
 
 def at_most(name: str, value: object) -> int:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Literal
 from rocketstore.arguments import text, whole_number
 from rocketstore.engine.running import Engine
 from rocketstore.errors import StoreReadOnlyError
+from rocketstore.log.running_flags import RunningFlags
+from rocketstore.services.statistics import Statistics
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
     from rocketstore.log.layout import StoreLayout
     from rocketstore.log.recovery import RecoveryReport
-    from rocketstore.log.running_flags import RunningFlags
-    from rocketstore.services.statistics import Statistics
 
-__all__ = ["Mode", "StoreFacts"]
+__all__ = ["Mode", "RunningFlags", "Statistics", "StoreFacts"]
 
 Mode = Literal["rw", "r+", "r"]
 

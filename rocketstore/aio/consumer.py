@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
-from rocketstore.arguments import at_most
+from rocketstore.arguments import at_most, seconds
 
 if TYPE_CHECKING:
     import datetime
     from types import TracebackType
 
+    from rocketstore import Columns
     from rocketstore.aio.loop_port import LoopPort
 
 __all__ = ["Consumer", "Following"]
@@ -39,12 +40,17 @@ class Consumer:
     """
 
     def __init__(
-        self, port: LoopPort, open_consumer: Callable[[], rocketstore.Consumer], topic: str
+        self,
+        port: LoopPort,
+        open_consumer: Callable[[], rocketstore.Consumer],
+        topic: str,
+        group: str | None,
     ) -> None:
         """Made by `store.consumer`."""
         self._port = port
         self._open_consumer = open_consumer
         self._topic = topic
+        self._group = group
         self._opening: asyncio.Future[rocketstore.Consumer] | None = None
         self._consumer: rocketstore.Consumer | None = None
         # A fetch goes on when the task that asked for it is cancelled: the next call takes it over.
@@ -55,6 +61,15 @@ class Consumer:
     @property
     def topic(self) -> str:
         return self._topic
+
+    @property
+    def group(self) -> str | None:
+        return self._group
+
+    @property
+    def statuses(self) -> dict[int, str]:
+        """RocketMQ's read status of the last look at each queue; empty before the first use."""
+        return {} if self._consumer is None else self._consumer.statuses
 
     @property
     def positions(self) -> dict[int, int]:
@@ -83,6 +98,34 @@ class Consumer:
                 return []
             # No await from here on: what is handed out reaches the caller.
             return consumer.take(max_messages)
+
+    async def poll_columns(
+        self,
+        max_messages: int = 8192,
+        timeout_s: float | None = 0.0,
+        *,
+        columns: Iterable[str] | None = None,
+    ) -> Columns:
+        """As `poll`, but NumPy columns of up to `max_messages`; see `rocketstore.Consumer.poll_columns`."""
+        max_messages = at_most("max_messages", max_messages)
+        with self._use():
+            consumer = await self._ready()
+            await self._fetch(consumer, max_messages, timeout_s)
+            before = consumer.positions
+            taking = self._port.start(consumer.poll_columns, max_messages, columns=columns)
+            try:
+                return await self._shielded(taking)
+            except asyncio.CancelledError:
+                await self._go_back(consumer, before)
+                raise
+
+    async def _go_back(self, consumer: rocketstore.Consumer, before: dict[int, int]) -> None:
+        """What was handed out has reached nobody: it comes again."""
+        for queue_id, offset in consumer.positions.items():
+            back: int | Literal["earliest"] = before.get(queue_id, "earliest")
+            if back != offset:
+                with contextlib.suppress(rocketstore.RocketStoreError):
+                    await self._shielded(self._port.start(consumer.seek, back, queue_id=queue_id))
 
     async def next_message(self, timeout_s: float | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
@@ -168,9 +211,9 @@ class Consumer:
     ) -> bool:
         """Whether something can be taken, at once or within the time."""
         port = self._port
-        if timeout_s is not None and math.isnan(timeout_s):
-            raise ValueError("timeout_s = nan: give a number of seconds, or float('inf')")
-        deadline = None if timeout_s is None else port.loop.time() + timeout_s
+        deadline = None
+        if timeout_s is not None:
+            deadline = port.loop.time() + seconds("timeout_s", timeout_s)
         while True:
             # The count is read first: what arrives behind this line ends the wait at once.
             seen = port.native.arrivals

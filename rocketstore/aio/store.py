@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import rocketstore
-from rocketstore import Message, PutResult, StoreClosedError
+from rocketstore import (
+    DurabilityTimeoutError,
+    FramesResult,
+    Message,
+    PutResult,
+    StoreClosedError,
+)
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.turn import Place
 from rocketstore.aio.writer import Writer
-from rocketstore.arguments import whole_number
+from rocketstore.arguments import seconds, whole_number
 
 if TYPE_CHECKING:
     import datetime
     from types import TracebackType
+
+    from rocketstore.engine.options import Progress
+    from rocketstore.store_facts import RunningFlags, Statistics
 
 __all__ = ["Store"]
 
@@ -26,8 +36,8 @@ __all__ = ["Store"]
 class Store:
     """A store in one event loop; made by `rocketstore.aio.open`, or by `attach` for further loops.
 
-    Everything that `rocketstore.Store` can do, by the same names; what may block is awaited. `blocking` is
-    that store: its properties (`flushed_offset`, `config`, `stats()`, …) may be used on the loop.
+    Everything that `rocketstore.Store` can do, by the same names; what may block is awaited. Properties and
+    `stats` look at memory and are not; with mode "r" they look at what another process has written since.
     """
 
     def __init__(
@@ -50,7 +60,7 @@ class Store:
 
     @property
     def blocking(self) -> rocketstore.Store:
-        """The store itself, for threads, for `attach` in another loop, and for its properties."""
+        """The store itself, for threads and for `attach` in another loop."""
         return self._store
 
     @property
@@ -89,7 +99,8 @@ class Store:
             properties=properties,
             durability=durability,
         )
-        return Writer(self._port, opened, topic)
+        level = rocketstore.Durability.parse(durability or self._store.config.durability)
+        return Writer(self._port, opened, topic, str(level))
 
     async def put_message(
         self, topic: str, body: Any, *, durability: str | None = None, **fields: Any
@@ -110,11 +121,26 @@ class Store:
             promised = self._port.promise(result, level)
         return await promised
 
-    async def wait_flushed(self, end_offset: int) -> None:
+    async def put_frames(self, frames: Any, *, durability: str | None = None) -> FramesResult:
+        """Appends messages that `encode_frames` has encoded; see `rocketstore.Store.put_frames`. Do not
+        change the buffer before this returns."""
+        level = str(self._store.config.durability) if durability is None else durability
+        self._port.native.check_durability(level)
+        first = "memory" if level == "disk" else level  # the thread does not wait for the disk
+        async with Place(self._port.turn):
+            await self._port.room()
+            result = await self._port.put(self._store.put_frames, frames, durability=first)
+            if level != "disk":
+                return result
+            flushed = self._port.promise_flushed(result.end_offset)
+        await flushed
+        return dataclasses.replace(result, durability=level)
+
+    async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
         Raises:
-            DurabilityTimeoutError: not within `sync_flush_timeout_ms`.
+            DurabilityTimeoutError: not within the timeout (default `sync_flush_timeout_ms`).
             StoreFailedError: a sync failed.
             ValueError: the log ends before `end_offset`.
         """
@@ -122,11 +148,35 @@ class Store:
         end_offset = whole_number("end_offset", end_offset, 0)
         if end_offset > self._store.end_offset:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {self._store.end_offset}")
-        await self._port.promise_flushed(end_offset)
+        if timeout_s is None:
+            await self._port.promise_flushed(end_offset)
+        else:
+            await self._flushed_within(end_offset, seconds("timeout_s", timeout_s))
 
-    async def flush(self) -> int:
-        """Waits until everything that is in the log now is on disk; returns the flushed offset."""
-        await self.wait_flushed(self._store.end_offset)
+    async def _flushed_within(self, end_offset: int, timeout_s: float) -> None:
+        now = self._port.loop.time
+        deadline = now() + timeout_s
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._port.promise_flushed(end_offset)
+                return
+            except TimeoutError:  # also the store's own, which may be the shorter one
+                flushed = self._store.flushed_offset
+                if flushed >= end_offset:
+                    return
+                if now() >= deadline:
+                    raise DurabilityTimeoutError(
+                        f"flushed = {flushed} after {timeout_s} s, asked for {end_offset}"
+                    ) from None
+
+    async def flush(self, timeout_s: float | None = None) -> int:
+        """Waits until everything that is in the log now is on disk; returns the flushed offset.
+
+        Raises:
+            DurabilityTimeoutError, StoreFailedError: as `wait_flushed`.
+        """
+        await self.wait_flushed(self._store.end_offset, timeout_s)
         return self._store.flushed_offset
 
     # ---- reading ----
@@ -153,7 +203,7 @@ class Store:
             tags=tags,
             reset=reset,
         )
-        return Consumer(self._port, opened, topic)
+        return Consumer(self._port, opened, topic, group)
 
     async def get(self, physical_offset: int) -> Message:
         """The message whose record begins at `physical_offset`; see `rocketstore.Store.get`."""
@@ -205,6 +255,50 @@ class Store:
         """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
         return await self._port.call(self._store.max_queue_offset, topic, queue_id)
 
+    @property
+    def begin_offset(self) -> int:
+        """Smallest physical offset kept."""
+        return self._store.begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the last record appended."""
+        return self._store.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on the disk."""
+        return self._store.flushed_offset
+
+    @property
+    def visible_offset(self) -> int:
+        """Everything below may be read."""
+        return self._store.visible_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Everything below is in its consume queue."""
+        return self._store.dispatched_offset
+
+    @property
+    def recovery(self) -> rocketstore.RecoveryReport:
+        """What the last open found and did."""
+        return self._store.recovery
+
+    @property
+    def config(self) -> rocketstore.StoreConfig:
+        """The options in force; sizes are those of the files."""
+        return self._store.config
+
+    @property
+    def flags(self) -> RunningFlags:
+        """Why the store does not read or write at present, if so; RocketMQ's running flags."""
+        return self._store.flags
+
+    def stats(self) -> Statistics:
+        """Counters and latencies since the store was opened, at this moment."""
+        return self._store.stats()
+
     # ---- care ----
 
     async def configure(self, **changes: Any) -> rocketstore.StoreConfig:
@@ -214,6 +308,11 @@ class Store:
     async def trim(self, before: int | datetime.datetime) -> int:
         """Removes whole segments from the front; returns the new begin offset."""
         return await self._port.call(self._store.trim, before)
+
+    async def ship(self, uri: str, *, progress: Progress | None = None) -> rocketstore.ShipReport:
+        """Copies the sealed segments to an archive; `progress` is called in a thread of the store. See
+        `rocketstore.Store.ship`."""
+        return await self._port.call(self._store.ship, uri, progress=progress)
 
     async def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back."""

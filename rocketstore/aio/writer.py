@@ -33,17 +33,27 @@ class Writer:
     """
 
     def __init__(
-        self, port: LoopPort, open_writer: Callable[[], rocketstore.Writer], topic: str
+        self,
+        port: LoopPort,
+        open_writer: Callable[[], rocketstore.Writer],
+        topic: str,
+        durability: str,
     ) -> None:
         """Made by `store.writer`."""
         self._port = port
         self._open_writer = open_writer
         self._topic = topic
+        self._durability = durability
         self._writer: rocketstore.Writer | None = None
 
     @property
     def topic(self) -> str:
         return self._topic
+
+    @property
+    def durability(self) -> str:
+        """What this writer's puts promise unless they say otherwise."""
+        return self._durability
 
     def put(
         self,

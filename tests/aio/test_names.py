@@ -1,0 +1,69 @@
+"""Both faces have the same names: what one of them lacks stands here, and why."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import rocketstore
+import rocketstore.aio
+
+#: Only in threads.
+OF_THREADS = {
+    rocketstore.Store: {},
+    rocketstore.Writer: {
+        "bind": "made by the store",
+        "level": "for native code",
+        "log": "for native code",
+        "note_level": "for native code",
+        "put_column": "what put_columns calls when it has looked at its arguments",
+        "queues": "of a topic that was looked at; a loop does so with the first put",
+        "timeout_ms": "for native code",
+    },
+    rocketstore.Consumer: {
+        "prefetch": "what a loop's consumer is made of",
+        "take": "what a loop's consumer is made of",
+    },
+}
+#: Only in a loop.
+OF_LOOPS = {
+    rocketstore.aio.Store: {
+        "blocking": "the store in threads",
+        "in_flight": "a thread waits for its own put, a loop for many",
+        "in_flight_bytes": "the same in bytes",
+    },
+    rocketstore.aio.Writer: {},
+    rocketstore.aio.Consumer: {"next_message": "what `async for` awaits; `next` in threads"},
+}
+#: Arguments that only threads have.
+ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}
+#: Methods of which a loop hands on what it does not look at.
+HANDED_ON = {"put_message"}
+
+FACES = list(zip(OF_THREADS, OF_LOOPS, strict=True))
+
+
+def names(of: type) -> set[str]:
+    return {name for name in dir(of) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("threads", "loops"), FACES)
+def test_the_names_are_those_of_threads(threads: type, loops: type) -> None:
+    assert names(threads) - names(loops) == set(OF_THREADS[threads])
+    assert names(loops) - names(threads) == set(OF_LOOPS[loops])
+
+
+@pytest.mark.parametrize(("threads", "loops"), FACES)
+def test_so_are_their_arguments(threads: type, loops: type) -> None:
+    for name in sorted((names(threads) & names(loops)) - HANDED_ON):
+        one, other = getattr(threads, name), getattr(loops, name)
+        assert isinstance(one, property) == isinstance(other, property) or name in {
+            "topic",
+            "durability",
+        }, name  # native ones are no `property`
+        if callable(one):
+            blocking, awaited = (list(inspect.signature(f).parameters) for f in (one, other))
+            left_out = [argument for argument in blocking if argument not in awaited]
+            assert awaited == [argument for argument in blocking if argument not in left_out], name
+            assert set(left_out) <= (set(ARGUMENTS) if name.startswith("put") else set()), name
