@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import rocketstore
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES, THREADS
@@ -30,6 +30,16 @@ class Opening:
 
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"the store is not open yet and has no {name!r}: say "
+                "`async with rocketstore.aio.open(…) as store`, or await what `open` returns",
+                name=name,
+                obj=self,
+            )
 
     async def __aenter__(self) -> Store:
         self._store = await self._open()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 
 import rocketstore
 import rocketstore.aio
+from tests.aio.loops import open_small, run
 
 #: Only in threads.
 OF_THREADS = {
@@ -67,3 +69,17 @@ def test_so_are_their_arguments(threads: type, loops: type) -> None:
             left_out = [argument for argument in blocking if argument not in awaited]
             assert awaited == [argument for argument in blocking if argument not in left_out], name
             assert set(left_out) <= (set(ARGUMENTS) if name.startswith("put") else set()), name
+
+
+def test_a_store_that_is_not_open_yet_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        opening = open_small(tmp_path)
+        with pytest.raises(
+            AttributeError, match=r"not open yet and has no 'writer': say `async with"
+        ):
+            opening.writer("t")  # type: ignore[attr-defined]
+        assert not hasattr(opening, "closed")
+        async with opening as store:
+            await store.writer("t").put(b"x")
+
+    run(main)
