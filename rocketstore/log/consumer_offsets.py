@@ -246,7 +246,7 @@ class FollowedOffsets(ConsumerOffsets):
         self.look()
         return super().get(topic, group)
 
-    def groups(self, topic: str) -> tuple[str, ...]:
+    def groups(self, topic: str | None = None) -> tuple[str, ...]:
         self.look()
         return super().groups(topic)
 
