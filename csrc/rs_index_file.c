@@ -1,5 +1,6 @@
 #include "rs_index_file.h"
 
+#include "rs_cursor.h"
 #include "rs_properties.h"
 
 /* What readers follow while the writer works. It is aligned: header, slots and entries are multiples of 4
@@ -85,10 +86,10 @@ void rs_index_entry_load(const uint8_t *base, uint32_t slots, uint32_t number,
                          rs_index_entry *entry)
 {
     const uint8_t *at = base + rs_index_entry_at(slots, number);
-    entry->key_hash = rs_load32s(at + RS_ENTRY_AT_KEY_HASH);
-    entry->physical_offset = rs_load64s(at + RS_ENTRY_AT_PHYSICAL_OFFSET);
-    entry->time_diff_s = rs_load32s(at + RS_ENTRY_AT_TIME_DIFF);
-    entry->previous = rs_load32s(at + RS_ENTRY_AT_PREVIOUS);
+    entry->key_hash = (int32_t)rs_read_once(rs_load32(at + RS_ENTRY_AT_KEY_HASH));
+    entry->physical_offset = (int64_t)rs_read_once(rs_load64(at + RS_ENTRY_AT_PHYSICAL_OFFSET));
+    entry->time_diff_s = (int32_t)rs_read_once(rs_load32(at + RS_ENTRY_AT_TIME_DIFF));
+    entry->previous = (int32_t)rs_read_once(rs_load32(at + RS_ENTRY_AT_PREVIOUS));
 }
 
 static int32_t time_diff_s(int64_t begin_ms, int64_t store_timestamp_ms)
@@ -307,7 +308,8 @@ rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entrie
             return RS_BAD_UNIT;
     }
     /* Chains of different slots share no entry and numbers fall along each, so walking all of them
-     * meets every entry exactly once iff the lengths add up. */
+     * meets every entry exactly once iff the lengths add up. Entries are looked at again: somebody
+     * may have changed them since. */
     uint32_t met = 0;
     for (uint32_t slot = 0; slot < slots; slot++) {
         uint32_t number = load_shared(base + slot_at(slot));
@@ -316,7 +318,8 @@ rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entrie
         while (number != 0) {
             rs_index_entry entry;
             rs_index_entry_load(base, slots, number, &entry);
-            if ((uint32_t)entry.key_hash % slots != slot || ++met >= next)
+            if ((uint32_t)entry.key_hash % slots != slot || entry.previous < 0 ||
+                (uint32_t)entry.previous >= number || ++met >= next)
                 return RS_BAD_UNIT;
             number = (uint32_t)entry.previous;
         }

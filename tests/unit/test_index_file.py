@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +319,35 @@ def test_no_bytes_make_a_look_up_leave_the_file_or_run_for_ever(data: bytes, num
     assert sut.valid()
     assert 1 <= following <= 8
     assert sut.put(number, 2**62) == (following < 8)
+
+
+#: Validates a file of 5,000 keys that another process changes meanwhile.
+VALIDATE = """
+import sys
+from rocketstore._native import index_file
+from rocketstore._native.mapped_file import MappedFile
+file = MappedFile.open(sys.argv[1], 0, int(sys.argv[2]), "read")
+for _ in range(1500):
+    index_file.validate(file, 50_000, 100_000)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_an_entry_that_changes_while_it_is_looked_at_leads_nowhere(tmp_path: Path) -> None:
+    """What was in bounds when it was compared may not be when it is followed."""
+    sut = make(50_000, 100_000)
+    for number in range(5000):
+        sut.put(f"orders#{number % 50}", number)
+    path = tmp_path / "20240101000000000"
+    path.write_bytes(sut.bytes())
+    at = index_file.entry_position(sut.slots, 4000) + 16
+    with path.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as mapped:
+        sound = mapped[at : at + 4]
+        program = [sys.executable, "-c", VALIDATE, str(path), str(sut.file.size)]
+        with subprocess.Popen(program) as process:
+            while process.poll() is None:
+                mapped[at : at + 4] = b"\x7f\xff\xff\xf0"
+                sum(range(100))
+                mapped[at : at + 4] = sound
+                sum(range(1000))
+    assert process.returncode == 0
