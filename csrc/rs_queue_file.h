@@ -2,7 +2,7 @@
 #ifndef RS_QUEUE_FILE_H
 #define RS_QUEUE_FILE_H
 
-#include "rs_base.h"
+#include "rs_cursor.h"
 #include "rs_format.h"
 
 typedef struct rs_unit {
@@ -11,10 +11,14 @@ typedef struct rs_unit {
     int64_t tags_code;
 } rs_unit;
 
+/* Each field is read from memory once: the place that was compared is the one that is followed. */
 static inline rs_unit rs_unit_load(const uint8_t *at)
 {
-    return (rs_unit){rs_load64s(at + RS_UNIT_AT_PHYSICAL_OFFSET), rs_load32s(at + RS_UNIT_AT_SIZE),
-                     rs_load64s(at + RS_UNIT_AT_TAGS_CODE)};
+    return (rs_unit){
+        (int64_t)rs_read_once(rs_load64(at + RS_UNIT_AT_PHYSICAL_OFFSET)),
+        (int32_t)rs_read_once(rs_load32(at + RS_UNIT_AT_SIZE)),
+        (int64_t)rs_read_once(rs_load64(at + RS_UNIT_AT_TAGS_CODE)),
+    };
 }
 
 /* The size goes last, behind a release fence: whoever sees a size sees the whole unit. */
