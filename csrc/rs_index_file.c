@@ -287,7 +287,7 @@ rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots, u
     return found == 1 ? RS_OK : RS_NOT_FOUND;
 }
 
-rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries)
+rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries, bool growing)
 {
     rs_index_header header;
     if (rs_index_header_load(base, entries, &header) != RS_OK)
@@ -313,13 +313,16 @@ rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entrie
     uint32_t met = 0;
     for (uint32_t slot = 0; slot < slots; slot++) {
         uint32_t number = load_shared(base + slot_at(slot));
-        if (number >= next)
+        if (number >= (growing ? entries : next))
             return RS_BAD_UNIT;
         while (number != 0) {
             rs_index_entry entry;
             rs_index_entry_load(base, slots, number, &entry);
             if ((uint32_t)entry.key_hash % slots != slot || entry.previous < 0 ||
-                (uint32_t)entry.previous >= number || ++met >= next)
+                (uint32_t)entry.previous >= number)
+                return RS_BAD_UNIT;
+            met += number < next;
+            if (met >= next)
                 return RS_BAD_UNIT;
             number = (uint32_t)entry.previous;
         }

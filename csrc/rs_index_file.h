@@ -108,8 +108,9 @@ bool rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries);
 rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots, uint32_t *entries);
 
 /* RS_OK when the header's count fits, every entry is sane and reachable from its own slot
- * exactly once, and offsets do not fall; else RS_BAD_UNIT. Reads the whole file. */
-rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries);
+ * exactly once, and offsets do not fall; else RS_BAD_UNIT. Reads the whole file. `growing`: somebody
+ * puts keys meanwhile; entries from the count on that slots name already are passed over. */
+rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries, bool growing);
 
 /* Drops the entries of records at `from_offset` and beyond, and everything from the first entry
  * that cannot be believed, then links slots and header anew: the number of the next entry. Kept

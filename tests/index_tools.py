@@ -66,8 +66,8 @@ class Sut(NamedTuple):
     def write_count(self, count: int) -> None:
         self.file.write(36, struct.pack(">i", count))
 
-    def valid(self) -> bool:
-        return index_file.validate(*self)
+    def valid(self, *, growing: bool = False) -> bool:
+        return index_file.validate(*self, growing=growing)
 
 
 def make(slots: int = 5, entries: int = 8, previous_end: tuple[int, int] = (0, 0)) -> Sut:

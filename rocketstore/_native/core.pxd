@@ -271,7 +271,8 @@ cdef extern from "rs_index_file.h" nogil:
     bint rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries) noexcept
     rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots,
                               uint32_t *entries) noexcept
-    rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries) noexcept
+    rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries,
+                                bint growing) noexcept
     uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries,
                           int64_t from_offset) noexcept
 

@@ -52,6 +52,7 @@ cdef struct index_call:
     uint64_t size
     uint32_t slots
     uint32_t entries
+    bint growing
     uint32_t number        # of the entry to load; limit of a put; next entry after a cut
     uint32_t key_hash
     int64_t offset         # of a put or cut; of a walk the earliest time
@@ -86,7 +87,7 @@ cdef void index_work(void *given) noexcept nogil:
     elif call.what == DEDUCE:
         call.status = rs_index_deduce(call.base, call.size, &call.slots, &call.entries)
     elif call.what == VALIDATE:
-        call.status = rs_index_validate(call.base, call.slots, call.entries)
+        call.status = rs_index_validate(call.base, call.slots, call.entries, call.growing)
     else:
         call.number = rs_index_cut(call.base, call.slots, call.entries, call.offset)
 
@@ -263,9 +264,12 @@ def find(
             return found
 
 
-def validate(MappedFile file not None, uint32_t slots, uint32_t entries) -> bool:
-    """Whether every chain and count is sane. Reads the whole file."""
+def validate(MappedFile file not None, uint32_t slots, uint32_t entries, *,
+             bint growing=False) -> bool:
+    """Whether every chain and count is sane. Reads the whole file. `growing`: somebody puts keys
+    meanwhile, and what is behind the count when the call begins is not looked at."""
     cdef index_call call = prepare(file, VALIDATE, slots, entries)
+    call.growing = growing
     check_shape(file, slots, entries)
     run(file, &call)
     return call.status == RS_OK

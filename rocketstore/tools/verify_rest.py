@@ -34,7 +34,8 @@ def walk_index(
 ) -> None:
     """Every entry against its record; entries whose record has expired cannot be judged.
 
-    `shape`: slots and entries. `growing`: entries of records beyond the end may stand there.
+    `shape`: slots and entries. `growing`: entries of records beyond the end may stand there, and more
+    come meanwhile.
     """
     index = IndexStore(layout, "read", *shape)
     index.load()
@@ -69,7 +70,7 @@ def _walk_file(
     file, shape = segment.file, segment.shape
     findings.counts.index_files += 1
     header = segment.header()
-    if not header.sane or not index_file.validate(file, *shape):
+    if not header.sane or not index_file.validate(file, *shape, growing=growing):
         findings.add(file.path, 0, "header or chains do not hold")
     last = min(max(1, header.index_count), shape.entries) - 1
     for number in range(1, last + 1):
@@ -81,7 +82,7 @@ def _walk_file(
         if physical_offset < facts.begin or (growing and physical_offset >= facts.end):
             continue
         reason = _entry(facts, key_hash, physical_offset) or _against_header(
-            facts, header, number, physical_offset, late_s
+            facts, header, number, physical_offset, late_s, growing
         )
         if reason:
             findings.add(file.path, position, f"entry {number} {reason}")
@@ -100,18 +101,25 @@ def _entry(facts: LogFacts, key_hash: int, physical_offset: int) -> str:
 
 
 def _against_header(
-    facts: LogFacts, header: Header, number: int, physical_offset: int, late_s: int
+    facts: LogFacts,
+    header: Header,
+    number: int,
+    physical_offset: int,
+    late_s: int,
+    growing: bool,
 ) -> str:
     """How an entry, or its time, contradicts the header, or "" (format.md 7.2, 7.3, 7.5)."""
+    # Beside a writer count and end are of two moments.
+    last = number == header.index_count - 1 and not growing
     if number == 1 and header.begin_offset != physical_offset:
         return f"points to {physical_offset}, its file begins at {header.begin_offset}"
-    if number == header.index_count - 1 and header.end_offset != physical_offset:
+    if last and header.end_offset != physical_offset:
         return f"points to {physical_offset}, its file ends at {header.end_offset}"
     stored_ms = facts.message_at(physical_offset).store_timestamp_ms
     begin_ms = header.begin_timestamp_ms
     if number == 1 and begin_ms != stored_ms:
         return f"was stored at {stored_ms}, its file begins at {begin_ms}"
-    if number == header.index_count - 1 and not 0 <= header.end_timestamp_ms - stored_ms < 1000:
+    if last and not 0 <= header.end_timestamp_ms - stored_ms < 1000:
         return f"was stored at {stored_ms}, its file ends at {header.end_timestamp_ms}"
     if number == 1:
         return ""  # It may be dated against the file before.

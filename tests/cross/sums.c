@@ -289,7 +289,7 @@ static void index_file(void)
     uint32_t slots = 0, entries = 0;
     add_number(rs_index_deduce(base, size, &slots, &entries));
     add_number(slots);
-    add_number(rs_index_validate(base, SLOTS, ENTRIES));
+    add_number(rs_index_validate(base, SLOTS, ENTRIES, false));
     add_number(rs_index_cut(base, SLOTS, ENTRIES, 1000 + ENTRIES * 100));
     add(base, size);
     free(base);

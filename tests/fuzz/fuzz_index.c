@@ -37,7 +37,7 @@ static void check_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t 
     CHECK((status == RS_FULL) == (header.index_count >= entries));
     if (status != RS_OK)
         return;
-    CHECK(rs_index_validate(base, slots, entries) == RS_OK);
+    CHECK(rs_index_validate(base, slots, entries, false) == RS_OK);
     CHECK(rs_index_find(base, slots, entries, hash, INT64_MIN, INT64_MAX, &hit, 1) == 1);
     CHECK(hit.physical_offset == offset);
 }
@@ -47,7 +47,7 @@ static void check_cut(uint8_t *base, uint32_t slots, uint32_t entries, int64_t f
     rs_index_header header;
     uint32_t next = rs_index_cut(base, slots, entries, from);
     CHECK(next >= 1 && next <= entries);
-    CHECK(rs_index_validate(base, slots, entries) == RS_OK);
+    CHECK(rs_index_validate(base, slots, entries, false) == RS_OK);
     CHECK(rs_index_plausible(base, slots, entries));
     CHECK(rs_index_header_load(base, entries, &header) == RS_OK && header.index_count == next);
     CHECK(next == 1 || header.end_offset < from);
@@ -68,8 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(base, data + 2, size - 2 < file ? size - 2 : file);
     rs_status status = rs_index_header_load(base, entries, &header);
     CHECK(header.index_count >= 1 && header.index_count <= entries);
-    bool valid = rs_index_validate(base, slots, entries) == RS_OK;
+    bool valid = rs_index_validate(base, slots, entries, false) == RS_OK;
     CHECK(!valid || status == RS_OK);
+    bool growing = rs_index_validate(base, slots, entries, true) == RS_OK;
+    CHECK(growing || !valid);
     uint32_t hash = entries > 1 ? rs_load32(base + rs_index_entry_at(slots, 1)) & 0x7FFFFFFF : 0;
     check_hits(base, slots, entries, hash);
     check_hits(base, slots, entries, rs_index_key_hash((rs_span){data, 2}, (rs_span){data + 2, 2}));

@@ -215,6 +215,41 @@ def test_a_put_after_a_torn_one_keeps_the_chain() -> None:
     assert sut.valid()
 
 
+def test_entries_behind_the_count_are_passed_over_while_keys_are_put() -> None:
+    """The count is read before the chains; what is put in between is no fault."""
+    sut = make()
+    for offset in range(6):
+        sut.put(offset % 2, offset)
+    sut.put(3, 6)
+    sut.write_count(4)
+    assert sut.valid(growing=True)
+    assert not sut.valid()
+
+
+@pytest.mark.parametrize(
+    ("number", "hash_", "previous"), [(5, 1, 3), (5, 0, 5), (5, 0, -1), (5, 0, 1), (3, 0, 2)]
+)
+def test_chains_that_do_not_hold_are_faults_also_while_keys_are_put(
+    number: int, hash_: int, previous: int
+) -> None:
+    """Entries 1, 3 and 5 are of one slot; 4 and 5 are behind the count."""
+    sut = make()
+    for offset in range(5):
+        sut.put(offset % 2, offset)
+    sut.write_count(4)
+    assert sut.valid(growing=True)
+    sut.write_entry(number, hash_, number - 1, previous=previous)
+    assert not sut.valid(growing=True)
+
+
+def test_a_slot_that_leads_out_of_the_file_is_a_fault_also_while_keys_are_put() -> None:
+    sut = make()
+    sut.put(0, 7)
+    for number in (8, 2**31 - 1):
+        sut.write_slot(0, number)
+        assert not sut.valid(growing=True)
+
+
 @pytest.mark.parametrize("count", [9, 2**31 - 1])
 def test_a_count_beyond_the_file_is_held_within(count: int) -> None:
     sut = make()
