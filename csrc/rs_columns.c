@@ -311,31 +311,6 @@ void rs_columns_message_ids(const rs_dictionary *hosts, const int32_t *store_hos
 
 /* ---- texts ---- */
 
-static bool is_record_crc(rs_span name)
-{
-    return name.size == sizeof RS_RECORD_CRC_NAME - 1 &&
-           memcmp(name.bytes, RS_RECORD_CRC_NAME, name.size) == 0;
-}
-
-size_t rs_property_pairs(rs_span text, rs_pair *pairs)
-{
-    rs_property_walk walk = rs_properties_walk(text);
-    rs_span name, value;
-    size_t count = 0;
-    while (rs_property_next(&walk, &name, &value)) {
-        size_t i = 0;
-        if (is_record_crc(name))
-            continue;
-        while (i < count && !same(pairs[i].name, name))
-            i++;
-        if (i == count && count == RS_PAIRS_MAX)
-            break;
-        pairs[i] = (rs_pair){i == count ? name : pairs[i].name, value};
-        count += i == count;
-    }
-    return count;
-}
-
 static bool continues(uint8_t byte)
 {
     return (byte & 0xC0) == 0x80;

@@ -104,18 +104,6 @@ void rs_columns_message_ids(const rs_dictionary *hosts, const int32_t *store_hos
 size_t rs_columns_message_ids_size(const rs_dictionary *hosts, const int32_t *store_hosts,
                                    size_t rows);
 
-typedef struct rs_pair {
-    rs_span name;
-    rs_span value;
-} rs_pair;
-
-/* Pieces that a property text can have at most. */
-#define RS_PAIRS_MAX 8192
-
-/* The properties of a text, each name once: where it comes first, with its last value. Without the record
- * CRC, which is the store's. `pairs` has RS_PAIRS_MAX places, the text at most RS_PROPERTIES_MAX bytes. */
-size_t rs_property_pairs(rs_span text, rs_pair *pairs);
-
 /* Whether each of the texts is UTF-8 by itself, as Python's decoder has it. */
 bool rs_columns_are_utf8(const uint8_t *bytes, const int32_t *offsets, size_t rows);
 

@@ -1,5 +1,6 @@
 #include "rs_properties.h"
 #include "rs_cursor.h"
+#include "rs_format.h"
 
 /* U+FFFD, what Java's decoder puts where bytes are not UTF-8. */
 #define REPLACEMENT 0xFFFDu
@@ -64,6 +65,93 @@ bool rs_property_find(rs_span text, const char *name, size_t name_size, rs_span 
         }
     }
     return found;
+}
+
+static bool is_record_crc(rs_span name)
+{
+    return name.size == sizeof RS_RECORD_CRC_NAME - 1 &&
+           memcmp(name.bytes, RS_RECORD_CRC_NAME, name.size) == 0;
+}
+
+/* Some order of names, in which only equal ones are 0 apart. */
+static int compare(rs_span a, rs_span b)
+{
+    if (a.size != b.size)
+        return a.size < b.size ? -1 : 1;
+    return memcmp(a.bytes, b.bytes, a.size);
+}
+
+/* Names of a text are compared each with each up to here: that is fastest, and most texts have fewer. */
+#define FEW_PAIRS 32
+
+static size_t unite_few(rs_pair *pairs, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t first = 0;
+        while (first < kept && compare(pairs[first].name, pairs[i].name) != 0)
+            first++;
+        if (first < kept)
+            pairs[first].value = pairs[i].value;
+        else
+            pairs[kept++] = pairs[i];
+    }
+    return kept;
+}
+
+/* Numbers of pairs by their names, equal ones as they stand in the text: in `order` or `spare`. */
+static const uint16_t *sorted(const rs_pair *pairs, size_t count, uint16_t *order, uint16_t *spare)
+{
+    for (size_t i = 0; i < count; i++)
+        order[i] = (uint16_t)i;
+    for (size_t width = 1; width < count; width *= 2) {
+        for (size_t begin = 0; begin < count; begin += 2 * width) {
+            const size_t middle = count - begin > width ? begin + width : count;
+            const size_t end = count - begin > 2 * width ? begin + 2 * width : count;
+            size_t left = begin, right = middle;
+            for (size_t at = begin; at < end; at++) {
+                bool from_left =
+                    right == end || (left < middle && compare(pairs[order[left]].name,
+                                                              pairs[order[right]].name) <= 0);
+                spare[at] = order[from_left ? left++ : right++];
+            }
+        }
+        uint16_t *merged = spare;
+        spare = order;
+        order = merged;
+    }
+    return order;
+}
+
+/* The same as unite_few in n log n steps: a sender chooses names, also those of 8,192 pieces. */
+static size_t unite_many(rs_pair *pairs, size_t count)
+{
+    uint16_t order[RS_PAIRS_MAX], spare[RS_PAIRS_MAX];
+    const uint16_t *by_name = sorted(pairs, count, order, spare);
+    size_t kept = 0;
+    for (size_t at = 0; at < count;) {
+        rs_pair *first = &pairs[by_name[at++]];
+        while (at < count && compare(first->name, pairs[by_name[at]].name) == 0) {
+            rs_pair *again = &pairs[by_name[at++]];
+            first->value = again->value;
+            again->name.size = 0; /* no name is empty: this one goes */
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if (pairs[i].name.size)
+            pairs[kept++] = pairs[i];
+    return kept;
+}
+
+size_t rs_property_pairs(rs_span text, rs_pair *pairs)
+{
+    rs_property_walk walk = rs_properties_walk(text);
+    rs_pair pair;
+    size_t count = 0;
+    while (count < RS_PAIRS_MAX && rs_property_next(&walk, &pair.name, &pair.value))
+        if (!is_record_crc(pair.name))
+            pairs[count++] = pair;
+    return count <= FEW_PAIRS ? unite_few(pairs, count) : unite_many(pairs, count);
 }
 
 rs_status rs_property_check(rs_span name, rs_span value)

@@ -2,6 +2,8 @@
 #ifndef RS_PROPERTIES_H
 #define RS_PROPERTIES_H
 
+#include <assert.h>
+
 #include "rs_base.h"
 
 #define RS_NAME_VALUE_SEPARATOR 0x01
@@ -25,6 +27,20 @@ bool rs_property_next(rs_property_walk *walk, rs_span *name, rs_span *value);
 
 /* Value of the last piece called `name` (later pieces win); false when there is none. */
 bool rs_property_find(rs_span text, const char *name, size_t name_size, rs_span *value);
+
+typedef struct rs_pair {
+    rs_span name;
+    rs_span value;
+} rs_pair;
+
+/* Pieces that a property text can have at most. */
+#define RS_PAIRS_MAX 8192
+static_assert(4 * RS_PAIRS_MAX - 1 >= RS_PROPERTIES_MAX, "a piece has 3 bytes and a separator");
+
+/* The properties of a text, each name once: where it comes first, with its last value. Without the record
+ * CRC, which is the store's. `pairs` has RS_PAIRS_MAX places, the text at most RS_PROPERTIES_MAX bytes.
+ * Takes 32 KiB of the stack. */
+size_t rs_property_pairs(rs_span text, rs_pair *pairs);
 
 /* java.lang.String.hashCode of a UTF-8 text, over its UTF-16 code units. What is not UTF-8 counts as
  * Java's decoder replaces it and never fails: one U+FFFD for the longest beginning of a character, and

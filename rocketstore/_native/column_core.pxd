@@ -1,12 +1,18 @@
-# rs_columns.h for Cython; the rest of csrc is in core.pxd.
+# rs_columns.h for Cython, and property texts taken apart; the rest of csrc is in core.pxd.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.core cimport bool_, rs_record, rs_scan, rs_span, rs_status
 
-cdef extern from "rs_columns.h" nogil:
+cdef extern from "rs_properties.h" nogil:
     enum:
         RS_PAIRS_MAX
+    ctypedef struct rs_pair:
+        rs_span name
+        rs_span value
+    size_t rs_property_pairs(rs_span text, rs_pair *pairs)
+
+cdef extern from "rs_columns.h" nogil:
     ctypedef struct rs_word:
         rs_span text
         uint64_t hash
@@ -71,8 +77,4 @@ cdef extern from "rs_columns.h" nogil:
                                 char *to)
     size_t rs_columns_message_ids_size(const rs_dictionary *hosts, const int32_t *store_hosts,
                                        size_t rows)
-    ctypedef struct rs_pair:
-        rs_span name
-        rs_span value
-    size_t rs_property_pairs(rs_span text, rs_pair *pairs)
     bint rs_columns_are_utf8(const uint8_t *bytes, const int32_t *offsets, size_t rows)

@@ -2,6 +2,7 @@
  * gathered from their spans fits into exactly the room that was measured. */
 #include "fuzz.h"
 #include "rs_columns.h"
+#include "rs_properties.h"
 
 enum { ROOM = 4, WORDS = 1 << 12 };
 

@@ -52,6 +52,31 @@ static void check_walk(const uint8_t *data, size_t size)
     CHECK(!rs_property_next(&walk, &name, &value));
 }
 
+/* Each name once, in the order of their first pieces and with the value of its last. */
+static void check_pairs(const uint8_t *data, size_t size)
+{
+    static rs_pair pairs[RS_PAIRS_MAX];
+    rs_span text = {data, size}, name, value, last;
+    if (size > RS_PROPERTIES_MAX)
+        return;
+    size_t count = rs_property_pairs(text, pairs), next = 0;
+    rs_property_walk walk = rs_properties_walk(text);
+    while (rs_property_next(&walk, &name, &value)) {
+        size_t at = 0;
+        while (at < next && (pairs[at].name.size != name.size ||
+                             memcmp(pairs[at].name.bytes, name.bytes, name.size) != 0))
+            at++;
+        if (at < next || (name.size == 8 && memcmp(name.bytes, "__CRC32#", 8) == 0))
+            continue;
+        CHECK(next < count && pairs[next].name.bytes == name.bytes);
+        CHECK(pairs[next].name.size == name.size);
+        CHECK(rs_property_find(text, (const char *)name.bytes, name.size, &last));
+        CHECK(pairs[next].value.bytes == last.bytes && pairs[next].value.size == last.size);
+        next++;
+    }
+    CHECK(next == count);
+}
+
 static void check_hash(const uint8_t *data, size_t size)
 {
     rs_span text = {data, size};
@@ -83,6 +108,7 @@ static void check_decimal(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     check_walk(data, size);
+    check_pairs(data, size);
     check_hash(data, size);
     check_decimal(data, size);
     return 0;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import string
+import time
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +271,55 @@ def test_hostile_bytes_never_lead_outside(rng: random.Random) -> None:
         found = one.read(file, 0, end, end, 1 << 30)
         assert len(rows(found)) == one.rows
         assert one.end_position in (*positions, end)
+
+
+NAMES = ["".join(pair) for pair in itertools.product(string.printable[:90], repeat=2)]
+
+
+def read_properties(file: MappedFile, end: int) -> dict[str, Any]:
+    return scanner(["properties"]).read(file, 0, end, file.size, 1 << 30)
+
+
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 34, 63, 64, 65, 1000, 6500])
+def test_names_that_come_again_are_one_with_the_last_value(count: int, rng: random.Random) -> None:
+    """Where the first stands, in texts of few and of many pieces."""
+    file, at = MappedFile.anonymous(START, SIZE), 0
+    texts = [rng.choices(NAMES[:most], k=count) for most in (1, 2, count // 2 + 1, count, 6500)]
+    texts.append(rng.sample(NAMES, count))
+    for names in texts:
+        pairs = [f"{name}\1{n % 10}\2" for n, name in enumerate(names)]
+        data = record(START + at, properties="".join(pairs).encode())
+        file.write(at, data)
+        at += len(data)
+    found = [list(row["properties"].items()) for row in rows(read_properties(file, at))]
+    wanted = [{name: str(n % 10) for n, name in enumerate(names)} for names in texts]
+    assert found == [list(row.items()) for row in wanted]
+
+
+def test_as_many_properties_as_a_text_can_hold() -> None:
+    pieces = [f"{chr(33 + n % 90)}\1{n % 10}\2" for n in range(8191)]
+    data = record(START, properties="".join(pieces).encode(), record_crc=False)
+    file = MappedFile.anonymous(START, SIZE)
+    file.write(0, data)
+    (row,) = rows(read_properties(file, len(data)))
+    assert row["properties"] == {piece[0]: piece[2] for piece in pieces}
+    assert list(row["properties"]) == [piece[0] for piece in pieces[:90]]
+
+
+def test_four_times_the_names_take_about_four_times_as_long() -> None:
+    """Each name compared with each would be sixteen times as long."""
+    took = []
+    for count in (1600, 6400):
+        text = "".join(f"{name}\1v\2" for name in NAMES[:count]).encode()
+        file, at = MappedFile.anonymous(START, SIZE), 0
+        for _ in range(16):
+            data = record(START + at, properties=text)
+            file.write(at, data)
+            at += len(data)
+        best = 1e9
+        for _ in range(7):
+            begun = time.thread_time()
+            read_properties(file, at)
+            best = min(best, time.thread_time() - begun)
+        took.append(best)
+    assert took[1] < 9 * took[0], took
