@@ -8,10 +8,8 @@
 
 #define MAGIC_SIZE 4
 #define BLOCK 256
-/* Bytes that candidates may make a search read again and again, as a multiple of what it searches:
- * hostile bytes can hold a candidate in every header that claims a large body. */
-#define BUDGET_FACTOR 64
-#define BUDGET_MIN (1u << 20)
+/* A candidate of so many bytes is read whatever the budget: its own header is a good part of it. */
+#define CHEAP 1024
 
 static bool has_nul(rs_span text)
 {
@@ -158,9 +156,13 @@ static bool believable(const rs_scan *scan, size_t position, uint64_t *budget)
         return true;
     rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, &record);
     if (status != RS_OK || record.physical_offset != scan->start_offset + (int64_t)position ||
-        !may_follow(scan, position + record.size) || record.size > *budget)
+        !may_follow(scan, position + record.size))
         return false;
-    *budget -= record.size;
+    if (record.size > CHEAP) {
+        if (record.size > *budget)
+            return false;
+        *budget -= record.size;
+    }
     return rs_scan_record(scan, position, &record) == RS_OK;
 }
 
@@ -176,21 +178,22 @@ static bool follow_frame(const rs_scan *scan, size_t position, size_t to, uint64
     return *found < to && believable(scan, *found, budget);
 }
 
-size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to)
+size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to, uint64_t *budget)
 {
     size_t found, limit = to < scan->size ? to : scan->size;
     if (from >= limit)
         return to;
-    uint64_t budget = BUDGET_MIN + (uint64_t)BUDGET_FACTOR * (limit - from);
-    if (from > 0 && follow_frame(scan, from - 1, limit, &budget, &found))
+    if (from > 0 && follow_frame(scan, from - 1, limit, budget, &found))
         return found;
     /* Magics are searched; records begin four bytes before theirs. */
+    const size_t behind = RS_AT_MAGIC + MAGIC_SIZE - 1;
+    const size_t end = scan->size - limit > behind ? limit + behind : scan->size;
     size_t at = from + RS_AT_MAGIC;
     for (;;) {
-        at = rs_scan_find_magic(scan->bytes, scan->size, at);
-        if (at >= scan->size || at - RS_AT_MAGIC >= limit)
+        at = rs_scan_find_magic(scan->bytes, end, at);
+        if (at >= end)
             return to;
-        if (believable(scan, at - RS_AT_MAGIC, &budget))
+        if (believable(scan, at - RS_AT_MAGIC, budget))
             return at - RS_AT_MAGIC;
         at++;
     }

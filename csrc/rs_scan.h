@@ -61,11 +61,23 @@ static inline __attribute__((always_inline)) void rs_scan_fetch_ahead(const rs_s
  * walked->end. */
 rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *walked);
 
+/* Bytes that all searches of a file may read to judge candidates, as a multiple of its size: hostile
+ * bytes can hold a candidate in every header that claims a large body, and a record in front of each
+ * few that has the next search begin. */
+#define RS_SCAN_BUDGET_FACTOR 64
+#define RS_SCAN_BUDGET_MIN (1u << 20)
+
+static inline uint64_t rs_scan_budget(size_t size)
+{
+    return RS_SCAN_BUDGET_MIN + (uint64_t)RS_SCAN_BUDGET_FACTOR * size;
+}
+
 /* The first place in [from, to) where a record or blank can be believed after damage: equations 1–4
  * and a record, blank or the end behind it (format.md 15.3); `to` when there is none. When a record
  * with a sound frame stands one byte before `from`, what its frame says comes first: its body is
- * not searched for copies of records. */
-size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to);
+ * not searched for copies of records. What is read for candidates beyond 1 KiB is taken off *budget; one
+ * larger than what is left of it is passed over. */
+size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to, uint64_t *budget);
 
 /* Position of the first byte at or after `from` where a magic of a record or blank begins, `size`
  * when there is none. The plain loop is the reference for the other one. */

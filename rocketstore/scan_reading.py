@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native.columns import ColumnScanner
-from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore._native.scanner import (
+    VERIFY_BODY_CRC,
+    VERIFY_LENIENT,
+    VERIFY_RECORD_CRC,
+    SearchBudget,
+)
 from rocketstore.columns import Columns, columns_of
-from rocketstore.errors import RocketStoreError
+from rocketstore.errors import CorruptRecordError, RocketStoreError
 from rocketstore.log.column_walk import ColumnWalk, ScanReport, SegmentFiles
 from rocketstore.log.store_state import load_store_state
 
@@ -54,6 +59,7 @@ class ScanReading:
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
+        self._budget = SearchBudget()
         size = scan.end_offset - scan.begin_offset
         large = size >= 2 * PART_BYTES >= 4 * scan.chunk_bytes
         self._in_parts = scan.threads > 1 and scan.archive is None and large
@@ -64,7 +70,7 @@ class ScanReading:
         for low, high in scan._ranges():
             begin = low
             if not scan.aligned and low == scan.begin_offset:
-                begin = files.record_start(low, high)
+                begin = files.record_start(low, high, SearchBudget())
             if self._in_parts:
                 yield from self._with_threads(files, scanner, begin, high, report)
             else:
@@ -80,15 +86,16 @@ class ScanReading:
     ) -> Iterator[Columns]:
         """The first part is read here, chunk by chunk: for whom that is enough, nothing is read in vain."""
         first = _bound(files, begin, end)
-        walk = self._walk(files, scanner, begin, first, report)
+        walk = self._walk(files, scanner, begin, first, report, search_end=end)
         yield from self._columns(walk)
-        yield from self._ahead(files, walk.reached, end, report)
+        yield from self._ahead(files, scanner, walk.reached, end, report)
 
     def _ahead(
-        self, files: SegmentFiles, begin: int, end: int, report: ScanReport
+        self, files: SegmentFiles, scanner: ColumnScanner, begin: int, end: int, report: ScanReport
     ) -> Iterator[Columns]:
         """A part begins where a record can be believed. Where the part in front does not end there it was wrong
-        to, and what was read behind it is read again."""
+        to, and what was read behind it is read again. From damage on a part is read here: so each search is
+        the one that a single thread makes, and has of the budget what is left then."""
         threads = self._scan.threads
         parts: deque[_Part] = deque()
         with ThreadPoolExecutor(threads, "rocketstore-scan") as pool:
@@ -103,11 +110,16 @@ class ScanReading:
                     while found.chunks:
                         yield found.chunks.pop(0)  # not kept while it is used
                     report.add(found.report)
+                    reached = found.reached
                     if found.error is not None:
-                        raise found.error
-                    if found.reached > part.end:
+                        if not self._skips(found.error, part.end):
+                            raise found.error
+                        walk = self._walk(files, scanner, reached, part.end, report, search_end=end)
+                        yield from self._columns(walk)
+                        reached = walk.reached
+                    if reached > part.end:
                         _cancel(parts)
-                        begin = found.reached
+                        begin = reached
             finally:
                 _cancel(parts)
 
@@ -115,17 +127,32 @@ class ScanReading:
         """From any thread."""
         found = _PartRead()
         with closing(self._scan._files()) as files:
-            walk = self._walk(files, self._scanner(), begin, end, found.report)
+            walk = self._walk(files, self._scanner(), begin, end, found.report, on_damage="raise")
             try:
                 for chunk in self._columns(walk):
                     found.chunks.append(chunk)
             except (RocketStoreError, OSError) as error:
                 found.error = error
             found.reached = walk.reached
+            if isinstance(found.error, CorruptRecordError):
+                found.reached = found.error.physical_offset
         return found
 
+    def _skips(self, error: Exception, end: int) -> bool:
+        """Whether a part that ends at `end` is read on behind an error. One at `end` is of the end itself."""
+        damaged = isinstance(error, CorruptRecordError) and error.physical_offset < end
+        return damaged and self._scan.on_damage == "skip"
+
     def _walk(
-        self, files: SegmentFiles, scanner: ColumnScanner, begin: int, end: int, report: ScanReport
+        self,
+        files: SegmentFiles,
+        scanner: ColumnScanner,
+        begin: int,
+        end: int,
+        report: ScanReport,
+        *,
+        search_end: int | None = None,
+        on_damage: Literal["raise", "skip"] | None = None,
     ) -> ColumnWalk:
         scan = self._scan
         return ColumnWalk(
@@ -136,8 +163,10 @@ class ScanReading:
             scan.limit_offset,
             scan.whole and (not self._in_parts or end == scan.end_offset),
             scan.chunk_bytes,
-            scan.on_damage,
+            on_damage or scan.on_damage,
             report,
+            search_end=search_end,
+            budget=self._budget,
         )
 
     def _columns(self, walk: ColumnWalk) -> Iterator[Columns]:

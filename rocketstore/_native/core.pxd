@@ -298,7 +298,8 @@ cdef extern from "rs_scan.h" nogil:
         uint64_t record_crc_mismatches
     rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)
     rs_status rs_scan_walk(const rs_scan *scan, size_t from_, size_t to, rs_walked *walked)
-    size_t rs_scan_resynchronise(const rs_scan *scan, size_t from_, size_t to)
+    uint64_t rs_scan_budget(size_t size)
+    size_t rs_scan_resynchronise(const rs_scan *scan, size_t from_, size_t to, uint64_t *budget)
     size_t rs_scan_find_magic(const uint8_t *bytes, size_t size, size_t from_)
     size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from_)
 

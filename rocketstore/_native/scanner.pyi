@@ -46,7 +46,23 @@ def scan_segment(
     *,
     verify: int,
 ) -> ScanResult: ...
+
+@final
+class SearchBudget:
+    """Bytes that the searches of one walk may still read in a file to judge what looks like a record.
+    It is that file's which was searched last, and is full again for another one."""
+
+    def __init__(self) -> None: ...
+    @property
+    def left_bytes(self) -> int | None:
+        """None before the first search."""
+
 def resynchronise(
-    file: MappedFile, from_position: int, to_position: int, *, verify: int = 3
+    file: MappedFile,
+    from_position: int,
+    to_position: int,
+    *,
+    budget: SearchBudget,
+    verify: int = 3,
 ) -> int | None: ...
 def find_magic(data: bytes, from_position: int, *, plain: bool = False) -> int: ...

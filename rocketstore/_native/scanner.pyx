@@ -2,13 +2,13 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_SCAN_LENIENT, RS_SCAN_UNTORN, RS_SCAN_UNTORN_CRC, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
-    rs_load32, rs_record, rs_scan, rs_scan_find_magic, rs_scan_find_magic_plain, rs_scan_record,
-    rs_scan_resynchronise, rs_scan_walk, rs_status, rs_walked,
+    rs_load32, rs_record, rs_scan, rs_scan_budget, rs_scan_find_magic, rs_scan_find_magic_plain,
+    rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_status, rs_walked,
 )
 from rocketstore._native.guard cimport guarded, raise_unread
 from rocketstore._native.mapped_file cimport MappedFile
@@ -43,6 +43,7 @@ cdef struct scan_call:
     rs_record record
     rs_walked walked
     size_t found
+    uint64_t budget
     uint32_t size
     rs_status status
 
@@ -56,7 +57,8 @@ cdef void scan_work(void *given) noexcept nogil:
     elif call.what == WALK:
         call.status = rs_scan_walk(&call.scan, call.from_position, call.to_position, &call.walked)
     else:
-        call.found = rs_scan_resynchronise(&call.scan, call.from_position, call.to_position)
+        call.found = rs_scan_resynchronise(&call.scan, call.from_position, call.to_position,
+                                           &call.budget)
 
 
 cdef int scan_run(MappedFile file, What what, scan_call *call, bint long_) except -1:
@@ -188,16 +190,44 @@ def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_pos
     return result
 
 
+@cython.final
+@cython.auto_pickle(False)
+cdef class SearchBudget:
+    """Bytes that the searches of one walk may still read in a file to judge what looks like a record.
+    It is that file's which was searched last, and is full again for another one."""
+
+    cdef int64_t start
+    cdef int64_t size
+    cdef uint64_t left
+
+    def __init__(self):
+        self.size = -1
+
+    cdef void renew(self, MappedFile file) noexcept:
+        if self.start != file.start_offset or self.size != file.size:
+            self.start, self.size = file.start_offset, file.size
+            self.left = rs_scan_budget(<size_t>file.size)
+
+    @property
+    def left_bytes(self):
+        return self.left if self.size >= 0 else None
+
+
 def resynchronise(MappedFile file not None, int64_t from_position, int64_t to_position, *,
+                  SearchBudget budget not None,
                   unsigned verify=RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC):
     """Position of the next record or blank that can be believed, None without one in
     [from_position, to_position) (format.md 15.3). `from_position` is the byte behind the start of
-    what is damaged. Without the GIL."""
+    what is damaged. A walk has one `budget` for all its searches of a file: hostile bytes make each as
+    dear as the file is large. Without the GIL."""
     cdef scan_call call
     check_part(file, from_position, to_position)
     call.scan = scan_of(file, file.size, verify)
     call.from_position, call.to_position = <size_t>from_position, <size_t>to_position
+    budget.renew(file)
+    call.budget = budget.left
     scan_run(file, RESYNCHRONISE, &call, True)
+    budget.left = call.budget
     return <int64_t>call.found if <int64_t>call.found < to_position else None
 
 

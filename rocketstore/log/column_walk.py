@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_message, resynchronise
+from rocketstore._native.scanner import SearchBudget, read_message, resynchronise
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError
 from rocketstore.log.fetch import OFFSET_TOO_SMALL
 from rocketstore.log.log_directories import list_log
@@ -134,7 +134,7 @@ class SegmentFiles(abc.ABC):
         """End of the segment with a physical offset, whole or not."""
         return (offset // self.size + 1) * self.size
 
-    def record_start(self, offset: int, end: int) -> int:
+    def record_start(self, offset: int, end: int, budget: SearchBudget) -> int:
         """The first place at or behind `offset` where a record or blank can be believed, a file begins or is
         missing, or `end`."""
         while offset < end:
@@ -142,7 +142,7 @@ class SegmentFiles(abc.ABC):
             if file is None or offset == file.start_offset:
                 return offset
             to = min(file.end_offset, end) - file.start_offset
-            found = resynchronise(file, offset - file.start_offset, to)
+            found = resynchronise(file, offset - file.start_offset, to, budget=budget)
             if found is not None:
                 return file.start_offset + found
             offset = min(file.end_offset, end)
@@ -163,6 +163,7 @@ class LogFiles(SegmentFiles):
             if length and has_place(start, self.size)
         }
         self._open: MappedFile | None = None
+        self._budget = SearchBudget()
 
     def at(self, offset: int) -> MappedFile | None:
         start = self._start_of(offset)
@@ -223,7 +224,7 @@ class LogFiles(SegmentFiles):
         return file.size == self.size and self.next_start(file.start_offset) is not None
 
     def cut(self, offset: int, end: int) -> int:
-        found = self.record_start(offset, end)
+        found = self.record_start(offset, end, self._budget)
         if found < end and self.at(found) is None:
             following = self.next_start(found)
             return end if following is None else min(following, end)
@@ -251,6 +252,10 @@ class ColumnWalk:
     report: ScanReport
     #: Where the walk stands: in the end, behind the last record that begins in front of `end`.
     reached: int = 0
+    #: Behind damage a record is looked for up to here; None: up to `end`.
+    search_end: int | None = None
+    #: Of all searches of the walk, and of those that it is a part of.
+    budget: SearchBudget = field(default_factory=SearchBudget)
 
     def chunks(self) -> Iterator[Chunk]:
         """Raises `CorruptRecordError` at the first damage, `OffsetOutOfRangeError` at what was trimmed since,
@@ -306,8 +311,10 @@ class ColumnWalk:
             and self.files.may_end_in_zeros(file)
         ):
             return file.end_offset  # A blank that never reached the disk (format.md 15.4).
-        stop = min(file.end_offset, self.end)
-        found = resynchronise(file, position + 1, stop - file.start_offset)
+        if self.on_damage == "raise":
+            raise CorruptRecordError(offset, status)  # nothing is looked for in vain
+        stop = min(file.end_offset, self.end if self.search_end is None else self.search_end)
+        found = resynchronise(file, position + 1, stop - file.start_offset, budget=self.budget)
         goes_on = stop if found is None else file.start_offset + found
         self._lose(offset, goes_on, status)
         return goes_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.scanner import resynchronise, scan_segment
+from rocketstore._native.scanner import SearchBudget, resynchronise, scan_segment
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -31,6 +31,7 @@ class LogEnd:
             used = [file for file in segments if any(file.read(0, SIZE_BYTES))]
             self._walked = used[-1].start_offset if used else segments[0].start_offset
         for file in segments:
+            budget = SearchBudget()
             while file.start_offset <= self._walked < file.end_offset:
                 position = self._walked - file.start_offset
                 found = scan_segment(file, position, file.size, verify=self._verify)
@@ -40,7 +41,9 @@ class LogEnd:
                     break
                 if not any(file.read(position, min(SIZE_BYTES, file.size - position))):
                     return self._walked
-                after = resynchronise(file, position + 1, file.size, verify=self._verify)
+                after = resynchronise(
+                    file, position + 1, file.size, budget=budget, verify=self._verify
+                )
                 if after is None:
                     return self._walked
                 self._walked = file.start_offset + after

@@ -16,6 +16,7 @@ from rocketstore._native.scanner import (
     VERIFY_RECORD_CRC,
     VERIFY_UNTORN,
     VERIFY_UNTORN_CRC,
+    SearchBudget,
     read_message,
     resynchronise,
     scan_segment,
@@ -80,6 +81,8 @@ class LogWalk:
     damage: list[Damage] = field(default_factory=list)
     islands: list[Island] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    #: Of what searches may read, by the starts of files.
+    budgets: dict[int, SearchBudget] = field(default_factory=dict, repr=False)
     ahead: ScanAhead = field(default_factory=lambda: ScanAhead(CHUNK_BYTES), repr=False)
 
     def run(self, start: int, known_from: int | None = None) -> None:
@@ -200,7 +203,8 @@ class LogWalk:
             if data == file.size:
                 continue
             verify, _ = self._verify_at(file.start_offset + position)
-            found = resynchronise(file, position, file.size, verify=verify)
+            budget = self.budgets.setdefault(file.start_offset, SearchBudget())
+            found = resynchronise(file, position, file.size, budget=budget, verify=verify)
             if found is not None:
                 yield file.start_offset + found
 

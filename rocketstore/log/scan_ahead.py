@@ -7,7 +7,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketstore._native.scanner import resynchronise, scan_segment
+from rocketstore._native.scanner import SearchBudget, resynchronise, scan_segment
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -23,12 +23,14 @@ def scan_threads() -> int:
     return min(MOST_THREADS, os.cpu_count() or 1)
 
 
-def part_begin(file: MappedFile, target: int, stop: int, verify: int) -> int | None:
+def part_begin(
+    file: MappedFile, target: int, stop: int, verify: int, budget: SearchBudget
+) -> int | None:
     """The first position in [target, stop) where a record or blank can be believed; None without one. Whoever
     begins there has to see that what lies in front ends there too."""
     if file.find_data(target, stop) == stop:
         return None  # Nothing is written there, and what is not there is not read.
-    return resynchronise(file, target, stop, verify=verify)
+    return resynchronise(file, target, stop, budget=budget, verify=verify)
 
 
 class _Part(NamedTuple):
@@ -49,6 +51,7 @@ class ScanAhead:
         self._most = scan_threads() if threads is None else threads
         self._threads: ThreadPoolExecutor | None = None
         self._parts: deque[_Part] = deque()
+        self._budget = SearchBudget()
 
     def scan(self, file: MappedFile, position: int, end: int, *, verify: int) -> ScanResult:
         """The records from `position` on, up to `end` or a good place in front of it. Times are compared
@@ -80,7 +83,7 @@ class ScanAhead:
         begin = self._parts[-1].end if self._parts else position
         while len(self._parts) <= self._most and end - begin >= 2 * self._part_bytes:
             target = begin + self._part_bytes
-            found = part_begin(file, target, target + self._part_bytes, verify)
+            found = part_begin(file, target, target + self._part_bytes, verify, self._budget)
             if found is None:
                 return
             try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketstore._native.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_RECORD_CRC,
+    SearchBudget,
     read_message,
     resynchronise,
     scan_segment,
@@ -159,10 +160,10 @@ def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
     """Parts of a file that can be scanned at the same time: they begin where a record can be believed. Where
     it is wrong to believe it, the part in front does not end there, which `_ends_well` sees."""
     first, end = _part(segment, scope)
-    begins = [first]
+    begins, budget = [first], SearchBudget()
     while end - begins[-1] >= 2 * PART_BYTES:
         target = begins[-1] + PART_BYTES
-        found = part_begin(segment, target, target + PART_BYTES, BOTH_CHECKSUMS)
+        found = part_begin(segment, target, target + PART_BYTES, BOTH_CHECKSUMS, budget)
         if found is None:
             break
         begins.append(found)
@@ -231,7 +232,7 @@ class _Walk:
         self._last = last
 
     def run(self) -> None:
-        segment, counts = self._segment, self._findings.counts
+        segment, counts, budget = self._segment, self._findings.counts, SearchBudget()
         position, end = _part(segment, self._scope)
         while position < end:
             rest = segment.size - position
@@ -249,7 +250,7 @@ class _Walk:
                 return
             size = self._record(position) if data == position else 0
             if size == 0:
-                found = resynchronise(segment, position + 1, end)
+                found = resynchronise(segment, position + 1, end, budget=budget)
                 if found is None and self._last and self._scope.growing:
                     return  # It is being written just now.
                 if data > position:

@@ -13,6 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore import CorruptRecordError, OffsetOutOfRangeError, Scan, scan_reading
+from rocketstore._native import codec
 from tests.column_tools import fill_at_random, rows_of
 from tests.made_store import MadeStore
 
@@ -201,3 +202,51 @@ def test_how_many(tmp_path: Path, rng: random.Random, monkeypatch: pytest.Monkey
     for threads in (0, -1, 65):
         with pytest.raises(ValueError, match=rf"threads = {threads}: 1 … 64"):
             rocketstore.scan(path, threads=threads)
+
+
+def test_hostile_headers_that_use_up_what_searches_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+) -> None:
+    """Which records are passed over then does not depend on threads."""
+    size, at, number = 1 << 20, 0, 0
+    log = bytearray(size)
+    while at < size - 8192:
+        whole = codec.encode_record(
+            topic="t",
+            body=bytes(2000 if number % 3 else 20),
+            queue_offset=number,
+            physical_offset=at,
+            store_timestamp_ms=1_700_000_000_000,
+        )
+        log[at : at + len(whole)] = whole
+        at, number = at + len(whole), number + 1
+        for _ in range(8):
+            head = bytearray(codec.encode_record(topic="t", body=b"", physical_offset=at)[:88])
+            head[0:4] = (size - 4096 - at).to_bytes(4, "big")
+            head[84:88] = (size - 4096 - at - 92).to_bytes(4, "big")
+            log[at : at + 88] = head
+            at += 88
+    log[size - 4100 : size - 4096] = b"\1t\0\0"
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 50_000)
+    one, three = (
+        Scan(
+            path=str(tmp_path),
+            begin_offset=0,
+            end_offset=size,
+            limit_offset=size,
+            columns=("physical_offset", "body_size"),
+            on_damage="skip",
+            chunk_bytes=10_000,
+            threads=threads,
+        )
+        for threads in (1, 3)
+    )
+    rows, _, report = expected = outcome(one)
+    assert outcome(three) == expected
+    assert readers
+    sizes = [row["body_size"] for row in rows]
+    assert sizes.count(20) == -(-number // 3)
+    assert 10 < sizes.count(2000) < number // 2, "the budget is used up on the way"
+    assert report.lost_bytes > size // 4

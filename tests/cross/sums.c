@@ -359,7 +359,8 @@ static void a_log(rs_crc32_kernel kernel)
     for (int i = 0; i < 20; i++) {
         size_t at = any() % SEGMENT;
         segments[0][at] ^= 0x40;
-        add_number((int64_t)rs_scan_resynchronise(&scan, at, SEGMENT));
+        uint64_t budget = rs_scan_budget(SEGMENT);
+        add_number((int64_t)rs_scan_resynchronise(&scan, at, SEGMENT, &budget));
         need(rs_scan_find_magic(segments[0], SEGMENT, at) ==
                  rs_scan_find_magic_plain(segments[0], SEGMENT, at),
              "the two searches for a magic");

@@ -16,7 +16,7 @@ import pytest
 import rocketstore
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, RocketStoreError
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_message, resynchronise, scan_segment
+from rocketstore._native.scanner import SearchBudget, read_message, resynchronise, scan_segment
 from rocketstore._native.unit_reader import read_units
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.tools import verify
@@ -157,7 +157,7 @@ class LogJudge:
         """Reading goes on at the very next record, and all behind it are as they were."""
         start = self._starts[number]
         after = self.placed[number].end - self.start
-        found = resynchronise(self.file, start + 1, SEGMENT)
+        found = resynchronise(self.file, start + 1, SEGMENT, budget=SearchBudget())
         if number + 1 == len(self.placed):
             assert found is None
             return

@@ -40,6 +40,7 @@ static void check_parts(const rs_scan *scan, size_t cut)
 /* From damage to damage until the end: as often as there are bytes, at the most. */
 static void check_resynchronise(const rs_scan *scan)
 {
+    uint64_t budget = rs_scan_budget(scan->size), before;
     size_t at = 0;
     while (at < scan->size) {
         rs_status status;
@@ -47,8 +48,9 @@ static void check_resynchronise(const rs_scan *scan)
         rs_walked walked = walk(scan, at, scan->size, &status);
         if (status == RS_END_OF_FILE)
             return;
-        size_t found = rs_scan_resynchronise(scan, walked.end + 1, scan->size);
-        CHECK(found > walked.end);
+        before = budget;
+        size_t found = rs_scan_resynchronise(scan, walked.end + 1, scan->size, &budget);
+        CHECK(found > walked.end && budget <= before);
         if (found >= scan->size)
             return;
         CHECK(believed(rs_scan_record(scan, found, &record)));

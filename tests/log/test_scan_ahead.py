@@ -12,6 +12,7 @@ import pytest
 
 from rocketstore._native import codec
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.scanner import SearchBudget
 from rocketstore.errors import ReadFailedError
 from rocketstore.log import scan_ahead
 from rocketstore.log.log_walk import LogWalk, Rules
@@ -37,7 +38,7 @@ def walked(files: list[MappedFile], rules: Rules, ahead: ScanAhead) -> dict[str,
     walk = LogWalk(files, rules, lambda _, offset: valid.append(offset), ahead=ahead)
     walk.run(files[0].start_offset)
     assert valid == sorted(valid)
-    passed = ("files", "rules", "on_valid", "ahead")
+    passed = ("files", "rules", "on_valid", "ahead", "budgets")
     names = (field.name for field in dataclasses.fields(walk) if field.name not in passed)
     return {**{name: getattr(walk, name) for name in names}, "valid": valid[-1:]}
 
@@ -133,7 +134,7 @@ def test_a_body_that_looks_like_a_record_of_its_place() -> None:
     begins = set()
     for part_bytes in range(100, 900, 20):
         assert walked(files, rules, ScanAhead(part_bytes, threads=2)) == expected
-        begins.add(scan_ahead.part_begin(files[0], part_bytes, 1 << 16, 3))
+        begins.add(scan_ahead.part_begin(files[0], part_bytes, 1 << 16, 3, SearchBudget()))
     assert begins - {start for start, _ in builder.records}, "no part began in a body"
 
 

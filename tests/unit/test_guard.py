@@ -63,7 +63,7 @@ def test_reads_of_a_cut_file(cut_file: Callable[[int], MappedFile]) -> None:
         lambda: file.read(0, 4 * PAGE),
         lambda: scanner.read_message(file, 0, PAGE, verify=0),
         lambda: scanner.scan_segment(file, 0, PAGE, verify=0),
-        lambda: scanner.resynchronise(file, 1, PAGE),
+        lambda: scanner.resynchronise(file, 1, PAGE, budget=scanner.SearchBudget()),
         lambda: unit_reader.read_units(
             file, 0, 3, (), PAGE, topic=b"t", queue_id=0, first_queue_offset=0, log_minimum=0,
             limit_offset=PAGE, verify=0, tags_codes=None,

@@ -18,10 +18,11 @@ from rocketstore._native.scanner import (
     VERIFY_UNTORN,
     VERIFY_UNTORN_CRC,
     ScanResult,
+    SearchBudget,
     find_magic,
-    resynchronise,
     scan_segment,
 )
+from rocketstore._native.scanner import resynchronise as resynchronise_within
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "vectors.json").read_text())
 START = 1 << 20
@@ -52,6 +53,11 @@ def make(count: int, size: int = SIZE, body: bytes = b"hello") -> tuple[MappedFi
         file.write(positions[-1], record)
         positions.append(positions[-1] + len(record))
     return file, positions
+
+
+def resynchronise(file: MappedFile, start: int, to: int, verify: int = BOTH) -> int | None:
+    """One search, with a budget of its own."""
+    return resynchronise_within(file, start, to, budget=SearchBudget(), verify=verify)
 
 
 def blank(file: MappedFile, position: int) -> None:
@@ -309,6 +315,60 @@ def test_hostile_headers_do_not_make_a_search_endless() -> None:
         file.write(position, head)
     file.write(size - 9, b"\x06orders\0\0")
     assert resynchronise(file, 1, size) is None
+
+
+@pytest.mark.timeout(60)
+def test_searches_of_a_walk_read_no_more_than_its_budget() -> None:
+    """A good record in front of each few hostile headers has a search begin at each: 8 MiB were read 64 times
+    for each of them, 45 GB."""
+    size = 8 << 20
+    file = MappedFile.anonymous(START, size)
+    head = bytearray(encode(0, b"", properties=b"", record_crc=False)[:88])
+    position = goods = 0
+    while position < size - 7000:
+        good = encode(position, b"")
+        file.write(position, good)
+        position, goods = position + len(good), goods + 1
+        for _ in range(64):
+            body = size - position - 97
+            head[0:4] = (body + 97).to_bytes(4, "big")
+            head[28:36] = (START + position).to_bytes(8, "big")
+            head[84:88] = body.to_bytes(4, "big")
+            file.write(position, head)
+            position += len(head)
+    file.write(size - 9, b"\x06orders\0\0")
+    budget, at, found, left = SearchBudget(), 0, 0, [(1 << 20) + 64 * size]
+    assert budget.left_bytes is None
+    while True:
+        walked = scan_segment(file, at, size, verify=BOTH)
+        found += walked.records
+        after = resynchronise_within(file, walked.end_position + 1, size, budget=budget)
+        assert budget.left_bytes is not None
+        left.append(budget.left_bytes)
+        if after is None:
+            break
+        at = after
+    assert found == goods  # small ones are found to the end
+    assert left == sorted(left, reverse=True)
+    assert 0 <= left[-1] < size
+
+
+def test_a_record_beyond_what_is_left_of_a_budget_is_passed_over() -> None:
+    """Until another file is searched."""
+    size = 1 << 20
+    file = MappedFile.anonymous(START, size)
+    large = encode(100, bytes(size // 2))
+    file.write(100, large)
+    file.write(100 + len(large), encode(100 + len(large)))
+    budget = SearchBudget()
+    assert resynchronise_within(file, 1, size, budget=budget) == 100
+    assert budget.left_bytes == (1 << 20) + 64 * size - len(large)
+    while budget.left_bytes >= len(large):
+        assert resynchronise_within(file, 1, size, budget=budget) == 100
+    assert resynchronise_within(file, 1, size, budget=budget) == 100 + len(large)
+    other, positions = make(4)
+    assert resynchronise_within(other, 1, SIZE, budget=budget) == positions[1]
+    assert resynchronise_within(file, 1, size, budget=budget) == 100
 
 
 # ---- finding magics ----
