@@ -15,6 +15,7 @@ import numpy as np
 from rocketstore._native import frames as native
 from rocketstore._native.codec import crc32, java_hash
 from rocketstore.arguments import text, whole_number
+from rocketstore.column_arguments import bytes_of, offsets_of
 from rocketstore.config import StoreConfig
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout import check_topic
@@ -63,8 +64,8 @@ def encode_frames(
     """Encodes columns of messages, without an object for each.
 
     Args:
-        bodies: (offsets, data) in Arrow's layout: n + 1 integers of 32 bits, and bytes.
-        topics: the topics that occur.
+        bodies: (offsets, data) in Arrow's layout: n + 1 integers of 32 or 64 bits, and bytes.
+        topics: the topics that occur; a list, also of one.
         topic_rows: for each row its place in `topics`; default: all in the first.
         queue_ids: for each row, or one for all.
         tags, keys: (offsets, data) of UTF-8; an empty text stands for none. Several keys of one row
@@ -82,8 +83,12 @@ def encode_frames(
 
     Raises:
         InvalidTopicError, MessageRejectedError: a topic or property name that no row may have.
-        ValueError: columns of different lengths, or offsets that leave their data.
+        MessageRejectedError, which is a ValueError: columns of different lengths, offsets that leave their
+            data, fall or are no integers, data that is no column of bytes.
+        TypeError: a column that is no pair, or no buffer; `topics` that is one text.
     """
+    if isinstance(topics, (str, bytes)):
+        raise TypeError(f"topics = {topics!r}: expected a list of texts; for one, [{topics!r}]")
     if max_body_bytes is None:
         max_body_bytes = StoreConfig().max_message_size_bytes
     column = strings("bodies", bodies)
@@ -122,16 +127,19 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
     return (java_hash(text("shard_key", shard_key)) & 0xFFFFFFFF) % queues
 
 
-def strings(what: str, column: Column, rows: int | None = None) -> native.Strings:
-    offsets, data = column
+def strings(what: str, column: Any, rows: int | None = None) -> native.Strings:
+    if not isinstance(column, tuple) or len(column) != 2:
+        raise TypeError(f"{what}: expected a pair (offsets, data), not {type(column).__name__}")
     try:
-        made = native.Strings(
-            np.ascontiguousarray(offsets, np.int32), np.frombuffer(data, np.uint8)
-        )
+        places, data = offsets_of("offsets", column[0]), bytes_of("data", column[1])
+    except (TypeError, MessageRejectedError) as error:
+        raise type(error)(f"{what}: {error} (a column is the pair (offsets, data))") from None
+    try:
+        made = native.Strings(places, data)
     except ValueError as error:
-        raise ValueError(f"{what}: {error}") from None
+        raise MessageRejectedError(f"{what}: {error}") from None
     if rows is not None and made.rows != rows:
-        raise ValueError(f"{what}: {made.rows} rows, expected {rows}")
+        raise MessageRejectedError(f"{what}: {made.rows} rows, expected {rows}")
     return made
 
 
@@ -163,11 +171,13 @@ def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
 
 
 def property_places(given: Any, count: int, entries: int) -> Any:
-    places = np.ascontiguousarray(given, np.int32)
+    places = offsets_of("properties", given)
     if places.shape != (count + 1,) or places[0] < 0 or places[-1] > entries:
-        raise ValueError(f"properties: {count} rows need {count + 1} offsets up to {entries}")
+        raise MessageRejectedError(
+            f"properties: {count} rows need {count + 1} offsets up to {entries}"
+        )
     if np.any(places[1:] < places[:-1]):
-        raise ValueError("properties: offsets must not fall")
+        raise MessageRejectedError("properties: offsets must not fall")
     return places
 
 

@@ -66,7 +66,7 @@ cdef bint name_known(const Text *text, rs_span name) noexcept nogil:
     return False
 
 
-cdef inline rs_span row_of(const int32_t[::1] offsets, const uint8_t[::1] data,
+cdef inline rs_span row_of(const int64_t[::1] offsets, const uint8_t[::1] data,
                            Py_ssize_t row) noexcept:
     cdef rs_span span
     span.size = <size_t>(offsets[row + 1] - offsets[row])
@@ -86,7 +86,7 @@ cdef rs_span constant(bytes name):
 cdef class Strings:
     """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
 
-    cdef const int32_t[::1] offsets
+    cdef const int64_t[::1] offsets
     cdef const uint8_t[::1] data
 
     def __init__(self, offsets, data):
@@ -118,11 +118,11 @@ cdef int check_name(Text *text, rs_span name, object refused) except -1:
 
 
 cdef rs_status describe(Text *text, Py_ssize_t row, Strings tags, Strings keys, Strings names,
-                        Strings values, const int32_t[::1] places, object refused) except *:
+                        Strings values, const int64_t[::1] places, object refused) except *:
     """The property text of one row."""
     cdef rs_span name, value
     cdef rs_status status = RS_OK
-    cdef int32_t place
+    cdef int64_t place
     text.size = 0
     if places is not None:
         for place in range(places[row], places[row + 1]):
@@ -151,7 +151,7 @@ cdef Py_ssize_t bytes_of(Strings column, Py_ssize_t first, Py_ssize_t last, Py_s
 
 
 cdef Py_ssize_t frames_bound(Strings bodies, tuple topics, Strings tags, Strings keys,
-                             const int32_t[::1] places, Strings names, Strings values):
+                             const int64_t[::1] places, Strings names, Strings values):
     """No frames of these columns have more bytes."""
     cdef Py_ssize_t rows = bodies.rows, first, last
     cdef Py_ssize_t each = RS_RECORD_FIXED + 2 * RS_HOST_V6_SIZE + 2  # 2: of the topic's length
@@ -166,7 +166,7 @@ cdef Py_ssize_t frames_bound(Strings bodies, tuple topics, Strings tags, Strings
 def encode_columns(Strings bodies not None, tuple topics not None,
                    const int32_t[::1] topic_rows not None, const int32_t[::1] queue_ids not None,
                    const int64_t[::1] born_ms not None, *, Strings tags=None, Strings keys=None,
-                   const int32_t[::1] property_places=None, Strings names=None,
+                   const int64_t[::1] property_places=None, Strings names=None,
                    Strings values=None, str born_host not None, int64_t max_body, object refused,
                    bytearray into not None):
     """(size, statuses): one frame a row, back to back in the first `size` bytes of `into`, which is made

@@ -162,9 +162,11 @@ def test_topics_and_sizes_are_the_stores_to_decide(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_messages_are_named() -> None:
     bodies = column([b"ok", b"x" * 11, b"ok", b"ok"])
     tags = column([b"t", b"t", b"a\x01b", b"\x02"])
-    frames, refused = encode_frames(bodies, topics=["t"], tags=tags, max_body_bytes=10)
+    frames, refused = encode_frames(
+        bodies, topics=["t"], tags=tags, max_body_bytes=10, born_timestamps_ms=1
+    )
     assert refused == {1: "body too large", 2: "property illegal", 3: "property illegal"}
-    assert frames == frame(b"ok", tags=column([b"t"]))
+    assert frames == frame(b"ok", tags=column([b"t"]), born_timestamps_ms=1)
     huge = column([b"v" * 40_000])
     _, refused = encode_frames(column([b""]), topics=["t"], keys=huge)
     assert refused == {0: "properties too large"}
@@ -195,6 +197,72 @@ def test_reserved_names_are_refused(name: str) -> None:
 def test_columns_have_to_fit(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         frame(**given)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"),
+    [
+        (np.array([0, 2**32, 2**32 + 3]), "bodies: offsets: end behind the data"),
+        (np.array([0, 2**63, 2**63 + 3], np.uint64), "9223372036854775811 does not fit"),
+        ([0, 2**64], "dtype object, expected integers"),
+        (np.array([0, 1.9, 3]), "dtype float64, expected integers"),
+        ([False, True], "dtype bool, expected integers"),
+        ([[0, 3]], "shape \\(1, 2\\)"),
+        ([[0, 3], [1]], "bodies: offsets"),
+        (np.array([], np.int32), "n \\+ 1 integers for n rows"),
+        (3, "shape \\(\\)"),
+        (b"abc", "dtype"),
+    ],
+)
+def test_offsets_are_neither_rounded_nor_wrapped(offsets: object, said: str) -> None:
+    with pytest.raises(MessageRejectedError, match=said):
+        encode_frames((offsets, b"abc"), topics=["t"])
+    properties = (offsets, column([b"a"] * 3), column([b"b"] * 3))
+    with pytest.raises(MessageRejectedError, match="properties"):
+        frame(properties=properties)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int64, np.uint64, list])
+def test_offsets_of_any_integer_kind(kind: type) -> None:
+    offsets = [0, 2, 3] if kind is list else np.array([0, 2, 3], kind)
+    frames, refused = encode_frames((offsets, b"abc"), topics=["t"], born_timestamps_ms=1)
+    both = [frame(b"ab", born_timestamps_ms=1), frame(b"c", born_timestamps_ms=1)]
+    assert (bytes(frames), refused) == (b"".join(both), {})
+
+
+def test_offsets_beyond_two_gib() -> None:
+    """A slice of a large column: its offsets need 64 bits, its rows do not."""
+    start = 2**31 + 2
+    data = np.zeros(start + 7, np.uint8)  # pages that nobody touches cost no memory
+    data[start:] = np.frombuffer(b"abcdefg", np.uint8)
+    frames, refused = encode_frames(
+        (np.array([start, start + 3, start + 7]), data), topics=["t"], born_timestamps_ms=1
+    )
+    both = [frame(b"abc", born_timestamps_ms=1), frame(b"defg", born_timestamps_ms=1)]
+    assert (bytes(frames), refused) == (b"".join(both), {})
+
+
+@pytest.mark.parametrize(
+    ("bodies", "error", "said"),
+    [
+        ((b"abc", [0, 3]), MessageRejectedError, "pair \\(offsets, data\\)"),
+        ((b"abc", np.array([0, 3])), MessageRejectedError, "pair \\(offsets, data\\)"),
+        ((np.array([0, 1, 2], np.uint8), [0, 1]), TypeError, "pair \\(offsets, data\\)"),
+        (([0, 3], np.arange(3)), MessageRejectedError, "data: dtype int64, expected uint8"),
+        (([0, 3], np.zeros((3, 3), np.uint8)), MessageRejectedError, "2 dimensions"),
+        (([0, 3], "abc"), TypeError, "encode it first"),
+        (b"abc", TypeError, "bodies: expected a pair"),
+        (([0, 3],), TypeError, "bodies: expected a pair"),
+    ],
+)
+def test_a_column_is_offsets_and_bytes(bodies: object, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        encode_frames(bodies, topics=["t"])  # type: ignore[arg-type]
+
+
+def test_topics_are_several() -> None:
+    with pytest.raises(TypeError, match="for one, \\['orders'\\]"):
+        encode_frames(column([b"a"]), topics="orders")
 
 
 def test_the_empty_column_has_no_frames() -> None:
