@@ -6,6 +6,7 @@ store time. Many processes encode, one appends; the bodies' checksums are kept o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ def encode_frames(
     tags: Column | None = None,
     keys: Column | None = None,
     properties: tuple[Any, Column, Column] | None = None,
-    born_timestamps_ms: Any = 0,
+    born_timestamps_ms: Any = None,
     born_host: str = "127.0.0.1:0",
     max_body_bytes: int | None = None,
     into: bytearray | None = None,
@@ -73,7 +74,7 @@ def encode_frames(
         properties: (offsets, names, values) as Arrow keeps maps: row i has the entries
             offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`. A shard key is the
             property `__SHARDINGKEY` here, and its queue that of `shard_queue_id`.
-        born_timestamps_ms: for each row, or one for all.
+        born_timestamps_ms: for each row, or one for all; default: the time of this call, as of a put.
         max_body_bytes: default max_message_size_bytes of a store at its defaults.
         into: where to write, made larger when it must be: memory that is used again costs no page
             faults. Release the frames before it is used again.
@@ -105,7 +106,9 @@ def encode_frames(
         tuple(check_topic(topic, wide=True) for topic in topics),
         rows,
         queues,
-        whole(born_timestamps_ms, 0, count, np.int64, "born_timestamps_ms"),
+        whole(
+            born_timestamps_ms, time.time_ns() // 1_000_000, count, np.int64, "born_timestamps_ms"
+        ),
         born_host=born_host,
         max_body=max_body_bytes,
         refused=refuse_reserved,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -263,6 +264,16 @@ def test_a_column_is_offsets_and_bytes(bodies: object, error: type[Exception], s
 def test_topics_are_several() -> None:
     with pytest.raises(TypeError, match="for one, \\['orders'\\]"):
         encode_frames(column([b"a"]), topics="orders")
+
+
+def test_messages_are_born_when_they_are_encoded(tmp_path: Path) -> None:
+    """As those of put: without a time of their own they are not from 1970."""
+    before = time.time_ns() // 1_000_000
+    frames = frame()
+    after = time.time_ns() // 1_000_000
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        message = store.get(store.put_frames(frames).physical_offset)
+    assert before <= message.born_timestamp_ms <= after
 
 
 def test_the_empty_column_has_no_frames() -> None:
