@@ -47,6 +47,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "property_text": [],
     "writer": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "completion_port": [],
+    "row_texts": ["rs_properties"],
     "frames": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "ring": [],
     "message": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_message_id"],

@@ -15,6 +15,7 @@ import numpy as np
 
 from rocketstore._native import frames as native
 from rocketstore._native.codec import crc32, java_hash
+from rocketstore._native.row_texts import Strings
 from rocketstore.arguments import text, whole_number
 from rocketstore.column_arguments import bytes_of, offsets_of
 from rocketstore.config import StoreConfig
@@ -80,12 +81,13 @@ def encode_frames(
             faults. Release the frames before it is used again.
 
     Returns:
-        (frames, refused): frames for `Store.put_frames`, and for each row that was left out, why.
+        (frames, refused): frames for `Store.put_frames`, and for each row that was left out, why, with the
+        name of the field.
 
     Raises:
         InvalidTopicError, MessageRejectedError: a topic or property name that no row may have.
-        MessageRejectedError, which is a ValueError: columns of different lengths, offsets that leave their
-            data, fall or are no integers, data that is no column of bytes.
+        MessageRejectedError (a ValueError): columns of different lengths, offsets that leave their data,
+            fall or are no integers, data that is no column of bytes.
         TypeError: a column that is no pair, or no buffer; `topics` that is one text.
     """
     if isinstance(topics, (str, bytes)):
@@ -101,7 +103,7 @@ def encode_frames(
     if queues.size and int(queues.min()) < 0:
         raise MessageRejectedError(f"queue_ids: {int(queues.min())} is below 0")
     room = bytearray() if into is None else into
-    size, statuses = native.encode_columns(
+    size, refused = native.encode_columns(
         column,
         tuple(check_topic(topic, wide=True) for topic in topics),
         rows,
@@ -115,8 +117,6 @@ def encode_frames(
         into=room,
         **property_columns(count, tags, keys, properties),
     )
-    codes = np.frombuffer(statuses, np.uint8)
-    refused = {int(row): native.status_name(int(codes[row])) for row in np.flatnonzero(codes)}
     return memoryview(room)[:size], refused
 
 
@@ -130,7 +130,7 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
     return (java_hash(text("shard_key", shard_key)) & 0xFFFFFFFF) % queues
 
 
-def strings(what: str, column: Any, rows: int | None = None) -> native.Strings:
+def strings(what: str, column: Any, rows: int | None = None) -> Strings:
     if not isinstance(column, tuple) or len(column) != 2:
         raise TypeError(f"{what}: expected a pair (offsets, data), not {type(column).__name__}")
     try:
@@ -138,7 +138,7 @@ def strings(what: str, column: Any, rows: int | None = None) -> native.Strings:
     except (TypeError, MessageRejectedError) as error:
         raise type(error)(f"{what}: {error} (a column is the pair (offsets, data))") from None
     try:
-        made = native.Strings(places, data)
+        made = Strings(places, data)
     except ValueError as error:
         raise MessageRejectedError(f"{what}: {error}") from None
     if rows is not None and made.rows != rows:

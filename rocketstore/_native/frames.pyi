@@ -1,17 +1,10 @@
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
+from rocketstore._native.row_texts import Strings
 from rocketstore._native.writer import Writer
-
-@final
-class Strings:
-    """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
-
-    def __init__(self, offsets: Any, data: Any) -> None: ...
-    @property
-    def rows(self) -> int: ...
 
 def encode_columns(
     bodies: Strings,
@@ -29,8 +22,7 @@ def encode_columns(
     max_body: int,
     refused: Callable[[bytes], None],
     into: bytearray,
-) -> tuple[int, bytes]: ...
-def status_name(status: int) -> str: ...
+) -> tuple[int, dict[int, str]]: ...
 def put_frames(
     log: Log,
     frames: Any,

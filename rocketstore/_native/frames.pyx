@@ -10,16 +10,16 @@ from libc.string cimport memcmp, memcpy, memset
 from rocketstore._native.appender cimport Log
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
-    RS_HOST_V6_SIZE, RS_OK, RS_PROPERTIES_MAX, RS_PROPERTIES_TOO_LARGE, RS_PROPERTY_ILLEGAL,
-    RS_RECORD_CRC_SIZE, RS_RECORD_FIXED, RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel,
-    rs_log_fitting_messages, rs_message, rs_properties_walk, rs_property_check, rs_property_next,
-    rs_property_walk, rs_queue_state, rs_record, rs_record_born_host, rs_record_check,
-    rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
-    rs_record_verify, rs_span, rs_status,
+    RS_HOST_V6_SIZE, RS_OK, RS_PROPERTIES_MAX, RS_RECORD_CRC_SIZE, RS_RECORD_FIXED,
+    RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel, rs_log_fitting_messages, rs_message,
+    rs_properties_walk, rs_property_next, rs_property_walk, rs_queue_state, rs_record,
+    rs_record_born_host, rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode,
+    rs_record_publish, rs_record_size, rs_record_verify, rs_span, rs_status,
 )
 from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.put_result cimport PutResult, put_result, set_host
 from rocketstore._native.queue_state cimport QueueState
+from rocketstore._native.row_texts cimport RowText, Strings, describe, refusal, row_of
 from rocketstore._native.status cimport status_text
 from rocketstore._native.waiting cimport now_ns
 from rocketstore._native.writer cimport Writer
@@ -28,120 +28,11 @@ from rocketstore._native.codec import pack_host
 from rocketstore.errors import MessageRejectedError, RocketStoreError
 
 cdef enum:
-    KNOWN_NAMES = 32
     PROPERTY_MORE = 6  # a name of four bytes, and two that end name and value
     REFUSED_FLAGS = 0xCC  # transactions, inner batches, wrapped messages (format.md 2.2)
 
 
 # ---- encoding ----
-
-cdef struct Text:
-    uint8_t *bytes  # room for the largest property text
-    size_t size
-    rs_span known[KNOWN_NAMES]  # property names that were checked
-    size_t known_count
-
-
-cdef rs_status text_add(Text *text, rs_span name, rs_span value) noexcept nogil:
-    cdef rs_status status = rs_property_check(name, value)
-    if status != RS_OK:
-        return status
-    if name.size + value.size + 2 > RS_PROPERTIES_MAX - text.size:
-        return RS_PROPERTIES_TOO_LARGE
-    memcpy(text.bytes + text.size, name.bytes, name.size)
-    text.size += name.size
-    text.bytes[text.size] = 1
-    memcpy(text.bytes + text.size + 1, value.bytes, value.size)
-    text.size += value.size + 2
-    text.bytes[text.size - 1] = 2
-    return RS_OK
-
-
-cdef bint name_known(const Text *text, rs_span name) noexcept nogil:
-    cdef size_t i
-    for i in range(text.known_count):
-        if (text.known[i].size == name.size
-                and memcmp(text.known[i].bytes, name.bytes, name.size) == 0):
-            return True
-    return False
-
-
-cdef inline rs_span row_of(const int64_t[::1] offsets, const uint8_t[::1] data,
-                           Py_ssize_t row) noexcept:
-    cdef rs_span span
-    span.size = <size_t>(offsets[row + 1] - offsets[row])
-    span.bytes = &data[offsets[row]] if span.size else NULL
-    return span
-
-
-cdef rs_span constant(bytes name):
-    cdef rs_span span
-    span.bytes = <const uint8_t *>PyBytes_AS_STRING(name)
-    span.size = <size_t>PyBytes_GET_SIZE(name)
-    return span
-
-
-@cython.final
-@cython.auto_pickle(False)
-cdef class Strings:
-    """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
-
-    cdef const int64_t[::1] offsets
-    cdef const uint8_t[::1] data
-
-    def __init__(self, offsets, data):
-        cdef Py_ssize_t i
-        self.offsets = offsets
-        self.data = data
-        if self.offsets.shape[0] == 0 or self.offsets[0] < 0:
-            raise ValueError("offsets: n rows need n + 1 offsets that begin at 0 or more")
-        for i in range(self.offsets.shape[0] - 1):
-            if self.offsets[i + 1] < self.offsets[i]:
-                raise ValueError(f"offsets: fall at row {i}")
-        if self.offsets[self.offsets.shape[0] - 1] > self.data.shape[0]:
-            raise ValueError("offsets: end behind the data")
-
-    @property
-    def rows(self):
-        return self.offsets.shape[0] - 1
-
-
-cdef int check_name(Text *text, rs_span name, object refused) except -1:
-    """0; or raises what `refused(name)` says. Each name is asked for once."""
-    if name_known(text, name):
-        return 0
-    refused(PyBytes_FromStringAndSize(<const char *>name.bytes, <Py_ssize_t>name.size))
-    if text.known_count < KNOWN_NAMES:
-        text.known[text.known_count] = name
-        text.known_count += 1
-    return 0
-
-
-cdef rs_status describe(Text *text, Py_ssize_t row, Strings tags, Strings keys, Strings names,
-                        Strings values, const int64_t[::1] places, object refused) except *:
-    """The property text of one row."""
-    cdef rs_span name, value
-    cdef rs_status status = RS_OK
-    cdef int64_t place
-    text.size = 0
-    if places is not None:
-        for place in range(places[row], places[row + 1]):
-            name = row_of(names.offsets, names.data, place)
-            value = row_of(values.offsets, values.data, place)
-            if name.size and status == RS_OK:
-                check_name(text, name, refused)
-            if status == RS_OK:
-                status = text_add(text, name, value)
-    if keys is not None and status == RS_OK:
-        value = row_of(keys.offsets, keys.data, row)
-        if value.size:
-            status = text_add(text, constant(b"KEYS"), value)
-    if tags is not None and status == RS_OK:
-        value = row_of(tags.offsets, tags.data, row)
-        if value.size:
-            status = text_add(text, constant(b"TAGS"), value)
-    return status
-
 
 cdef Py_ssize_t bytes_of(Strings column, Py_ssize_t first, Py_ssize_t last, Py_ssize_t more):
     """Those of rows first … last - 1, and `more` for each."""
@@ -169,14 +60,15 @@ def encode_columns(Strings bodies not None, tuple topics not None,
                    const int64_t[::1] property_places=None, Strings names=None,
                    Strings values=None, str born_host not None, int64_t max_body, object refused,
                    bytearray into not None):
-    """(size, statuses): one frame a row, back to back in the first `size` bytes of `into`, which is made
-    larger when it must be; a row whose status is not 0 is left out.
+    """(size, refused): one frame a row, back to back in the first `size` bytes of `into`, which is made
+    larger when it must be; a row that cannot be a message is left out, `refused` says why.
     `topics[topic_rows[i]]` is the topic of row i. The caller has checked shapes and topics."""
     cdef rs_message message
-    cdef Text text
+    cdef RowText text
     cdef rs_crc32_kernel kernel = best_kernel()
     cdef Py_ssize_t rows = bodies.rows, row
-    cdef bytearray statuses = bytearray(rows)
+    cdef dict refusals = {}
+    cdef bytes topic
     cdef size_t size = 0
     cdef Py_ssize_t bound = frames_bound(bodies, topics, tags, keys, property_places, names, values)
     cdef uint8_t *frames
@@ -194,7 +86,9 @@ def encode_columns(Strings bodies not None, tuple topics not None,
             PyByteArray_Resize(into, bound)
         frames = <uint8_t *>PyByteArray_AS_STRING(into)
         for row in range(rows):
-            message.topic = constant(topics[topic_rows[row]])
+            topic = topics[topic_rows[row]]
+            message.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
+            message.topic.size = <size_t>PyBytes_GET_SIZE(topic)
             message.body = row_of(bodies.offsets, bodies.data, row)
             message.queue_id = queue_ids[row]
             message.born_timestamp_ms = born_ms[row]
@@ -204,21 +98,16 @@ def encode_columns(Strings bodies not None, tuple topics not None,
             message.record_crc = True  # the log may add it: there must be room
             if status == RS_OK:
                 status = rs_record_check(&message, <size_t>max_body, True)
-            statuses[row] = <int>status
             if status != RS_OK:
+                refusals[row] = refusal(&text, &message, status, max_body)
                 continue
             message.record_crc = False
             rs_record_encode(&message, frames + size, kernel)
             rs_record_publish(frames + size, message.topic.size)
             size += rs_record_size(&message)
-        return size, bytes(statuses)
+        return size, refusals
     finally:
         PyMem_RawFree(text.bytes)
-
-
-def status_name(int status):
-    """The words of a status of `encode_columns`."""
-    return status_text(<rs_status>status)
 
 
 # ---- appending ----

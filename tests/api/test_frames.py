@@ -6,6 +6,7 @@ import random
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,11 +167,29 @@ def test_rows_that_cannot_be_messages_are_named() -> None:
     frames, refused = encode_frames(
         bodies, topics=["t"], tags=tags, max_body_bytes=10, born_timestamps_ms=1
     )
-    assert refused == {1: "body too large", 2: "property illegal", 3: "property illegal"}
+    separator = "tags: holds a control character 1 or 2, which separate properties"
+    assert refused == {1: "body: 11 bytes, at most 10", 2: separator, 3: separator}
     assert frames == frame(b"ok", tags=column([b"t"]), born_timestamps_ms=1)
     huge = column([b"v" * 40_000])
     _, refused = encode_frames(column([b""]), topics=["t"], keys=huge)
-    assert refused == {0: "properties too large"}
+    assert refused == {0: "properties: more than 32767 bytes, encoded"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"keys": column([b"a\x01b"])}, "keys: holds a control character"),
+        ({"properties": ([0, 1], column([b"zone"]), column([b"\x02"]))}, "property 'zone': holds"),
+        ({"properties": ([0, 1], column([b"zone"]), column([b""]))}, "'zone': an empty value"),
+        ({"properties": ([0, 1], column([b""]), column([b"a"]))}, "properties: an empty name"),
+        ({"properties": ([0, 1], column([b"z\x02"]), column([b"a"]))}, r"'z\x02': holds"),
+    ],
+)
+def test_a_refusal_names_the_field(given: dict[str, Any], said: str) -> None:
+    """Of several fields: the first that is wrong, also behind one that is right."""
+    tags = column([b"paid"])
+    _, refused = encode_frames(column([b""]), topics=["t"], **{"tags": tags, **given})
+    assert said in refused[0]
 
 
 @pytest.mark.parametrize("name", ["TAGS", "DELAY", "INNER_NUM", "__CRC32#", "x__CRC32#"])
