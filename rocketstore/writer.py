@@ -10,6 +10,7 @@ import numpy as np
 
 from rocketstore._native import writer as native
 from rocketstore._native.put_result import durability_level, durability_name
+from rocketstore.column_arguments import bytes_of, offsets_of
 from rocketstore.errors import MessageRejectedError
 from rocketstore.tickets import Completions, Ticket
 
@@ -120,13 +121,10 @@ class Writer(native.Writer):
         how many rows were stored before it.
 
         Raises:
-            MessageRejectedError: offsets that do not rise or leave `data`; nothing was stored.
+            MessageRejectedError: offsets that do not rise or leave `data`, data of items that are no
+                bytes; nothing was stored.
         """
-        body = np.frombuffer(data, dtype=np.uint8)
-        places = np.ascontiguousarray(offsets)
-        if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
-            raise MessageRejectedError("offsets: expected a one-dimensional array of integers")
-        places = places.astype(np.int64, copy=False)
+        body, places = bytes_of("data", data), offsets_of("offsets", offsets)
         if places[0] < 0 or places[-1] > body.size or np.any(places[1:] < places[:-1]):
             raise MessageRejectedError(
                 f"offsets: must rise from 0 or more to at most the {body.size} bytes of data"

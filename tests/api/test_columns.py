@@ -48,6 +48,38 @@ def test_wrong_offsets_store_nothing(tmp_path: Path, offsets: list[object]) -> N
         assert store.end_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("data", "error", "said"),
+    [
+        (
+            np.array([1, 2, 3]),
+            MessageRejectedError,
+            r"data: dtype int64, expected uint8; use \.view\(np\.uint8\)",
+        ),
+        (np.zeros(3), MessageRejectedError, "dtype float64"),
+        (memoryview(b"abcdefgh").cast("I"), MessageRejectedError, "items of 4 bytes"),
+        (np.zeros((3, 3), np.uint8), MessageRejectedError, "data: 2 dimensions, expected one"),
+        (np.zeros(6, np.uint8)[::2], MessageRejectedError, "data: not contiguous"),
+        (np.array(["2020"], "M8[s]"), TypeError, r"data: dtype datetime64\[s\]"),
+        ("abcd", TypeError, r"data\.encode\(\)"),
+        ([b"a", b"b"], TypeError, "data: list, expected bytes or a buffer"),
+        (None, TypeError, "data: NoneType, expected bytes"),
+    ],
+)
+def test_data_are_bytes(tmp_path: Path, data: Any, error: type[Exception], said: str) -> None:
+    with open_small(tmp_path) as store:
+        with pytest.raises(error, match=said):
+            store.writer("orders").put_columns(data, [0, 1, 2, 3])
+        assert store.end_offset == 0
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, "S1", np.bool_])
+def test_items_of_one_byte_are_bytes(tmp_path: Path, kind: Any) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("orders").put_columns(np.frombuffer(b"\1\0\1", np.uint8).view(kind), [0, 1, 3])
+        assert [m.body for m in everything(dispatched(store))] == [b"\1", b"\0\1"]
+
+
 def test_a_row_that_is_too_large_stores_nothing(tmp_path: Path) -> None:
     with open_small(tmp_path, max_message_size_bytes=10) as store:
         with pytest.raises(MessageTooLargeError):
