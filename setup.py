@@ -45,6 +45,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "write_through": ["rs_crc32", "rs_crc32_clmul", "rs_record", "rs_log_file"],
     "appender": ["rs_crc32", "rs_crc32_clmul", "rs_record", "rs_log_file"],
     "property_text": [],
+    "bodies": [],
     "writer": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "completion_port": [],
     "row_texts": ["rs_properties"],

@@ -6,7 +6,14 @@ import contextlib
 import math
 import operator
 from collections.abc import Iterable
-from typing import SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import Buffer
+
+    #: What a body may be. NumPy says that its arrays are buffers from Python 3.12 on only.
+    Body: TypeAlias = Buffer | np.ndarray[Any, Any]
 
 __all__ = ["at_most", "one_of", "seconds", "text", "texts", "whole_number"]
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
     from rocketstore.archive.shipping import ShipReport
+    from rocketstore.arguments import Body
     from rocketstore.engine.options import Progress
 
 __all__ = ["Mode", "Store"]
@@ -78,7 +79,7 @@ class Store(StoreFacts):
     def put_message(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         queue_id: int = 0,
         properties: Mapping[str, str] | None = None,

@@ -16,6 +16,7 @@ from rocketstore.tickets import Completions, Ticket
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
+    from rocketstore.arguments import Body
     from rocketstore.timestamps import Timestamp
 
 __all__ = ["RESERVED_PROPERTIES", "Ticket", "Writer", "check_numbers"]
@@ -146,7 +147,7 @@ class Writer(native.Writer):
 
     def submit(
         self,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,

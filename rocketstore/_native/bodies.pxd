@@ -1,24 +1,21 @@
-# Where the bytes of a body are.
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t
+# Bodies as callers give them: bytes, or anything with a buffer.
 
 from rocketstore._native.core cimport rs_span
 
+cdef struct Bodies:
+    rs_span *spans
+    Py_buffer *views  # of those that are no bytes objects, `held` so far
+    size_t held
+    size_t largest  # place of the largest
 
-cdef inline rs_span bytes_span(object data) noexcept:
-    cdef rs_span span
-    span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
-    span.size = <size_t>PyBytes_GET_SIZE(data)
-    return span
+# Points at the bytes of a body that is no bytes object; it stays pinned until the view goes.
+# `index`: its place among several, -1 for one alone.
+cdef int view_open(Py_buffer *view, rs_span *span, object data, Py_ssize_t index) except -1
+cdef bytes body_copy(object data)
 
+# Points at the bytes of all; bodies_close also after an error.
+cdef int bodies_open(Bodies *bodies, list items) except -1
+cdef void bodies_close(Bodies *bodies)
 
-cdef inline int view_open(Py_buffer *view, rs_span *span, object data) except -1:
-    """Points at the bytes of a body that is no bytes object; it stays pinned until the view goes."""
-    if isinstance(data, str):
-        raise TypeError("body is a str; encode it first, for example body.encode()")
-    PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
-    span.bytes = <const uint8_t *>view.buf
-    span.size = <size_t>view.len
-    return 0
+# The bodies of a batch, or why it is none.
+cdef list several_bodies(object bodies)

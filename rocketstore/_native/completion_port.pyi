@@ -6,6 +6,7 @@ from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.waiting import Bell, Signal
 from rocketstore._native.writer import Writer
+from rocketstore.arguments import Body
 
 @final
 class Wait:
@@ -38,7 +39,7 @@ class CompletionPort:
     def put(
         self,
         writer: Writer,
-        body: Any,
+        body: Body,
         tags: str | None,
         keys: str | Sequence[str] | None,
         properties: Mapping[str, str] | None,
@@ -51,7 +52,7 @@ class CompletionPort:
     def put_now(
         self,
         writer: Writer,
-        body: Any,
+        body: Body,
         tags: str | None,
         keys: str | Sequence[str] | None,
         properties: Mapping[str, str] | None,

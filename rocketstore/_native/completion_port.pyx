@@ -8,6 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.append_now cimport append_now
 from rocketstore._native.appender cimport Log, put_took, unawaited
+from rocketstore._native.bodies cimport body_copy
 from rocketstore._native.core cimport (
     RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_WROTE, rs_appended,
     rs_message, rs_position_load,
@@ -127,10 +128,8 @@ cdef class CompletionPort:
         self.check_open()
         if PyBytes_CheckExact(body):
             data = body
-        elif isinstance(body, str):
-            raise TypeError("body is a str; encode it first, for example body.encode()")
         else:
-            data = bytes(memoryview(body))
+            data = body_copy(body)
         queue = writer.pick(shard_key)
         text_start(&text)
         try:

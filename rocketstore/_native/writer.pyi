@@ -4,6 +4,7 @@ from typing import Any
 from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.queue_state import QueueState
+from rocketstore.arguments import Body
 from rocketstore.timestamps import Timestamp
 
 class Writer:
@@ -38,7 +39,7 @@ class Writer:
     def durability(self) -> str: ...
     def put(
         self,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
@@ -60,7 +61,7 @@ class Writer:
 
     def put_batch(
         self,
-        bodies: Iterable[Any],
+        bodies: Iterable[Body],
         *,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
@@ -95,7 +96,7 @@ class Writer:
 
 def put_message(
     writer: Writer,
-    body: Any,
+    body: Body,
     properties: bytes,
     *,
     flag: int,

@@ -12,7 +12,9 @@ from libc.stdint cimport (
 from libc.string cimport memset
 
 from rocketstore._native.appender cimport Log, put_took, unawaited
-from rocketstore._native.bodies cimport bytes_span, view_open
+from rocketstore._native.bodies cimport (
+    Bodies, bodies_close, bodies_open, several_bodies, view_open,
+)
 from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
@@ -45,46 +47,11 @@ cdef enum:
     UNTIMED_MOST = 1023
 
 
-cdef struct Bodies:
-    rs_span *spans
-    Py_buffer *views  # of those that are no bytes objects, `held` so far
-    size_t held
-
-
-cdef int bodies_open(Bodies *bodies, list items, rs_message *message, Writer writer) except -1:
-    """Points at the bytes of all items and checks them; bodies_close also after an error."""
-    cdef size_t count = <size_t>len(items)
-    cdef size_t most = <size_t>writer.log.max_message_size_bytes
-    cdef size_t i
-    cdef object item
-    bodies.views = NULL
-    bodies.held = 0
-    bodies.spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
-    if bodies.spans is NULL:
-        raise MemoryError("no memory for the batch")
-    for i in range(count):
-        item = items[i]
-        if PyBytes_Check(item):
-            bodies.spans[i] = bytes_span(item)
-        else:
-            if bodies.views is NULL:
-                bodies.views = <Py_buffer *>PyMem_RawMalloc((count - i) * sizeof(Py_buffer))
-                if bodies.views is NULL:
-                    raise MemoryError("no memory for the batch")
-            view_open(&bodies.views[bodies.held], &bodies.spans[i], item)
-            bodies.held += 1
-        if i == 0 or bodies.spans[i].size > most:
-            message.body = bodies.spans[i]
-            writer.check_body(message)
-    return 0
-
-
-cdef void bodies_close(Bodies *bodies):
-    while bodies.held > 0:
-        bodies.held -= 1
-        PyBuffer_Release(&bodies.views[bodies.held])
-    PyMem_RawFree(bodies.views)
-    PyMem_RawFree(bodies.spans)
+cdef inline rs_span bytes_span(object data) noexcept:
+    cdef rs_span span
+    span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
+    span.size = <size_t>PyBytes_GET_SIZE(data)
+    return span
 
 
 @cython.auto_pickle(False)
@@ -193,6 +160,8 @@ cdef class Writer:
         """The promise to wait for: before anything is appended, since it, or the time, may be none."""
         if timeout_s is not None:
             timeout_ms(timeout_s)
+            if timeout_s < 0:
+                raise ValueError(f"timeout_s = {timeout_s}: 0 or more")
         return self.level if durability is None else durability_level(durability)
 
     @cython.final
@@ -244,7 +213,7 @@ cdef class Writer:
             if PyBytes_Check(body):
                 message.body = bytes_span(body)
             else:
-                view_open(&view, &message.body, body)
+                view_open(&view, &message.body, body, -1)
                 held = True
             self.check_body(&message)
             self.log.append(&message, queue, NULL, &appended)
@@ -266,7 +235,7 @@ cdef class Writer:
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = now_ns() if asked > self.log.met else 0
-        cdef list items = list(bodies)
+        cdef list items = several_bodies(bodies)
         cdef size_t count = <size_t>len(items)
         cdef bytes offsets
         if count == 0:
@@ -276,7 +245,9 @@ cdef class Writer:
         try:
             self.fill(&message, queue, flag, born_time)
             self.describe(&message, &text, tags, keys, properties, shard_key)
-            bodies_open(&opened, items, &message, self)
+            bodies_open(&opened, items)
+            message.body = opened.spans[opened.largest]
+            self.check_body(&message)
             offsets = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
             self.log.append_batch(&message, opened.spans, count, queue,
                                   <int64_t *>PyBytes_AS_STRING(offsets), &appended)
@@ -370,7 +341,7 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         if PyBytes_Check(body):
             message.body = bytes_span(body)
         else:
-            view_open(&view, &message.body, body)
+            view_open(&view, &message.body, body, -1)
             held = True
         text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
         text_reserve(&text, 32 + 20 * <size_t>len(lights))

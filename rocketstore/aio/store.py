@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import datetime
     from types import TracebackType
 
+    from rocketstore.arguments import Body
     from rocketstore.engine.options import Progress
     from rocketstore.store_facts import RunningFlags, Statistics
 
@@ -103,7 +104,7 @@ class Store:
         return Writer(self._port, opened, topic, str(level))
 
     async def put_message(
-        self, topic: str, body: Any, *, durability: str | None = None, **fields: Any
+        self, topic: str, body: Body, *, durability: str | None = None, **fields: Any
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
         level = str(self._store.config.durability) if durability is None else durability

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rocketstore
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import datetime
 
     from rocketstore.aio.loop_port import LoopPort
+    from rocketstore.arguments import Body
 
 __all__ = ["Writer"]
 
@@ -57,7 +58,7 @@ class Writer:
 
     def put(
         self,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
@@ -96,7 +97,7 @@ class Writer:
 
     async def submit(
         self,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
@@ -121,7 +122,7 @@ class Writer:
 
     async def put_batch(
         self,
-        bodies: Sequence[Any],
+        bodies: Iterable[Body],
         *,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
@@ -196,7 +197,7 @@ class Writer:
     async def _append(
         self,
         place: Place,
-        body: Any,
+        body: Body,
         tags: str | None,
         keys: str | Sequence[str] | None,
         properties: Mapping[str, str] | None,

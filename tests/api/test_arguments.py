@@ -6,14 +6,14 @@ import enum
 import errno
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rocketstore import DurabilityTimeoutError, Store, scan
+from rocketstore import DurabilityTimeoutError, Store, encode_frames, scan
 from tests.small_store import dispatched, open_small
 
 
@@ -158,3 +158,62 @@ def test_a_late_flush_has_an_errno_like_other_timeouts() -> None:
     error = DurabilityTimeoutError("not known", None)
     for same in (error, pickle.loads(pickle.dumps(error))):
         assert (same.errno, str(same), same.result) == (errno.ETIMEDOUT, "not known", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (None, r"body: expected bytes or a buffer, not NoneType; an empty body is b''"),
+        ("text", r"body: expected bytes or a buffer, not str; .*\.encode\(\)"),
+        ({"a": 1}, r"body: expected bytes or a buffer, not dict; .*json\.dumps"),
+        (7, "body: expected bytes or a buffer, not int"),
+        ([b"a"], "body: expected bytes or a buffer, not list"),
+    ],
+)
+def test_a_body_is_bytes_or_a_buffer(store: Store, body: Any, said: str) -> None:
+    end = store.end_offset
+    orders = store.writer("orders")
+    for put in (orders.put, orders.submit, lambda body: store.put_message("orders", body)):
+        with pytest.raises(TypeError, match=said):
+            put(body)
+    with pytest.raises(TypeError, match=said.replace("body:", r"bodies\[1\]:")):
+        orders.put_batch([b"a", body])
+    assert store.end_offset == end
+
+
+@pytest.mark.parametrize("bodies", [b"abc", bytearray(b"abc"), memoryview(b"abc"), "abc"])
+def test_one_body_is_no_batch(store: Store, bodies: Any) -> None:
+    with pytest.raises(TypeError, match="bodies: one .*, expected several bodies; one goes to put"):
+        store.writer("orders").put_batch(bodies)
+
+
+@pytest.mark.parametrize("bodies", [None, 5])
+def test_a_batch_is_several_bodies(store: Store, bodies: Any) -> None:
+    with pytest.raises(TypeError, match="bodies: expected several bodies, not"):
+        store.writer("orders").put_batch(bodies)
+
+
+def test_a_batch_may_be_of_arrays_or_of_a_generator(store: Store) -> None:
+    orders = store.writer("orders")
+    assert orders.put_batch(np.arange(6, dtype=np.uint8).reshape(2, 3)).count == 2
+    result = orders.put_batch(bytearray(b"%d" % n) for n in range(3))
+    found = [store.get(offset).body for offset in result.physical_offsets]
+    assert found == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("timeout_s", [-1, -0.001, float("-inf")])
+def test_a_time_below_nothing_is_refused_before_the_put(store: Store, timeout_s: float) -> None:
+    end = store.end_offset
+    orders = store.writer("orders")
+    calls: list[Callable[[], object]] = [
+        lambda: orders.put(b"a", timeout_s=timeout_s),
+        lambda: orders.put_batch([b"a"], timeout_s=timeout_s),
+        lambda: orders.put_columns(b"a", [0, 1], timeout_s=timeout_s),
+        lambda: store.put_message("orders", b"a", timeout_s=timeout_s),
+        lambda: store.put_frames(frames, timeout_s=timeout_s),
+    ]
+    frames, _ = encode_frames(([0, 1], b"a"), topics=["orders"])
+    for call in calls:
+        with pytest.raises(ValueError, match=r"timeout_s = -.*: 0 or more"):
+            call()
+    assert store.end_offset == end

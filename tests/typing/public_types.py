@@ -17,6 +17,10 @@ reveal_type(one.durability)  # str
 reveal_type(one.message_id)  # str
 reveal_type(writer.put_batch([b"a", b"b"]).queue_offsets)  # typing.Sequence[int]
 
+writer.put(bytearray(b"body"))
+writer.put("body")  # type: ignore[arg-type]
+writer.put_batch(b"body")  # type: ignore[arg-type]
+
 ticket = writer.submit(b"body")
 reveal_type(ticket.done())  # bool
 reveal_type(ticket.result(timeout=1.0))  # rocketstore._native.put_result.PutResult

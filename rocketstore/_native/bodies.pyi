@@ -1,0 +1,1 @@
+"""Used by other native modules only: nothing here for Python."""
