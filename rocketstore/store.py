@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketstore._native import writer as native_writer
-from rocketstore._native.codec import encode_properties, pack_host
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.arguments import one_of, text, whole_number
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
 from rocketstore.frames import FramesResult, put_frames
+from rocketstore.full_message import put_message
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary
 from rocketstore.option_values import queue_ids_of
 from rocketstore.store_facts import Mode, StoreFacts
 from rocketstore.timestamps import Timestamp, timestamp_ms
-from rocketstore.writer import RESERVED_PROPERTIES, Writer, check_numbers
+from rocketstore.writer import RESERVED_PROPERTIES, Writer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,6 +43,8 @@ class Store(StoreFacts):
         queue_id: int | None = None,
         queues: int | None = None,
         properties: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
         durability: str | None = None,
     ) -> Writer:
         """A handle that puts messages into `topic`.
@@ -52,6 +53,7 @@ class Store(StoreFacts):
             queue_id: every message goes to this queue; the default is queue 0.
             queues: instead of queue_id: messages go to queues 0 … queues - 1, by shard_key or in turns.
             properties: added to every message.
+            tags, keys: of every message that is put without tags, or keys, of its own.
             durability: the promise of this writer's puts; default the store's.
 
         Raises:
@@ -67,6 +69,8 @@ class Store(StoreFacts):
             topic_bytes,
             tuple(engine.queue_state(topic, n) for n in ids),
             properties=properties,
+            tags=tags,
+            keys=keys,
             durability=str(Durability.parse(durability or engine.config.durability)),
             timeout_ms=engine.config.sync_flush_timeout_ms,
             record_crc=engine.record_crc,
@@ -99,31 +103,19 @@ class Store(StoreFacts):
         INNER_MULTI_QUEUE_OFFSET. `WAIT` = "false" asks for the copy only. With light queues on,
         INNER_MULTI_DISPATCH lists further queues.
         """
-        engine = self._writable("put_message")
-        topic = text("topic", topic)
-        engine.check_topic(topic)
-        (queue_id,) = queue_ids_of(queue_id, None)
-        fields = dict(properties or {})
-        for name in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET"):
-            fields.pop(name, None)
-        if durability is None and fields.get("WAIT", "").lower() == "false":
-            durability = "memory"
-        lights = engine.light_queues(topic, queue_id, fields)
-        encoded = encode_properties(fields)
-        check_numbers(topic, fields)
-        host = engine.config.store_host
-        return native_writer.put_message(
-            engine.plain_writer(topic, queue_id),
+        return put_message(
+            self._writable("put_message"),
+            topic,
             body,
-            encoded,
+            queue_id,
+            properties,
             flag=flag,
             sys_flag=sys_flag,
-            born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),
-            born_host=pack_host(born_host or host),
-            store_host=pack_host(store_host or host),
+            born_time=born_time,
+            born_host=born_host,
+            store_host=store_host,
             reconsume_times=reconsume_times,
             prepared_transaction_offset=prepared_transaction_offset,
-            lights=lights,
             durability=durability,
             timeout_s=timeout_s,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from rocketstore.arguments import Body
     from rocketstore.timestamps import Timestamp
 
-__all__ = ["RESERVED_PROPERTIES", "Ticket", "Writer", "check_numbers"]
+__all__ = ["RESERVED_PROPERTIES", "Ticket", "Writer"]
 
 _OWN_ARGUMENT = "use the argument of put instead"
 _SERVICE = "it belongs to a service that is not part of put; put_message takes it as it is"
@@ -61,22 +60,6 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
         _SERVICE,
     ),
 }
-
-#: The bits of numbers that a recovery of RocketMQ reads in every record (format.md 14.1).
-_NUMBERS = {"DELAY": 32, "INNER_NUM": 16, "INNER_BASE": 64}
-_DECIMAL = re.compile(r"[+-]?[0-9]{1,19}")
-
-
-def check_numbers(topic: str, properties: Mapping[str, str]) -> None:
-    """MessageRejectedError for a record at which a recovery of RocketMQ would cut the log, because it
-    cannot read a number in it."""
-    names = ["DELAY"] if topic == "SCHEDULE_TOPIC_XXXX" else []
-    if properties.get("INNER_NUM") and properties.get("INNER_BASE"):
-        names += ["INNER_NUM", "INNER_BASE"]
-    for name in names:
-        value, most = properties.get(name, ""), 1 << (_NUMBERS[name] - 1)
-        if value and not (_DECIMAL.fullmatch(value) and -most <= int(value) < most):
-            raise MessageRejectedError(f"{name} = {value!r}: {-most} … {most - 1}, in digits")
 
 
 class Writer(native.Writer):

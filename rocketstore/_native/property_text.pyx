@@ -108,6 +108,33 @@ cdef int text_named(Text *text, object name, bytes opening, object value) except
     return 0
 
 
+cdef bint selectable(const uint8_t *bytes, size_t size) noexcept nogil:
+    """Whether a consumer can ask for this tag: no "||" in it, no blanks around it. Blanks beyond ASCII
+    do not count here."""
+    cdef const uint8_t *found = bytes
+    cdef const uint8_t *end = bytes + size
+    if bytes[0] <= 32 or bytes[size - 1] <= 32:
+        return False
+    while True:
+        found = <const uint8_t *>memchr(found, b'|', <size_t>(end - found))
+        if found is NULL or found + 1 == end:
+            return True
+        if found[1] == b'|':
+            return False
+        found += 1
+
+
+cdef int text_tags(Text *text, object tags) except -1:
+    """Adds TAGS."""
+    cdef size_t start = text.size + 5
+    text_named(text, "TAGS", b"TAGS\x01", tags)
+    if not selectable(text.bytes + start, text.size - start - 1):
+        raise MessageRejectedError(
+            f"tags = {tags!r}: one tag, without blanks around it; a consumer takes '||' for what "
+            "separates tags and could never ask for it (put_message stores it as it is)")
+    return 0
+
+
 cdef int text_keys(Text *text, object keys) except -1:
     """Adds KEYS: one str, or several joined with blanks."""
     cdef Py_ssize_t size

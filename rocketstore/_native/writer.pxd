@@ -14,7 +14,10 @@ cdef class Writer:
     cdef QueueState only  # of a writer with one queue, else None
     cdef readonly str topic
     cdef bytes topic_bytes
-    cdef bytes constant_text
+    cdef bytes constant_text  # the properties of a put that gives none
+    cdef bytes own_properties  # what of it stands before keys and tags
+    cdef object keys
+    cdef object tags
     cdef rs_message template
     cdef readonly int level
     cdef readonly str durability  # the promise that put waits for unless a call asks for another
@@ -28,6 +31,8 @@ cdef class Writer:
     @cython.final
     cdef QueueState pick(self, object shard_key)
     @cython.final
+    cdef inline int name_it(self, Text *text, object tags, object keys) except -1
+    @cython.final
     cdef int describe(self, rs_message *message, Text *text, object tags, object keys,
                       object properties, object shard_key) except -1
     @cython.final
@@ -38,7 +43,10 @@ cdef class Writer:
     @cython.final
     cdef int check_record(self, const rs_message *message) except -1
     @cython.final
-    cdef int asked(self, object durability, object timeout_s) except -1
+    cdef inline int asked(self, object durability, object timeout_s) except -1
+    @cython.final
+    cdef int asked_for(self, object durability, object timeout_s) except -1
+    @cython.final
     cdef inline int64_t begun(self, int asked) noexcept
     @cython.final
     cdef int finish(self, PutResult result, int asked, object timeout_s, int64_t started) except -1

@@ -18,6 +18,8 @@ class Writer:
         queues: tuple[QueueState, ...],
         *,
         properties: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
         durability: str,
         timeout_ms: int,
         record_crc: bool,
@@ -51,6 +53,10 @@ class Writer:
         timeout_s: float | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the store's).
+
+        `tags` is one tag (no "||" in it, no blanks around it), `keys` one key or several without blanks in
+        them; both are the writer's when they are not given. `timeout_s`: 0 or more; default
+        `sync_flush_timeout_ms`.
 
         Raises:
             MessageRejectedError and its kin: the message cannot be stored as it is.

@@ -22,7 +22,7 @@ from rocketstore._native.core cimport (
 from rocketstore._native.guarded_log cimport MAX_LIGHTS, Lights
 from rocketstore._native.property_text cimport (
     Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_reserve,
-    text_span, text_start,
+    text_span, text_start, text_tags,
 )
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport (
@@ -62,13 +62,17 @@ cdef class Writer:
         memset(&self.template, 0, sizeof(self.template))
 
     def __init__(self, Log log not None, str topic not None, bytes topic_bytes not None,
-                 tuple queues not None, *, object properties=None, object durability,
-                 int64_t timeout_ms, bint record_crc, str born_host not None, object reserved,
-                 object to_ms):
+                 tuple queues not None, *, object properties=None, object tags=None,
+                 object keys=None, object durability, int64_t timeout_ms, bint record_crc,
+                 str born_host not None, object reserved, object to_ms):
         cdef Text text
         self.log, self.queues = log, queues
         self.topic, self.topic_bytes = topic, topic_bytes
         self.reserved, self.to_ms = reserved, to_ms
+        self.tags = tags
+        self.keys = keys
+        if hasattr(keys, "__iter__") and not isinstance(keys, str):
+            self.keys = list(keys)  # an iterator would be empty at the second put
         self.level = durability_level(durability)
         self.durability = durability_name(self.level)
         self.timeout_ms = timeout_ms
@@ -81,6 +85,9 @@ cdef class Writer:
         try:
             if properties:
                 text_properties(&text, properties, reserved)
+            self.own_properties = PyBytes_FromStringAndSize(<char *>text.bytes,
+                                                            <Py_ssize_t>text.size)
+            self.name_it(&text, None, None)
             self.constant_text = PyBytes_FromStringAndSize(<char *>text.bytes,
                                                            <Py_ssize_t>text.size)
         finally:
@@ -103,20 +110,30 @@ cdef class Writer:
         return self.queues[turn]
 
     @cython.final
+    cdef inline int name_it(self, Text *text, object tags, object keys) except -1:
+        """Adds keys and tags: those given, else the writer's."""
+        if keys is None:
+            keys = self.keys
+        if keys is not None:
+            text_keys(text, keys)
+        if tags is None:
+            tags = self.tags
+        if tags is not None:
+            text_tags(text, tags)
+        return 0
+
+    @cython.final
     cdef int describe(self, rs_message *message, Text *text, object tags, object keys,
                       object properties, object shard_key) except -1:
         """The property text of one put, where it has more than the constant properties."""
         if tags is None and keys is None and properties is None and shard_key is None:
             return 0
-        if self.constant_text:
-            text_add(text, <const uint8_t *>PyBytes_AS_STRING(self.constant_text),
-                     <size_t>PyBytes_GET_SIZE(self.constant_text))
+        if self.own_properties:
+            text_add(text, <const uint8_t *>PyBytes_AS_STRING(self.own_properties),
+                     <size_t>PyBytes_GET_SIZE(self.own_properties))
         if properties is not None:
             text_properties(text, properties, self.reserved)
-        if keys is not None:
-            text_keys(text, keys)
-        if tags is not None:
-            text_named(text, "TAGS", b"TAGS\x01", tags)
+        self.name_it(text, tags, keys)
         if shard_key is not None:
             text_named(text, "__SHARDINGKEY", b"__SHARDINGKEY\x01", shard_key)
         message.properties = text_span(text)
@@ -156,8 +173,14 @@ cdef class Writer:
         raise MessageRejectedError(f"message refused (status {<int>status})")
 
     @cython.final
-    cdef int asked(self, object durability, object timeout_s) except -1:
+    cdef inline int asked(self, object durability, object timeout_s) except -1:
         """The promise to wait for: before anything is appended, since it, or the time, may be none."""
+        if durability is None and timeout_s is None:
+            return self.level
+        return self.asked_for(durability, timeout_s)
+
+    @cython.final
+    cdef int asked_for(self, object durability, object timeout_s) except -1:
         if timeout_s is not None:
             timeout_ms(timeout_s)
             if timeout_s < 0:

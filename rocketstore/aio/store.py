@@ -87,6 +87,8 @@ class Store:
         queue_id: int | None = None,
         queues: int | None = None,
         properties: Mapping[str, str] | None = None,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
         durability: str | None = None,
     ) -> Writer:
         """A handle that puts messages into `topic`; arguments as in `rocketstore.Store.writer`. Keep it:
@@ -98,6 +100,8 @@ class Store:
             queue_id=queue_id,
             queues=queues,
             properties=properties,
+            tags=tags,
+            keys=keys,
             durability=durability,
         )
         level = rocketstore.Durability.parse(durability or self._store.config.durability)
