@@ -49,6 +49,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "writer": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "completion_port": [],
     "row_texts": ["rs_properties"],
+    "rows": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "frames": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "ring": [],
     "message": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_message_id"],

@@ -43,6 +43,7 @@ from rocketstore.frames import FramesResult, encode_frames, shard_queue_id
 from rocketstore.log.consumer_offsets import GroupClaimedError
 from rocketstore.log.recovery_report import RecoveryReport
 from rocketstore.message import Message
+from rocketstore.new_message import NewMessage
 from rocketstore.opening import open_store as open  # shadows the builtin on purpose
 from rocketstore.store import Store
 from rocketstore.tickets import Ticket
@@ -70,6 +71,7 @@ __all__ = [
     "MessageRejectedError",
     "MessageTooLargeError",
     "MissingSegmentsError",
+    "NewMessage",
     "OffsetOutOfRangeError",
     "PropertiesTooLargeError",
     "PutResult",

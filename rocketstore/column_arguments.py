@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rocketstore._native.row_texts import Strings
 from rocketstore.errors import MessageRejectedError
 
-__all__ = ["bytes_of", "offsets_of"]
+__all__ = ["bodies_of", "bytes_of", "offsets_of", "texts_of", "whole_of"]
 
 _INT64_MAX = 2**63 - 1
 
@@ -59,3 +60,106 @@ def bytes_of(what: str, given: Any) -> Any:
     if not view.c_contiguous:
         raise MessageRejectedError(f"{what}: not contiguous; use np.ascontiguousarray")
     return np.frombuffer(view, np.uint8)
+
+
+def bodies_of(data: Any, offsets: Any) -> Strings:
+    """The bodies of a column: bytes and offsets, or one Arrow array of binary or text.
+
+    Raises:
+        TypeError: neither of the two.
+        MessageRejectedError: no rows, a body that is null, offsets that fall or leave the data.
+    """
+    if offsets is None:
+        if not hasattr(data, "__arrow_c_array__"):
+            raise TypeError(
+                f"offsets: missing; data without them is one Arrow array, not {type(data).__name__}"
+            )
+        places, body = arrow_texts("data", data, nulls=False)
+    else:
+        places, body = offsets_of("offsets", offsets), bytes_of("data", data)
+    try:
+        made = Strings(places, body)
+    except ValueError as error:
+        raise MessageRejectedError(str(error)) from None
+    if made.rows == 0:
+        raise MessageRejectedError("offsets: an empty column; n messages need n + 1 offsets")
+    return made
+
+
+def texts_of(what: str, given: Any, rows: int) -> Strings:
+    """One text a row: an Arrow array, or a sequence of str; None, null and "" stand for none. Several in
+    one row are a text with blanks between, or a sequence.
+
+    Raises:
+        TypeError: something else. MessageRejectedError: not as many as rows.
+    """
+    if hasattr(given, "__arrow_c_array__"):
+        made = Strings(*arrow_texts(what, given, nulls=True))
+    else:
+        if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+            raise TypeError(f"{what}: expected one text for each row, not {type(given).__name__}")
+        texts = [encoded(what, row, text) for row, text in enumerate(given)]
+        sizes = np.fromiter((0, *map(len, texts)), np.int64, len(texts) + 1)
+        made = Strings(np.cumsum(sizes), b"".join(texts))
+    if made.rows != rows:
+        raise MessageRejectedError(f"{what}: {made.rows} rows, expected {rows}")
+    return made
+
+
+def encoded(what: str, row: int, text: Any) -> bytes:
+    if text is None:
+        return b""
+    if isinstance(text, (list, tuple)):
+        if any(not isinstance(each, str) or not each or " " in each for each in text):
+            raise MessageRejectedError(f"{what}: row {row}: {text!r}: texts without blanks in them")
+        text = " ".join(text)
+    if not isinstance(text, str):
+        raise TypeError(f"{what}: row {row}: expected str, not {type(text).__name__}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageRejectedError(f"{what}: row {row}: cannot be UTF-8: {error}") from None
+
+
+def arrow_texts(what: str, given: Any, *, nulls: bool) -> tuple[Any, Any]:
+    """(offsets, data) of an Arrow array of text or binary, on its memory."""
+    import pyarrow as pa
+
+    array = pa.array(given)
+    if array.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        raise MessageRejectedError(
+            f"{what}: Arrow's type {array.type}, expected string or binary; cast it first"
+        )
+    if array.null_count and not nulls:
+        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise MessageRejectedError(f"{what}: row {row} is null")
+    if array.null_count:
+        array = array.fill_null("" if "string" in str(array.type) else b"")
+    kind = np.int64 if str(array.type).startswith("large") else np.int32
+    _, offsets, data = array.buffers()
+    if offsets is None or len(array) == 0:
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    places = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1]
+    body = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return places.astype(np.int64), body
+
+
+def whole_of(what: str, given: Any, rows: int, low: int, high: int) -> Any:
+    """Whole numbers between the bounds, one for each row.
+
+    Raises:
+        MessageRejectedError: no integers, not as many as rows, or one that is out of bounds.
+    """
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu" or array.shape != (rows,):
+        raise MessageRejectedError(
+            f"{what}: dtype {array.dtype}, shape {array.shape}, expected {rows} integers"
+        )
+    wrong = np.flatnonzero((array < low) | (array > high))
+    if wrong.size:
+        raise MessageRejectedError(
+            f"{what}: row {wrong[0]}: {array[wrong[0]]}: {low} … {high} (queues= of the writer)"
+            if what == "queue_ids"
+            else f"{what}: row {wrong[0]}: {array[wrong[0]]}: {low} … {high}"
+        )
+    return np.ascontiguousarray(array, np.int32 if what == "queue_ids" else np.int64)

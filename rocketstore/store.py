@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore._native.waiting import timeout_ms
@@ -14,6 +14,7 @@ from rocketstore.frames import FramesResult, put_frames
 from rocketstore.full_message import put_message
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary
+from rocketstore.new_message import NewMessage, put_batch
 from rocketstore.option_values import queue_ids_of
 from rocketstore.store_facts import Mode, StoreFacts
 from rocketstore.timestamps import Timestamp, timestamp_ms
@@ -104,20 +105,27 @@ class Store(StoreFacts):
         INNER_MULTI_DISPATCH lists further queues.
         """
         return put_message(
-            self._writable("put_message"),
-            topic,
-            body,
-            queue_id,
-            properties,
-            flag=flag,
-            sys_flag=sys_flag,
-            born_time=born_time,
-            born_host=born_host,
-            store_host=store_host,
-            reconsume_times=reconsume_times,
+            self._writable("put_message"), topic, body, queue_id, properties, flag=flag,
+            sys_flag=sys_flag, born_time=born_time, born_host=born_host, store_host=store_host,
+            reconsume_times=reconsume_times, durability=durability, timeout_s=timeout_s,
             prepared_transaction_offset=prepared_transaction_offset,
-            durability=durability,
-            timeout_s=timeout_s,
+        )  # fmt: skip
+
+    def put_batch(
+        self,
+        messages: Iterable[NewMessage],
+        *,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult:
+        """Appends messages of any topics and queues, back to back in one segment, and waits once.
+
+        All are checked first; an error notes which one it means. After the death of the process all of
+        them are there or none, as with `Writer.put_batch`.
+        """
+        self._writable("put_batch")
+        return put_batch(
+            messages, lambda topic, n: self.writer(topic, queue_id=n), durability, timeout_s
         )
 
     def put_frames(

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from rocketstore._native import rows as native_rows
 from rocketstore._native import writer as native
 from rocketstore._native.put_result import durability_level, durability_name
-from rocketstore.column_arguments import bytes_of, offsets_of
-from rocketstore.errors import MessageRejectedError
+from rocketstore.column_arguments import bodies_of, texts_of, whole_of
 from rocketstore.tickets import Completions, Ticket
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
+    from rocketstore._native.queue_state import QueueState
     from rocketstore.arguments import Body
     from rocketstore.timestamps import Timestamp
 
@@ -83,8 +82,12 @@ class Writer(native.Writer):
     def put_columns(
         self,
         data: Any,
-        offsets: Any,
+        offsets: Any = None,
         *,
+        row_tags: Any = None,
+        row_keys: Any = None,
+        queue_ids: Any = None,
+        born_timestamps_ms: Any = None,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
@@ -97,36 +100,40 @@ class Writer(native.Writer):
         """Appends many messages without a Python object for each.
 
         Args:
-            data: bodies back to back: bytes-like, or a NumPy array of uint8, C-contiguous.
+            data: bodies back to back: bytes-like, or a NumPy array of uint8, C-contiguous. Without
+                offsets: an Arrow array of binary or text (`__arrow_c_array__`).
             offsets: n + 1 rising integers; body i is data[offsets[i]:offsets[i + 1]]. Arrow's layout.
+            row_tags, row_keys: a text for each row, instead of tags and keys: a sequence of str, or an
+                Arrow array. None and "" stand for none; several keys have blanks between, or are a list.
+            queue_ids: for each row one of the writer's queues.
+            born_timestamps_ms: for each row, instead of born_time.
             tags, keys, properties, flag, born_time, shard_key: the same for every message.
 
-        All rows go to one queue with rising queue offsets, split where a segment ends. An error names
-        how many rows were stored before it.
+        Without `queue_ids` all rows go to one queue, with rising queue offsets. Rows are checked before the
+        first is stored; they are split where a segment ends. An error names how many rows were stored
+        before it.
 
         Raises:
-            MessageRejectedError: offsets that do not rise or leave `data`, data of items that are no
-                bytes; nothing was stored.
+            MessageRejectedError and its kin: a row that cannot be a message, offsets that do not rise or
+                leave `data`, columns of different lengths; nothing was stored.
+            TypeError: what is no column of its kind.
         """
-        body, places = bytes_of("data", data), offsets_of("offsets", offsets)
-        if places[0] < 0 or places[-1] > body.size or np.any(places[1:] < places[:-1]):
-            raise MessageRejectedError(
-                f"offsets: must rise from 0 or more to at most the {body.size} bytes of data"
-            )
-        if places.size == 1:
-            raise MessageRejectedError("offsets: an empty column; n messages need n + 1 offsets")
-        return self.put_column(
-            body,
-            places,
-            tags=tags,
-            keys=keys,
-            properties=properties,
-            flag=flag,
-            born_time=born_time,
-            shard_key=shard_key,
-            durability=durability,
-            timeout_s=timeout_s,
-        )
+        same: dict[str, Any] = {
+            "tags": tags,
+            "keys": keys,
+            "properties": properties,
+            "flag": flag,
+            "born_time": born_time,
+            "shard_key": shard_key,
+            "durability": durability,
+            "timeout_s": timeout_s,
+        }
+        bodies = bodies_of(data, offsets)
+        given = (row_tags, row_keys, queue_ids, born_timestamps_ms)
+        if all(column is None for column in given):
+            return self.put_column(bodies.text, bodies.places, **same)
+        columns = row_columns(same, bodies.rows, self.queues, *given)
+        return native_rows.put_columns(self, bodies, **columns, **same)
 
     def submit(
         self,
@@ -168,6 +175,34 @@ class Writer(native.Writer):
             "a Writer belongs to an open store; open it again with "
             f"rocketstore.open({self._path!r}).writer({self.topic!r})"
         )
+
+
+def row_columns(
+    same: Mapping[str, Any],
+    rows: int,
+    queues: Sequence[QueueState],
+    tags: Any,
+    keys: Any,
+    queue_ids: Any,
+    born_ms: Any,
+) -> dict[str, Any]:
+    """Columns of put_columns, checked. `same` has what is the same for all rows."""
+    pairs = {"tags": tags, "keys": keys, "born_time": born_ms, "shard_key": queue_ids}
+    for name, column in pairs.items():
+        if column is not None and same[name] is not None:
+            raise TypeError(f"{name}: for each row, or the same for all, not both")
+    low, high = queues[0].queue_id, queues[-1].queue_id
+    columns: dict[str, Any] = dict.fromkeys(("row_tags", "row_keys", "queue_ids", "born_ms"))
+    if tags is not None:
+        columns["row_tags"] = texts_of("row_tags", tags, rows)
+    if keys is not None:
+        columns["row_keys"] = texts_of("row_keys", keys, rows)
+    if queue_ids is not None:
+        columns["queue_ids"] = whole_of("queue_ids", queue_ids, rows, low, high)
+    if born_ms is not None:
+        most = 2**63 - 1  # their least number stands for none
+        columns["born_ms"] = whole_of("born_timestamps_ms", born_ms, rows, -most, most)
+    return columns
 
 
 #: The type of the function that turns a born time into milliseconds.

@@ -1,9 +1,8 @@
 """Frames: records encoded away from the log, without offsets and store time; the log fills those in."""
 
-cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
@@ -11,21 +10,20 @@ from rocketstore._native.appender cimport Log
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
     RS_HOST_V6_SIZE, RS_OK, RS_PROPERTIES_MAX, RS_RECORD_CRC_SIZE, RS_RECORD_FIXED,
-    RS_VERIFY_BODY_CRC, rs_appended, rs_crc32_kernel, rs_log_fitting_messages, rs_message,
-    rs_properties_walk, rs_property_next, rs_property_walk, rs_queue_state, rs_record,
+    RS_VERIFY_BODY_CRC, rs_crc32_kernel, rs_message,
+    rs_properties_walk, rs_property_next, rs_property_walk, rs_record,
     rs_record_born_host, rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode,
     rs_record_publish, rs_record_size, rs_record_verify, rs_span, rs_status,
 )
-from rocketstore._native.guarded_log cimport append_call
-from rocketstore._native.put_result cimport PutResult, put_result, set_host
+from rocketstore._native.put_result cimport set_host
 from rocketstore._native.queue_state cimport QueueState
+from rocketstore._native.rows cimport Rows
 from rocketstore._native.row_texts cimport RowText, Strings, describe, refusal, row_of
 from rocketstore._native.status cimport status_text
-from rocketstore._native.waiting cimport now_ns
 from rocketstore._native.writer cimport Writer
 
 from rocketstore._native.codec import pack_host
-from rocketstore.errors import MessageRejectedError, RocketStoreError
+from rocketstore.errors import MessageRejectedError
 
 cdef enum:
     PROPERTY_MORE = 6  # a name of four bytes, and two that end name and value
@@ -152,39 +150,10 @@ cdef int check_frame(const rs_record *record, size_t at, rs_crc32_kernel kernel)
     return 0
 
 
-@cython.final
-@cython.auto_pickle(False)
-cdef class _Decoded:
-    """The messages of a buffer of frames, and where each goes; borrows the frames."""
-
-    cdef rs_message *messages
-    cdef rs_queue_state **queues
-    cdef int64_t *offsets
-    cdef size_t count
-    cdef size_t room
-    cdef bytes places
-
-    def __dealloc__(self):
-        PyMem_RawFree(self.messages)
-        PyMem_RawFree(self.queues)
-
-    cdef int grow(self) except -1:
-        cdef size_t room = 2 * self.room + 64
-        cdef void *messages = PyMem_RawRealloc(self.messages, room * sizeof(rs_message))
-        if messages is NULL:
-            raise MemoryError("no memory for the frames")
-        self.messages = <rs_message *>messages
-        cdef void *queues = PyMem_RawRealloc(self.queues, room * sizeof(rs_queue_state *))
-        if queues is NULL:
-            raise MemoryError("no memory for the frames")
-        self.queues = <rs_queue_state **>queues
-        self.room = room
-        return 0
-
-
-cdef _Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, object writer_of,
-                           bint record_crc):
-    cdef _Decoded decoded = _Decoded()
+cdef Rows decode_frames(Log log, const uint8_t[::1] frames, dict writers, object writer_of,
+                        bint record_crc):
+    """The messages of a buffer of frames, and where each goes; borrows frames and writers."""
+    cdef Rows decoded = Rows()
     cdef rs_crc32_kernel kernel = best_kernel()
     cdef rs_record record
     cdef rs_message *message
@@ -197,7 +166,7 @@ cdef _Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, ob
     last.bytes, last.size = NULL, 0
     while at < size:
         if decoded.count == decoded.room:
-            decoded.grow()
+            decoded.reserve(2 * decoded.room + 64)
         status = rs_record_decode(&frames[at], size - at, &record)
         if status != RS_OK:
             raise MessageRejectedError(f"frame at byte {at}: no record ({status_text(status)})")
@@ -210,6 +179,8 @@ cdef _Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, ob
             if writer is None:
                 writer = writer_of(key[0], record.queue_id)
                 writers[key] = writer
+                if decoded.first is None:
+                    decoded.first = writer
             state = writer.queues[0]
         message = &decoded.messages[decoded.count]
         to_message(&record, record_crc, log, message)
@@ -217,8 +188,6 @@ cdef _Decoded decode_frames(Log log, const uint8_t[::1] frames, dict writers, ob
         decoded.queues[decoded.count] = &state.state
         decoded.count += 1
         at += record.size
-    decoded.places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * decoded.count))
-    decoded.offsets = <int64_t *>PyBytes_AS_STRING(decoded.places)
     return decoded
 
 
@@ -227,41 +196,9 @@ def put_frames(Log log not None, const uint8_t[::1] frames not None, object writ
     """Appends every frame, in order, in as many segments as it takes. `writer_of(topic, queue_id)`
     gives the plain writer of a queue, or refuses it."""
     cdef dict writers = {}  # holds the queue states that the messages point at
-    cdef rs_appended appended
-    cdef append_call call
-    cdef PutResult result = None
-    cdef Writer first
-    cdef size_t done = 0, part
     cdef int asked
-    cdef int64_t started
-    cdef _Decoded decoded = decode_frames(log, frames, writers, writer_of, record_crc)
+    cdef Rows decoded = decode_frames(log, frames, writers, writer_of, record_crc)
     if decoded.count == 0:
         raise MessageRejectedError("no frames: pass at least one")
-    first = next(iter(writers.values()))
-    asked = first.asked(durability, timeout_s)
-    started = now_ns() if asked > log.met else 0
-    memset(&appended, 0, sizeof(appended))
-    try:
-        while done < decoded.count:
-            with nogil:
-                log.mutex.lock()
-                part = rs_log_fitting_messages(&log.log, decoded.messages + done,
-                                               decoded.count - done)
-                log.mutex.unlock()
-            part = max(part, <size_t>1)
-            memset(&call, 0, sizeof(call))
-            call.message, call.queues = decoded.messages + done, decoded.queues + done
-            call.count, call.offsets = part, decoded.offsets + done
-            call.appended = &appended
-            log.append_many(&call)
-            if result is None:
-                result = put_result(&appended, decoded.messages[0].queue_id,
-                                    <int64_t>decoded.count, log.met, &first.template.store_host)
-            done += part
-            result.end_offset = appended.end_offset
-    except RocketStoreError as error:
-        error.add_note(f"{done} of {decoded.count} frames were stored before this")
-        raise
-    result.offsets = decoded.places
-    first.finish(result, asked, timeout_s, started)
-    return result
+    asked = decoded.first.asked(durability, timeout_s)
+    return decoded.append(log, asked, timeout_s, False, "frames")

@@ -24,6 +24,7 @@ cdef class PutResult:
     cdef rs_host store_host
     cdef bytes offsets  # of each row in the log; None: one row
     cdef bytes rows  # in the queue; None: one behind another
+    cdef bytes ids  # of the queues; None: all in one
 
     cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1
 

@@ -14,6 +14,7 @@ def restore_put_result(
     store_host: bytes,
     offsets: bytes | None,
     rows: bytes | None = None,
+    ids: bytes | None = None,
 ) -> PutResult: ...
 
 @final
@@ -21,7 +22,8 @@ class PutResult:
     """Where a message (or the `count` messages of a batch) went, and which promise was met.
 
     `end_offset` is the first byte behind the message: what `store.wait_flushed` takes. For a batch the
-    offsets are those of its first message; `physical_offsets` and `queue_offsets` give all of them.
+    offsets are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
+    them, in the order in which they were given.
     """
 
     @property
@@ -52,7 +54,10 @@ class PutResult:
     def physical_offsets(self) -> list[int]: ...
     @property
     def queue_offsets(self) -> Sequence[int]:
-        """One behind another, unless rows of a column went to two segments and another writer's in between."""
+        """One behind another, unless there were several queues, or rows of a column went to two segments and
+        another writer's in between."""
 
+    @property
+    def queue_ids(self) -> list[int]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

@@ -71,6 +71,14 @@ cdef class PutResult:
         rows = <const int64_t *><const char *>self.rows
         return [rows[i] for i in range(self.count)]
 
+    @property
+    def queue_ids(self):
+        cdef const int32_t *ids
+        if self.ids is None:
+            return [self.queue_id] * self.count
+        ids = <const int32_t *><const char *>self.ids
+        return [ids[i] for i in range(self.count)]
+
     cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1:
         """`part` more rows behind `done` ones: another writer may have put to the queue in between."""
         cdef int64_t *rows
@@ -105,16 +113,19 @@ cdef class PutResult:
         host = (<char *>self.store_host.bytes)[:self.store_host.size]
         return (restore_put_result, (
             self.physical_offset, self.end_offset, self.queue_id, self.queue_offset,
-            self.store_timestamp_ms, self.count, self.level, host, self.offsets, self.rows))
+            self.store_timestamp_ms, self.count, self.level, host, self.offsets, self.rows,
+            self.ids))
 
 
 def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queue_id,
                        int64_t queue_offset, int64_t store_timestamp_ms, int64_t count, int level,
-                       bytes store_host not None, bytes offsets, bytes rows=None):
+                       bytes store_host not None, bytes offsets, bytes rows=None,
+                       bytes ids=None):
     """What PutResult.__reduce__ says, back as a PutResult."""
     cdef PutResult result = PutResult.__new__(PutResult)
     if (not 0 <= level < len(DURABILITIES) or len(store_host) not in (0, 8, 20) or count < 0
-            or any(given is not None and len(given) != 8 * count for given in (offsets, rows))):
+            or any(given is not None and len(given) != 8 * count for given in (offsets, rows))
+            or (ids is not None and len(ids) != 4 * count)):
         raise ValueError("not the pickle of a PutResult")
     result.physical_offset = physical_offset
     result.end_offset = end_offset
@@ -123,7 +134,7 @@ def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queu
     result.store_timestamp_ms = store_timestamp_ms
     result.count = count
     result.level = level
-    result.offsets, result.rows = offsets, rows
+    result.offsets, result.rows, result.ids = offsets, rows, ids
     set_host(&result.store_host, store_host)
     return result
 

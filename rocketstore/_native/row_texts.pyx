@@ -61,6 +61,14 @@ cdef class Strings:
             raise ValueError("offsets: end behind the data")
 
     @property
+    def places(self):
+        return self.offsets
+
+    @property
+    def text(self):
+        return self.data
+
+    @property
     def rows(self):
         return self.offsets.shape[0] - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -14,6 +14,7 @@ from rocketstore import (
     DurabilityTimeoutError,
     FramesResult,
     Message,
+    NewMessage,
     PutResult,
     StoreClosedError,
 )
@@ -140,6 +141,19 @@ class Store:
             flushed = self._port.promise_flushed(result.end_offset)
         await flushed
         return dataclasses.replace(result, durability=level)
+
+    async def put_batch(
+        self, messages: Iterable[NewMessage], *, durability: str | None = None
+    ) -> PutResult:
+        """Appends messages of any topics and queues: all or none, and one wait for the disk; see
+        `rocketstore.Store.put_batch`."""
+        level = str(self._store.config.durability) if durability is None else durability
+        self._port.native.check_durability(level)
+        async with Place(self._port.turn):
+            await self._port.room()
+            result = await self._port.put(self._store.put_batch, messages, durability="memory")
+            promised = self._port.promise(result, level)
+        return await promised
 
     async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

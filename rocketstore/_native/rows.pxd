@@ -1,0 +1,22 @@
+# Messages that need not have anything in common, on their way to the log together.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketstore._native.appender cimport Log
+from rocketstore._native.core cimport rs_message, rs_queue_state
+from rocketstore._native.put_result cimport PutResult
+from rocketstore._native.writer cimport Writer
+
+
+cdef class Rows:
+    cdef rs_message *messages
+    cdef rs_queue_state **queues
+    cdef size_t count
+    cdef size_t room
+    cdef uint8_t *texts  # the property texts of columns
+    cdef list kept  # what the messages point at
+    cdef Writer first
+
+    cdef int reserve(self, size_t count) except -1
+    # Appends all: in one segment (`whole`), or in as many as it takes. `what` they are called in an error.
+    cdef PutResult append(self, Log log, int asked, object timeout_s, bint whole, str what)

@@ -1,0 +1,43 @@
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from rocketstore._native.put_result import PutResult
+from rocketstore._native.row_texts import Strings
+from rocketstore._native.writer import Writer
+from rocketstore.arguments import Body
+from rocketstore.timestamps import Timestamp
+
+@final
+class Rows:
+    """Messages that need not have anything in common, on their way to the log together."""
+
+    def add(
+        self,
+        writer: Writer,
+        body: Body,
+        tags: str | None,
+        keys: str | Sequence[str] | None,
+        properties: Mapping[str, str] | None,
+        flag: int,
+        born_time: Timestamp | None,
+        shard_key: str | None,
+    ) -> None: ...
+    def put(self, durability: str | None, timeout_s: float | None) -> PutResult: ...
+
+def put_columns(
+    writer: Writer,
+    bodies: Strings,
+    *,
+    row_tags: Strings | None,
+    row_keys: Strings | None,
+    queue_ids: Any,
+    born_ms: Any,
+    tags: str | None,
+    keys: str | Sequence[str] | None,
+    properties: Mapping[str, str] | None,
+    flag: int,
+    born_time: Timestamp | None,
+    shard_key: str | None,
+    durability: str | None,
+    timeout_s: float | None,
+) -> PutResult: ...

@@ -1,0 +1,70 @@
+"""New messages of several topics and queues, put with one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstore._native.rows import Rows
+from rocketstore.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from rocketstore._native.put_result import PutResult
+    from rocketstore.arguments import Body
+    from rocketstore.writer import Writer
+
+__all__ = ["NewMessage", "put_batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message for `Store.put_batch`; fields as the arguments of `Writer.put`.
+
+    `shard_key` is kept with the message; it does not choose the queue: that is `queue_id`, for example
+    `shard_queue_id(shard_key, queues)`.
+    """
+
+    topic: str
+    body: Body
+    queue_id: int = 0
+    tags: str | None = None
+    keys: str | Sequence[str] | None = None
+    properties: Mapping[str, str] | None = None
+    flag: int = 0
+    born_time: Timestamp | None = None
+    shard_key: str | None = None
+
+
+def put_batch(
+    messages: Iterable[NewMessage],
+    open_writer: Callable[[str, int], Writer],
+    durability: str | None,
+    timeout_s: float | None,
+) -> PutResult:
+    rows = Rows()
+    writers: dict[tuple[str, int], Writer] = {}
+    if not isinstance(messages, Iterable):
+        raise TypeError(f"messages: expected several NewMessage, not {type(messages).__name__}")
+    for index, message in enumerate(messages):
+        if not isinstance(message, NewMessage):
+            raise TypeError(f"messages[{index}]: expected NewMessage, not {type(message).__name__}")
+        try:
+            key = (message.topic, message.queue_id)
+            writer = writers.get(key)
+            if writer is None:
+                writer = writers[key] = open_writer(*key)
+            rows.add(
+                writer,
+                message.body,
+                message.tags,
+                message.keys,
+                message.properties,
+                message.flag,
+                message.born_time,
+                message.shard_key,
+            )
+        except (TypeError, ValueError) as error:  # MessageRejectedError and ConfigError are of them
+            error.add_note(f"messages[{index}]; nothing was stored")
+            raise
+    return rows.put(durability, timeout_s)
