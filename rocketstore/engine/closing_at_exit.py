@@ -12,6 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from rocketstore._native import syscalls
 from rocketstore._native.waiting import Signal
 
 if TYPE_CHECKING:
@@ -25,27 +26,32 @@ logger = logging.getLogger(__name__)
 LONGEST_S = 30.0
 
 #: Open for writing, or about to be closed. Engines whose `Store` nobody holds any more are kept for the exit.
-_open: set[Engine] = set()
+#: Each with the process that it belongs to.
+_open: dict[Engine, int] = {}
 _changed = Signal()
 
 
 def remember(engine: Engine) -> None:
-    _open.add(engine)
+    _open[engine] = syscalls.process_token()
 
 
 def forget(engine: Engine) -> None:
     """Nothing is left to do. Idempotent."""
-    _open.discard(engine)
+    _open.pop(engine, None)
     _changed.notify()
 
 
 def close_all() -> None:
     """Closes what is open and waits, no longer than `LONGEST_S`."""
     deadline = time.monotonic() + LONGEST_S
-    for engine in list(_open):
-        # One that is closed is being closed, by a thread that is waited for, too.
-        if not engine.closed and not engine.write.checkpointer.end_with(engine.close_in_worker):
+    for engine, token in list(_open.items()):
+        if syscalls.forked_since(token):  # by a fork that Python has not seen
+            forget(engine)
+            continue
+        asked = engine.write.checkpointer.end_with(engine.close_in_worker)
+        if not asked and not engine.closed:
             forget(engine)  # it has failed: there is nothing that the next open could be told
+        # One that is closed is being closed, by a thread that is waited for, too.
     while True:
         seen = _changed.count
         left_ms = int((deadline - time.monotonic()) * 1000)

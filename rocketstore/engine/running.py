@@ -324,9 +324,12 @@ class Engine:
             if self._write is not None:
                 self._close_write(steps, self._write, clean=clean)
             else:
-                steps.take(getattr(self.reader.source, "close", object))
-            if wake:  # consumers that wait hear that there is nothing to wait for
-                getattr(self.reader.source.arrival, "notify", object)()
+                close = getattr(self.reader.source, "close", None)
+                if close is not None:
+                    steps.take(close)
+            notify = getattr(self.reader.source.arrival, "notify", None)
+            if notify is not None and wake:
+                notify()  # consumers that wait hear that there is nothing to wait for
             for part in (self._queues, self.index, self._segments):
                 if part is not None:
                     steps.take(part.close)
