@@ -48,8 +48,8 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
     if set(given) >= TABLE_OWN:
         raise SparkFaceError(
             "RS_BAD_OPTION",
-            "a table of Spark's catalog: Spark tells a source in Python none of its options when it is "
-            "queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (path '…') keeps them",
+            "a table of Spark's catalog: Spark tells a source in Python none of its options when "
+            "it is queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
         )
     unknown = sorted(set(given) - set(known) - SPARK_OWN)
     if unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "session"]
 
+DISCOVERED = "pyspark_rocketstore"
 #: What `session` sets unless the caller does: measured choices, see docs/spark.md.
 SETTINGS: Mapping[str, str] = {
     # Rows cross a socket between Python and Java; a unix socket costs a sixth less than TCP.
@@ -55,6 +57,7 @@ def session(
     if running is not None:
         for name, value in (config or {}).items():
             running.conf.set(name, value)
+        _make_known(running)
         return running
     home = find_java_home()
     if home is not None:
@@ -67,4 +70,15 @@ def session(
         builder = builder.master("local[*]")
     for name, value in {**SETTINGS, **(config or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    _make_known(made)
+    return made
+
+
+def _make_known(session: SparkSession) -> None:
+    """Spark finds sources in modules that lie in directories of the path. Of a tree that was installed as editable
+    none does: it is found by an import alone."""
+    if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
+        from rocketstore.spark.data_source import RocketStoreDataSource
+
+        session.dataSource.register(RocketStoreDataSource)
