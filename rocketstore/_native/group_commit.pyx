@@ -303,8 +303,7 @@ cdef class GroupCommit:
                 if moved != seen:
                     seen = moved
                     flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
-                    rested = rested and flushed < rs_position_load(page, RS_POSITIONS_AT_WROTE)
-                    if rs_load_int64(&self.wanted_offset) <= flushed and not rested:
+                    if rs_load_int64(&self.wanted_offset) <= flushed:
                         return IDLE
                 continue
             elif not every:

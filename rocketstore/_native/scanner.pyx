@@ -200,7 +200,7 @@ cdef class SearchBudget:
     cdef int64_t size
     cdef uint64_t left
 
-    def __init__(self):
+    def __cinit__(self):
         self.size = -1
 
     cdef void renew(self, MappedFile file) noexcept:

@@ -21,9 +21,9 @@ from rocketstore._native.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.extension_units import is_address
 from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.light_queues import LIGHT_PREFIX, is_listed, listed_queues
+from rocketstore.log.light_queues import check_place, is_listed, listed_queues
 from rocketstore.log.mapped_queues import POINTED_MAX
-from rocketstore.log.queue_units import PRE_BLANK_SIZE, UnitRefusedError
+from rocketstore.log.queue_units import UnitRefusedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -346,17 +346,7 @@ class Dispatcher(Worker):
         queue = self._queue(raw, queue_id)
         if (raw, queue_id) in self._known:  # the loop writes units ahead of what the queue tells of
             queue.publish(self._loop.next_offset(raw, queue_id))
-        there = queue.unit(queue_offset)
-        if there is not None and there[0] < unit[0] and 0 < there[1] < PRE_BLANK_SIZE:
-            raise UnitRefusedError(
-                f"{queue.name}: unit {queue_offset} is of the record at {there[0]}"
-            )
-        if queue.files and queue_offset > queue.written_end and not name.startswith(LIGHT_PREFIX):
-            # Whoever sent it may not move the end of a queue that others put to.
-            raise UnitRefusedError(
-                f"{queue.name}: ends at {queue.written_end}, not at {queue_offset}"
-            )
-        if there != unit:
+        if check_place(queue, queue_offset, unit[0]) != unit:
             if not queue.files:
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rocketstore._native.message import Message
-    from rocketstore._native.unit_reader import UnitRun
 
 __all__ = [
     "FOUND",
@@ -33,10 +32,8 @@ MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 
 
 class Fetch(NamedTuple):
-    """What one look at a queue gave; `next_offset` is where to look next, in every case. `rest`: what the same
-    look found to be readable from there on."""
+    """What one look at a queue gave; `next_offset` is where to look next, in every case."""
 
     messages: list[Message]
     next_offset: int
     status: str
-    rest: UnitRun | None = None

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.queue_units import PRE_BLANK_SIZE, UnitRefusedError
 
 if TYPE_CHECKING:
     from rocketstore._native.message import Message
+    from rocketstore.log.consume_queue import ConsumeQueue
 
-__all__ = ["is_listed", "light_queues", "listed_queues", "offset_in_queue"]
+__all__ = ["check_place", "is_listed", "light_queues", "listed_queues", "offset_in_queue"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,23 @@ def listed_queues(
         for name, text in zip(names, offsets, strict=True)
         if NUMBER.fullmatch(text) and is_safe_topic(os.fsencode(name))
     ]
+
+
+def check_place(
+    queue: ConsumeQueue, queue_offset: int, physical_offset: int
+) -> tuple[int, int, int] | None:
+    """The unit that stands where a record says it is in a further queue; UnitRefusedError where it cannot be."""
+    there = queue.unit(queue_offset)
+    if there is not None and there[0] < physical_offset and 0 < there[1] < PRE_BLANK_SIZE:
+        raise UnitRefusedError(f"{queue.name}: unit {queue_offset} is of the record at {there[0]}")
+    if (
+        queue.files
+        and queue_offset > queue.written_end
+        and not queue.topic.startswith(LIGHT_PREFIX)
+    ):
+        # Whoever sent it may not move the end of a queue that others put to.
+        raise UnitRefusedError(f"{queue.name}: ends at {queue.written_end}, not at {queue_offset}")
+    return there
 
 
 def offset_in_queue(message: Message, topic: str, queue_id: int) -> int:

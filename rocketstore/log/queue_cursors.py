@@ -81,7 +81,7 @@ class QueueCursors:
         self._turns = 0
         self._batch: list[Message] = []
         self._batch_cursor: Cursor | None = None
-        # What the last look found beyond its batch, while one queue alone has turns.
+        # What can be read behind a full batch, while one queue alone has turns.
         self._rest: UnitRun | None = None
         self.left: Iterator[Message] = iter(self._batch)
 
@@ -195,11 +195,13 @@ class QueueCursors:
         found = self._reader.fetch(
             self._topic, cursor.queue_id, cursor.position, limit, self._tags_codes
         )
-        messages, next_offset, cursor.status, self._rest = found
+        messages, next_offset, cursor.status = found
         if cursor.status == read.FOUND:
             if self._tags is not None:
                 messages = [message for message in messages if message.tags in self._tags]
             cursor.position, cursor.floating = next_offset, False
+            if self._tags is None and len(messages) == limit and len(self._order) == 1:
+                self._rest = self._reader.run_from(self._topic, cursor.queue_id, next_offset)
             self._batch, self._batch_cursor, self.left = messages, cursor, iter(messages)
             return bool(messages)
         if cursor.status in _PASSED_OVER:

@@ -154,26 +154,32 @@ class Reader:
             return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
         file, position, available = located
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
-        available = min(available, maximum - offset)
-        count = min(wanted, available)
+        count = min(wanted, available, maximum - offset)
         place = _Place(topic, queue_id, offset, file, position, queue.extension)
-        found = self._read(place, count, max_messages, tags_codes)
-        count = found.next_offset - offset
-        if found.status == FOUND and tags_codes is None and count < available:
-            return found._replace(rest=self._run(place, count, available - count))
-        return found
+        return self._read(place, count, max_messages, tags_codes)
 
-    def _run(self, place: _Place, after: int, count: int) -> UnitRun:
+    def run_from(self, topic: str, queue_id: int, offset: int) -> UnitRun | None:
+        """What can be read from an offset on within one queue file, for `go_on`; None without anything."""
         source = self._source
+        queue = source.queue(topic, queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return None
+        maximum = queue.max_offset
+        if not queue.min_offset <= offset < maximum:
+            return None
+        located = queue.locate(offset)
+        if located is None:
+            return None
+        file, position, available = located
         minimum, visible = source.minimum(), source.visible()
         return UnitRun(
-            place.file,
-            place.position + after * UNIT_SIZE,
-            count,
+            file,
+            position,
+            min(available, maximum - offset),
             source.segment_size,
-            topic=place.topic.encode(),
-            queue_id=place.queue_id,
-            first_queue_offset=place.offset + after,
+            topic=topic.encode(),
+            queue_id=queue_id,
+            first_queue_offset=offset,
             log_minimum=minimum,
             limit_offset=visible,
             verify=source.verify,

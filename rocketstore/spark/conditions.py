@@ -137,7 +137,8 @@ def narrow(wanted: Mapping[str, Any], conditions: Sequence[Condition]) -> Narrow
         found["tags"] = sorted(tags if known is None else tags & known)
         if not found["tags"]:
             return None
-    narrow_times(found, *span(asked.get("store_timestamp_ms", ())))
+    if not narrow_times(found, *span(asked.get("store_timestamp_ms", ()))):
+        return None
     begin, end = span(asked.get("physical_offset", ()))
     return Narrowed(found, max(begin, 0), min(end, OFFSET_MAX))
 
@@ -186,13 +187,15 @@ def narrow_queues(found: dict[str, Any], queue_ids: set[int]) -> bool:
     return bool(possible)
 
 
-def narrow_times(found: dict[str, Any], first_us: int, end_us: int) -> None:
+def narrow_times(found: dict[str, Any], first_us: int, end_us: int) -> bool:
     if first_us > -OFFSET_MAX:
         first_ms = (first_us - CLOCK_SLACK_US) // 1000
         found["start_timestamp"] = max(found.get("start_timestamp", first_ms), first_ms)
     if end_us < OFFSET_MAX:
         end_ms = (end_us + CLOCK_SLACK_US) // 1000 + 1
         found["end_timestamp"] = min(found.get("end_timestamp", end_ms), end_ms)
+    first, end = found.get("start_timestamp"), found.get("end_timestamp")
+    return first is None or end is None or bool(first <= end)
 
 
 # ---- as text ----

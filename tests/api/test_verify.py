@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import rocketstore
 from rocketstore.tools import repair, verify
 from tests.live_writer import LiveWriter, java_writer
 from tests.made_store import BODY_AT, PRE_BLANK, UNIT_SIZE, MadeStore, rocketmq_store, write_at
-from tests.small_store import dispatched
 from tests.verifying import STORES, check, faults, made_by_us
 
 # What is really wrong in the stores that RocketMQ left broken: file, position, reason.
@@ -302,28 +300,6 @@ def test_beside_a_live_writer_only_what_it_has_published_is_looked_at(tmp_path: 
     assert report.counts.records == report.counts.units == 30
     assert report.end_offset == published.physical_offset + published.size
     live.close()
-
-
-def test_keys_that_are_put_meanwhile_are_no_fault(tmp_path: Path) -> None:
-    """The header of an index as a walk saw it that began seven keys ago."""
-    shape = {"index_slots": 8, "index_entries": 64}
-    with rocketstore.open(tmp_path / "store", commit_log_file_size_bytes=1 << 16, **shape) as store:
-        writer = store.writer("orders", queue_id=0)
-        for number in range(30):
-            writer.put(b"x", keys=f"k{number % 13}")
-        dispatched(store)
-        (path,) = (tmp_path / "store" / "index").iterdir()
-        count = path.read_bytes()[36:40]
-        assert int.from_bytes(count, "big") == 31
-        write_at(path, 36, (24).to_bytes(4, "big"))
-        report = verify(tmp_path / "store", **shape)
-        assert (report.writer, faults(report)) == ("live", [])
-        assert report.counts.index_entries == 23
-        write_at(path, 40 + 4 * 8 + 20 * 5 + 16, b"\x7f")
-        assert not verify(tmp_path / "store", **shape).ok
-        write_at(path, 40 + 4 * 8 + 20 * 5 + 16, b"\0")
-        write_at(path, 36, count)
-    assert verify(tmp_path / "store", **shape).ok
 
 
 def test_a_queue_file_that_its_owner_removes_meanwhile_is_passed_over(

@@ -241,3 +241,16 @@ def test_what_nobody_waits_for_wakes_it(
         }
         puts[entry]()
         wait_until(lambda: store.flushed_offset == store.end_offset)
+
+
+def test_a_close_right_behind_a_put_that_nobody_waits_for(tmp_path: Path) -> None:
+    """Both wake the flusher that rests, perhaps as one: it hears of the end, too."""
+    for _ in range(20):
+        with open_small(tmp_path, durability="disk") as store:
+            writer = store.writer("orders")
+            writer.put(b"x")
+            until(store, lambda: bool(parts(store).commit_log.log.group.resting))
+            writer.put(b"y", durability="memory")
+    with open_small(tmp_path, "r+") as store:
+        assert store.recovery.mode == "clean"
+        assert len(everything(store)) == 40

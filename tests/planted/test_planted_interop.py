@@ -17,8 +17,8 @@ FAULTS = (
         "csrc/rs_queue_file.h",
         (
             (
-                "rs_load64s(at + RS_UNIT_AT_PHYSICAL_OFFSET)",
-                f"{SWAPPED}rs_load64s(at + RS_UNIT_AT_PHYSICAL_OFFSET))",
+                "(int64_t)rs_read_once(rs_load64(at + RS_UNIT_AT_PHYSICAL_OFFSET))",
+                f"{SWAPPED}rs_read_once(rs_load64(at + RS_UNIT_AT_PHYSICAL_OFFSET)))",
             ),
             (
                 "rs_store64s(at + RS_UNIT_AT_PHYSICAL_OFFSET, unit.physical_offset)",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore import BackpressureError, tickets
+from rocketstore._native.durations import Durations
 from rocketstore.log import (
     arrivals,
     consume_queue_store,
@@ -44,15 +45,16 @@ def test_statistics_that_a_handler_asks_for() -> None:
         now_ms += statistics.ROTATION_MS  # each time the minute is over
         seen.record_get(1, 7_000_000)
         seen.record_get(0)
-        seen.record_put(2_000_000)
+        times.add(2_000_000)
         seen.record_put_failed()
 
     def handle() -> None:
         seen.record_get(1, 9_000_000)
-        seen.record_put(3_000_000)
+        times.add(3_000_000)
         seen.snapshot()
 
-    seen = statistics.StoreStatistics(dict, clock_ms=lambda: now_ms)
+    times = Durations(histogram.PUT_TIME_BOUNDS_NS)
+    seen = statistics.StoreStatistics(dict, put_times=times.take, clock_ms=lambda: now_ms)
     lines = at_each_line(statistics, work, handle)
     assert lines > 15
     found = seen.snapshot()
