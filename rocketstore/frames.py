@@ -18,6 +18,7 @@ from rocketstore._native.codec import crc32, java_hash
 from rocketstore._native.row_texts import Strings
 from rocketstore.arguments import text, whole_number
 from rocketstore.column_arguments import bytes_of, offsets_of
+from rocketstore.compression import COMPRESSION_BITS
 from rocketstore.config import StoreConfig
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout import check_topic
@@ -60,6 +61,9 @@ def encode_frames(
     properties: tuple[Any, Column, Column] | None = None,
     born_timestamps_ms: Any = None,
     born_host: str = "127.0.0.1:0",
+    flags: Any = None,
+    sys_flags: Any = None,
+    reconsume_times: Any = None,
     max_body_bytes: int | None = None,
     into: bytearray | None = None,
 ) -> tuple[memoryview, dict[int, str]]:
@@ -76,6 +80,8 @@ def encode_frames(
             offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`. A shard key is the
             property `__SHARDINGKEY` here, and its queue that of `shard_queue_id`.
         born_timestamps_ms: for each row, or one for all; default: the time of this call, as of a put.
+        flags, reconsume_times: for each row, or one for all; default 0.
+        sys_flags: the same, for bodies that are compressed: bits 0x1 and 0x700, no others.
         max_body_bytes: default max_message_size_bytes of a store at its defaults.
         into: where to write, made larger when it must be: memory that is used again costs no page
             faults. Release the frames before it is used again.
@@ -87,7 +93,7 @@ def encode_frames(
     Raises:
         InvalidTopicError, MessageRejectedError: a topic or property name that no row may have.
         MessageRejectedError (a ValueError): columns of different lengths, offsets that leave their data,
-            fall or are no integers, data that is no column of bytes.
+            fall or are no integers, data that is no column of bytes; other bits in `sys_flags`.
         TypeError: a column that is no pair, or no buffer; `topics` that is one text.
     """
     if isinstance(topics, (str, bytes)):
@@ -96,18 +102,12 @@ def encode_frames(
         max_body_bytes = StoreConfig().max_message_size_bytes
     column = strings("bodies", bodies)
     count = column.rows
-    rows = whole(topic_rows, 0, count, np.int32, "topic_rows")
-    if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < len(topics):
-        raise ValueError(f"topic_rows: places in topics are 0 … {len(topics) - 1}")
-    queues = whole(queue_ids, 0, count, np.int32, "queue_ids")
-    if queues.size and int(queues.min()) < 0:
-        raise MessageRejectedError(f"queue_ids: {int(queues.min())} is below 0")
     room = bytearray() if into is None else into
     size, refused = native.encode_columns(
         column,
         tuple(check_topic(topic, wide=True) for topic in topics),
-        rows,
-        queues,
+        topic_places(topic_rows, count, len(topics)),
+        queue_column(queue_ids, count),
         whole(
             born_timestamps_ms, time.time_ns() // 1_000_000, count, np.int64, "born_timestamps_ms"
         ),
@@ -115,6 +115,7 @@ def encode_frames(
         max_body=max_body_bytes,
         refused=refuse_reserved,
         into=room,
+        **number_columns(count, flags=flags, sys_flags=sys_flags, reconsume_times=reconsume_times),
         **property_columns(count, tags, keys, properties),
     )
     return memoryview(room)[:size], refused
@@ -144,6 +145,33 @@ def strings(what: str, column: Any, rows: int | None = None) -> Strings:
     if rows is not None and made.rows != rows:
         raise MessageRejectedError(f"{what}: {made.rows} rows, expected {rows}")
     return made
+
+
+def topic_places(given: Any, count: int, topics: int) -> Any:
+    rows = whole(given, 0, count, np.int32, "topic_rows")
+    if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < topics:
+        raise ValueError(f"topic_rows: places in topics are 0 … {topics - 1}")
+    return rows
+
+
+def queue_column(given: Any, count: int) -> Any:
+    queues = whole(given, 0, count, np.int32, "queue_ids")
+    if queues.size and int(queues.min()) < 0:
+        raise MessageRejectedError(f"queue_ids: {int(queues.min())} is below 0")
+    return queues
+
+
+def number_columns(count: int, **given: Any) -> dict[str, Any]:
+    found = {
+        name: whole(numbers, 0, count, np.int32, name)
+        for name, numbers in given.items()
+        if numbers is not None
+    }
+    if np.any(found.get("sys_flags", np.zeros(0, np.int32)) & ~COMPRESSION_BITS):
+        raise MessageRejectedError(
+            f"sys_flags: bits that say how a body is compressed ({COMPRESSION_BITS:#x}), no others"
+        )
+    return found
 
 
 def property_columns(

@@ -54,7 +54,9 @@ cdef Py_ssize_t frames_bound(Strings bodies, tuple topics, Strings tags, Strings
 
 def encode_columns(Strings bodies not None, tuple topics not None,
                    const int32_t[::1] topic_rows not None, const int32_t[::1] queue_ids not None,
-                   const int64_t[::1] born_ms not None, *, Strings tags=None, Strings keys=None,
+                   const int64_t[::1] born_ms not None, *, const int32_t[::1] flags=None,
+                   const int32_t[::1] sys_flags=None, const int32_t[::1] reconsume_times=None,
+                   Strings tags=None, Strings keys=None,
                    const int64_t[::1] property_places=None, Strings names=None,
                    Strings values=None, str born_host not None, int64_t max_body, object refused,
                    bytearray into not None):
@@ -90,6 +92,12 @@ def encode_columns(Strings bodies not None, tuple topics not None,
             message.body = row_of(bodies.offsets, bodies.data, row)
             message.queue_id = queue_ids[row]
             message.born_timestamp_ms = born_ms[row]
+            if flags is not None:
+                message.flag = flags[row]
+            if sys_flags is not None:
+                message.sys_flag = <uint32_t>sys_flags[row]
+            if reconsume_times is not None:
+                message.reconsume_times = reconsume_times[row]
             status = describe(&text, row, tags, keys, names, values, property_places, refused)
             message.properties.bytes = text.bytes
             message.properties.size = text.size

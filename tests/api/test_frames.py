@@ -297,3 +297,26 @@ def test_messages_are_born_when_they_are_encoded(tmp_path: Path) -> None:
 
 def test_the_empty_column_has_no_frames() -> None:
     assert encode_frames(column([]), topics=[]) == (b"", {})
+
+
+def test_numbers_of_a_frame(tmp_path: Path) -> None:
+    """Flags as they are given; of sys_flags only what says how a body is compressed."""
+    frames, refused = encode_frames(
+        column([b"a", b"b"]),
+        topics=["t"],
+        flags=np.array([1, -2]),
+        sys_flags=np.array([0x301, 0]),
+        reconsume_times=3,
+    )
+    assert refused == {}
+    with rocketstore.open(tmp_path) as store:
+        store.put_frames(frames)
+        found = [(m.flag, m.sys_flag, m.reconsume_times) for m in store.consumer("t")]
+    assert found == [(1, 0x301, 3), (-2, 0, 3)]
+    for wrong in (0x2, 0x8, 0x10, -1, 0x801):
+        with pytest.raises(MessageRejectedError, match=r"sys_flags: .*0x701"):
+            frame(sys_flags=wrong)
+    with pytest.raises(ValueError, match="flags: "):
+        frame(flags=[1, 2])
+    with pytest.raises(ValueError, match="reconsume_times: -2147483648"):
+        frame(reconsume_times=2**31)
