@@ -21,7 +21,7 @@ SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 TABLE_OWN = {"owner", "provider"}
 WRITE_NAMES = {
     "path": "directory of the store; made when it is not there",
-    "topic": "where rows without a topic go",
+    "topic": "of all messages, whatever their rows say",
     "queueid": "where rows without a queue_id go; default 0",
     "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
     "badrows": "fail (default), drop, or divert: into Parquet files in badRowsPath",
@@ -105,6 +105,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        options = {k: v for k, v in options.items() if not k.lower().startswith("kafka.")}
         given = check_names(options, WRITE_NAMES, "the sink")
         shards = _shards(given)
         bad_rows = given.get("badrows", "fail").lower()

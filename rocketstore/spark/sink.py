@@ -21,26 +21,16 @@ from rocketstore.spark.cleaning import abandon, remove_orphans
 from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
+from rocketstore.spark.message_columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.options import WriteOptions, bad_option
 from rocketstore.spark.shards import Shard, refuse_shards
-from rocketstore.spark.staging import KAFKA_NAMES, Routing, stage
+from rocketstore.spark.staging import Routing, stage, wrong_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = ["Message", "StreamWriter", "Writer", "check_batch", "check_schema", "routing_of"]
-
-COLUMNS = {
-    "body": ("binary", "string"),
-    "topic": ("string",),
-    "queue_id": ("int",),
-    "tags": ("string",),
-    "keys": ("string", "array<string>"),
-    "properties": ("map<string,string>",),
-    "shard_key": ("string",),
-    "born_timestamp": ("timestamp", "timestamp_ntz"),
-}
 
 
 @dataclass
@@ -57,10 +47,14 @@ class Message(WriterCommitMessage):
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
     """Raises on the driver, before a task starts: RS_UNKNOWN_COLUMN, RS_COLUMN_TYPE, RS_NO_BODY,
-    RS_NO_TOPIC."""
+    RS_NO_TOPIC, RS_BAD_OPTION."""
+    if options.topic is not None and (reason := wrong_topic(options.topic)):
+        raise SparkFaceError("RS_BAD_OPTION", f"option topic: {reason}")
     seen: dict[str, str] = {}
     for field in schema.fields:
-        name = KAFKA_NAMES.get(field.name, field.name)
+        if field.name in IGNORED:
+            continue
+        name = ALIASES.get(field.name, field.name)
         kind = field.dataType.simpleString()
         if name not in COLUMNS:
             raise SparkFaceError(
@@ -72,7 +66,7 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
             raise SparkFaceError(
                 "RS_UNKNOWN_COLUMN", f"columns {seen[name]!r} and {field.name!r} are the same"
             )
-        if kind not in COLUMNS[name] and not (name == "keys" and kind == "binary"):
+        if kind not in COLUMNS[name]:
             raise SparkFaceError(
                 "RS_COLUMN_TYPE",
                 f"column {field.name!r} is {kind}, expected {' or '.join(COLUMNS[name])}",

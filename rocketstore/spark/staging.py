@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
+from rocketstore.compression import COMPRESSION_BITS
 from rocketstore.frames import SCHEDULE_TOPIC, crc32
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Staged
+from rocketstore.spark.message_columns import named_columns, narrowed
+from rocketstore.spark.row_properties import described, given_texts
 from rocketstore.spark.synced_file import SyncedFile
 
 if TYPE_CHECKING:
@@ -24,16 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Routing", "encode_batch", "stage"]
 
-#: Names of columns, and those of the Kafka connector that stand for them.
-KAFKA_NAMES = {"value": "body", "key": "keys", "partition": "queue_id"}
-TEXT_COLUMNS = ("tags", "keys")
-SHARD_KEY = "__SHARDINGKEY"
 TOPIC_BYTES_MAX = 127
+#: Columns of numbers that encode_frames takes as they are.
+NUMBERS = {"flag": "flags", "sys_flag": "sys_flags", "reconsume_times": "reconsume_times"}
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Where messages go whose row does not say it, and what happens to rows that cannot be messages."""
+    """Where messages go, and what happens to rows that cannot be messages. `topic`: of all of them, whatever
+    their rows say; `queue_id`, `queues`: of those whose row does not say it."""
 
     topic: str | None = None
     queue_id: int = 0
@@ -73,8 +75,8 @@ def stage(
 def largest_body(batch: pa.RecordBatch) -> int:
     import pyarrow.compute as pc
 
-    name = "body" if "body" in batch.schema.names else "value"
-    return pc.max(pc.binary_length(batch.column(name))).as_py() or 0
+    body = named_columns(narrowed(batch))["body"]
+    return pc.max(pc.binary_length(body)).as_py() or 0
 
 
 def parts(batch: pa.RecordBatch, most_bytes: int = 8 << 20) -> Iterator[pa.RecordBatch]:
@@ -98,35 +100,37 @@ def encode_batch(
     Raises:
         SparkFaceError: RS_BAD_ROW unless bad rows are dropped.
     """
-    columns = {KAFKA_NAMES.get(n, n): batch.column(i) for i, n in enumerate(batch.schema.names)}
-    wrong = wrong_rows(columns, batch.num_rows, routing)
+    batch = narrowed(batch)
+    columns, rows = named_columns(batch), batch.num_rows
+    if routing.topic is not None:
+        columns.pop("topic", None)
+    about = described(columns, rows)
+    wrong = {**about.wrong, **wrong_rows(columns, rows, routing)}
     if wrong:
         refuse(batch, wrong, routing, first_row, bad_rows)
-        keep = np.ones(batch.num_rows, bool)
+        keep = np.ones(rows, bool)
         keep[list(wrong)] = False
         return encode_batch(batch.filter(mask(keep)), routing, first_row, bad_rows, into)
-    rows = batch.num_rows
     topics, topic_rows = topics_of(columns.get("topic"), rows, routing)
-    given: dict[str, Any] = {n: texts(columns[n]) for n in TEXT_COLUMNS if n in columns}
-    shard_keys = columns.get("shard_key")
-    if "properties" in columns or shard_keys is not None:
-        array = columns.get("properties")
-        given["properties"] = entries(array, rows, dropped_names(columns), shard_keys)
-    try:
-        frames, refused = encode_frames(
-            texts(columns["body"]),
-            topics=topics,
-            topic_rows=topic_rows,
-            queue_ids=queues_of(columns, rows, first_row, routing),
-            born_timestamps_ms=born_of(columns.get("born_timestamp"), rows),
-            max_body_bytes=routing.max_body_bytes,
-            into=into,
-            **given,
-        )
-    except MessageRejectedError as error:
-        raise SparkFaceError(
-            "RS_BAD_ROW", f"rows {first_row} … {first_row + rows - 1} of a partition: {error}"
-        ) from error
+    given: dict[str, Any] = {name: texts(array) for name, array in about.texts.items()}
+    if len(about.entries.owners):
+        entries = about.entries
+        given["properties"] = entries.places(rows), texts(entries.names), texts(entries.values)
+    for name, argument in NUMBERS.items():
+        if name in columns:
+            given[argument] = columns[name].fill_null(0).to_numpy(zero_copy_only=False)
+    if "sys_flags" in given:
+        given["sys_flags"] = given["sys_flags"] & COMPRESSION_BITS
+    frames, refused = encode_frames(
+        texts(columns["body"]),
+        topics=topics,
+        topic_rows=topic_rows,
+        queue_ids=queues_of(columns, rows, first_row, routing),
+        born_timestamps_ms=born_of(columns.get("born_timestamp"), rows),
+        max_body_bytes=routing.max_body_bytes,
+        into=into,
+        **given,
+    )
     if refused:
         refuse(batch, refused, routing, first_row, bad_rows)
     return frames, rows - len(refused)
@@ -157,11 +161,8 @@ def bad_row(row: int, reason: str) -> SparkFaceError:
 
 def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int, str]:
     """Rows without what a message must have, or with a topic that none may have; and why."""
-    needed = ["body", "queue_id"]
-    if routing.topic is None:
-        needed.append("topic")
     found: dict[int, str] = {}
-    for name in needed:
+    for name in ("body", "topic"):
         array = columns.get(name)
         if array is not None and array.null_count:
             nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
@@ -206,12 +207,6 @@ def texts(array: Any) -> tuple[Any, Any]:
     """(offsets, data) of a column of text or bytes; null is the empty text."""
     import pyarrow as pa
 
-    if isinstance(array.type, pa.ListType):
-        import pyarrow.compute as pc
-
-        if array.flatten().null_count:
-            raise SparkFaceError("RS_BAD_ROW", "keys holds a null; filter it out")
-        array = pc.binary_join(array.cast(pa.list_(pa.string())), " ")
     wanted = pa.binary() if pa.types.is_binary(array.type) else pa.string()
     if array.type not in (pa.binary(), pa.string()):
         array = array.cast(wanted)
@@ -224,71 +219,30 @@ def texts(array: Any) -> tuple[Any, Any]:
     return places, b"" if data is None else data
 
 
-def dropped_names(columns: dict[str, Any]) -> list[str]:
-    """Names that the source gives among the properties and that are said otherwise here: in their own
-    columns, or by the log itself."""
-    own = [name.upper() for name in TEXT_COLUMNS if name in columns]
-    own += [SHARD_KEY] if "shard_key" in columns else []
-    return [*own, "__CRC32#", "WAIT"]
-
-
-def entries(
-    array: Any, rows: int, dropped: list[str], shard_keys: Any
-) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
-    """A column of maps as encode_frames takes it, without entries that have no value or are `dropped`;
-    and the shard keys, which are properties, too."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    owners, names, values = (
-        np.zeros(0, np.int64),
-        pa.array([], pa.string()),
-        pa.array([], pa.string()),
-    )
-    if array is not None:
-        lists = array.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
-        flat = lists.flatten()
-        keep = pc.fill_null(pc.greater(pc.binary_length(flat.field(1)), 0), False)
-        keep = pc.and_(keep, pc.invert(pc.is_in(flat.field(0), pa.array(dropped))))
-        owners = pc.list_parent_indices(lists).filter(keep).to_numpy(zero_copy_only=False)
-        names, values = flat.field(0).filter(keep), flat.field(1).filter(keep)
-    if shard_keys is not None:
-        there = np.flatnonzero(given_texts(shard_keys))
-        order = np.argsort(np.concatenate([owners, there]), kind="stable")
-        more = pa.array([SHARD_KEY] * len(there), pa.string())
-        names = pa.concat_arrays([names, more]).take(pa.array(order))
-        more = shard_keys.cast(pa.string()).take(pa.array(there))
-        values = pa.concat_arrays([values, more]).take(pa.array(order))
-        owners = np.concatenate([owners, there])[order]
-    places = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(owners, minlength=rows), out=places[1:])
-    return places, texts(names), texts(values)
-
-
-def given_texts(array: Any) -> Any:
-    """Which rows have a text: null and empty ones have none."""
-    import pyarrow.compute as pc
-
-    there = pc.fill_null(pc.greater(pc.binary_length(array), 0), False)
-    return there.to_numpy(zero_copy_only=False)
-
-
 def topics_of(array: Any, rows: int, routing: Routing) -> tuple[list[str], Any]:
     if array is None:
         return [routing.topic or ""], np.zeros(rows, np.int32)
-    if array.null_count:
-        array = array.fill_null(routing.topic)
     encoded = array.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
 
 
 def queues_of(columns: dict[str, Any], rows: int, first_row: int, routing: Routing) -> Any:
-    if "queue_id" in columns:
-        return columns["queue_id"].to_numpy(zero_copy_only=False)
+    given = columns.get("queue_id")
+    if given is None:
+        return own_queues(columns.get("shard_key"), rows, first_row, routing)
+    if not given.null_count:
+        return given.to_numpy(zero_copy_only=False)
+    nulls = given.is_null().to_numpy(zero_copy_only=False)
+    chosen = own_queues(columns.get("shard_key"), rows, first_row, routing)
+    queues = given.fill_null(0).to_numpy(zero_copy_only=False)
+    return np.where(nulls, chosen, queues).astype(np.int32)
+
+
+def own_queues(shard_keys: Any, rows: int, first_row: int, routing: Routing) -> Any:
+    """Queues of rows that do not say theirs."""
     if routing.queues is None:
         return routing.queue_id
     turns = ((np.arange(rows) + first_row) % routing.queues).astype(np.int32)
-    shard_keys = columns.get("shard_key")
     if shard_keys is None:
         return turns
     keys = shard_keys.dictionary_encode()

@@ -1,0 +1,210 @@
+"""The properties of rows: a column of maps, Kafka's headers and shard keys, as encode_frames takes them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rocketstore import MessageRejectedError
+from rocketstore.frames import SHARD_KEY, refuse_reserved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Described", "Entries", "described", "given_texts"]
+
+#: Columns that have a property of their own.
+OWN = {"tags": "TAGS", "keys": "KEYS", "shard_key": SHARD_KEY}
+#: Properties that the log itself says, or that mean nothing behind a put.
+DROPPED = ("__CRC32#", "WAIT")
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Names and values that are not empty, both text; `owners` says of which rows, and never falls."""
+
+    owners: Any
+    names: Any
+    values: Any
+
+    def take(self, places: Any) -> Entries:
+        import pyarrow as pa
+
+        chosen = pa.array(places)
+        return Entries(self.owners[places], self.names.take(chosen), self.values.take(chosen))
+
+    def without(self, names: list[str]) -> Entries:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        there = pc.is_in(self.names, pa.array(names, pa.string()))
+        if not pc.any(there).as_py():
+            return self
+        return self.take(np.flatnonzero(~there.to_numpy(zero_copy_only=False)))
+
+    def last_of(self, name: str, rows: int) -> Any:
+        """A column: for each row the value of its last entry of this name, or null."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = np.flatnonzero(pc.equal(self.names, name).to_numpy(zero_copy_only=False))
+        places = np.full(rows, -1, np.int64)
+        places[self.owners[found]] = found
+        return self.values.take(pa.array(places, mask=places < 0))
+
+    def places(self, rows: int) -> Any:
+        """Offsets as Arrow keeps them for a column of maps."""
+        places = np.zeros(rows + 1, np.int32)
+        np.cumsum(np.bincount(self.owners, minlength=rows), out=places[1:])
+        return places
+
+    def refused(self) -> dict[int, str]:
+        """Rows with a name that no property may have, and why."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found: dict[int, str] = {}
+        for name in self.names.unique().to_pylist():
+            reason = wrong_name(name)
+            if reason:
+                bad = pc.equal(self.names, pa.scalar(name)).to_numpy(zero_copy_only=False)
+                found.update(dict.fromkeys(self.owners[bad].tolist(), reason))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """`texts`: the columns tags and keys, where rows have some. `wrong`: rows whose keys or properties no
+    message can have, and why."""
+
+    texts: dict[str, Any]
+    entries: Entries
+    wrong: dict[int, str]
+
+
+@functools.lru_cache(maxsize=4096)
+def wrong_name(name: str) -> str:
+    try:
+        refuse_reserved(name.encode())
+    except MessageRejectedError as error:
+        return str(error)
+    return ""
+
+
+def described(columns: Mapping[str, Any], rows: int) -> Described:
+    """Tags, keys and properties of rows. What a column of its own says is left out of the others; of headers
+    of one name the last one counts."""
+    import pyarrow as pa
+
+    parts: list[Entries] = []
+    wrong: dict[int, str] = {}
+    if "properties" in columns:
+        item = pa.struct([("key", pa.string()), ("value", pa.string())])
+        parts.append(listed(columns["properties"].cast(pa.list_(item))))
+    if "headers" in columns:
+        headers, wrong = as_text(listed(columns["headers"]))
+        parts.append(headers)
+    own = [name for column, name in OWN.items() if column in columns]
+    entries = joined(parts).without([*own, *DROPPED])
+    if "headers" in columns:
+        entries = last_ones(entries)
+    texts = {}
+    for column in ("tags", "keys"):
+        if column in columns:
+            texts[column] = columns[column]
+        elif parts:
+            texts[column] = entries.last_of(OWN[column], rows)
+    if "keys" in columns and pa.types.is_list(columns["keys"].type):
+        texts["keys"], more = one_text(columns["keys"])
+        wrong = {**more, **wrong}
+    entries = entries.without([OWN["tags"], OWN["keys"]])
+    if "shard_key" in columns:
+        there = np.flatnonzero(given_texts(columns["shard_key"]))
+        names = pa.array([SHARD_KEY] * len(there), pa.string())
+        entries = joined(
+            [entries, Entries(there, names, columns["shard_key"].take(pa.array(there)))]
+        )
+    return Described(texts, entries, {**entries.refused(), **wrong})
+
+
+def listed(lists: Any) -> Entries:
+    """The items of a column of lists of names and values, without those that have no value."""
+    import pyarrow.compute as pc
+
+    names, values = lists.flatten().flatten()
+    keep = pc.fill_null(pc.greater(pc.binary_length(values), 0), False)
+    owners = pc.list_parent_indices(lists).filter(keep).to_numpy(zero_copy_only=False)
+    return Entries(owners, pc.fill_null(names.filter(keep), ""), values.filter(keep))
+
+
+def as_text(headers: Entries) -> tuple[Entries, dict[int, str]]:
+    """Headers with text for bytes, and the rows of those that are no UTF-8."""
+    import pyarrow as pa
+
+    try:
+        return Entries(headers.owners, headers.names, headers.values.cast(pa.string())), {}
+    except pa.ArrowInvalid:
+        pass
+    wrong, values = {}, []
+    for owner, name, value in zip(
+        headers.owners.tolist(), headers.names.to_pylist(), headers.values.to_pylist(), strict=True
+    ):
+        try:
+            values.append(value.decode())
+        except UnicodeDecodeError:
+            values.append("?")
+            wrong[owner] = f"header {name!r}: {value[:40]!r} is no UTF-8, which a property must be"
+    return Entries(headers.owners, headers.names, pa.array(values, pa.string())), wrong
+
+
+def joined(parts: list[Entries]) -> Entries:
+    import pyarrow as pa
+
+    if len(parts) == 1:
+        return parts[0]
+    none = pa.array([], pa.string())
+    owners = np.concatenate([np.zeros(0, np.int64), *(part.owners for part in parts)])
+    together = Entries(
+        owners,
+        pa.concat_arrays([none, *(part.names for part in parts)]),
+        pa.concat_arrays([none, *(part.values for part in parts)]),
+    )
+    return together.take(np.argsort(owners, kind="stable")) if len(owners) else together
+
+
+def last_ones(entries: Entries) -> Entries:
+    """Each name once in a row: the last of its entries."""
+    count = len(entries.owners)
+    if not count:
+        return entries
+    encoded = entries.names.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    together = entries.owners.astype(np.int64) * len(encoded.dictionary) + codes
+    _, from_the_end = np.unique(together[::-1], return_index=True)
+    if len(from_the_end) == count:
+        return entries
+    return entries.take(np.sort(count - 1 - from_the_end))
+
+
+def one_text(lists: Any) -> tuple[Any, dict[int, str]]:
+    """Lists of keys as the text that a message has, and the rows of lists that hold a null."""
+    import pyarrow.compute as pc
+
+    wrong: dict[int, str] = {}
+    flat = lists.flatten()
+    if flat.null_count:
+        nulls = flat.is_null().to_numpy(zero_copy_only=False)
+        bad = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[nulls]
+        wrong = dict.fromkeys(bad.tolist(), "keys holds a null")
+    return pc.binary_join(lists, " "), wrong
+
+
+def given_texts(array: Any) -> Any:
+    """Which rows have a text: null and empty ones have none."""
+    import pyarrow.compute as pc
+
+    there = pc.fill_null(pc.greater(pc.binary_length(array), 0), False)
+    return there.to_numpy(zero_copy_only=False)
