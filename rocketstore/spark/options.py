@@ -136,7 +136,8 @@ class WriteOptions:
             number(given, "maxmessagesizebytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
-            os.path.join(staging, uuid.uuid4().hex),
+            # Whoever finishes the commit may work in another directory.
+            os.path.join(os.path.abspath(staging), uuid.uuid4().hex),
             shards,
             number(given, "segmentbytes", 1 << 30, 64 << 10, 2**31 - 1),
         )

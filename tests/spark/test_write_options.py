@@ -15,3 +15,12 @@ def test_kafkas_own_options_are_left_aside(tmp_path: Path) -> None:
     assert WriteOptions.parse(given).topic == "t"
     with pytest.raises(SparkFaceError, match=r"RS_UNKNOWN_OPTION.*kafkaesque"):
         WriteOptions.parse({**given, "kafkaesque": "1"})
+
+
+def test_staging_is_found_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer finishes a commit that died; it may work elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    options = WriteOptions.parse({"path": "s", "topic": "t", "stagingPath": "staged"})
+    assert Path(options.staging).parent == tmp_path / "staged"
