@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.spark.failures import told_path
 from rocketstore.spark.journal import file_name, sync_directory
 
 if TYPE_CHECKING:
@@ -33,20 +34,23 @@ class BadRows:
 
         rows = rows.append_column(REASON, pa.array(reasons, pa.string()))
         if self._writer is None:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
-        self._writer.write_batch(rows)
+            with told_path("RS_WRITE_FAILED", self._path):
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._writer = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
+        with told_path("RS_WRITE_FAILED", self._path):
+            self._writer.write_batch(rows)
 
     def finish(self) -> str | None:
         """The file, durable; None when there was no bad row."""
         if self._writer is None:
             return None
-        self._writer.close()
-        handle = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with told_path("RS_WRITE_FAILED", self._path):
+            self._writer.close()
+            handle = os.open(self._path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
         return self._path
 
     def abandon(self) -> None:
@@ -59,8 +63,9 @@ class BadRows:
 def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
     """Gives a task's file its name, the same one however often the commit is run."""
     directory = Path(path).parent.parent
-    os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
-    sync_directory(directory)
+    with told_path("RS_WRITE_FAILED", directory):
+        os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
+        sync_directory(directory)
 
 
 def discard_bad_rows(path: str) -> None:

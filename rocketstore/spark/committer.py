@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
 from rocketstore.spark.cleaning import discard
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.file_lock import journal_lock
 from rocketstore.spark.inbox import Request
 from rocketstore.spark.journal import Commit, Journal, Staged
@@ -58,12 +58,14 @@ def commit(
 
     Raises:
         SparkFaceError: RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
+            RS_WRITE_FAILED: the store cannot be opened;
             RS_HANDED_OVER when somebody took the commit and says nothing more: its outcome is open,
             until the same version is committed again.
     """
     request = Request(path, writer, version, files)
     largest = max((file.largest_body for file in files), default=0)
-    store = reach(path, request, lock_timeout_s, on_step, largest)
+    with told_path("RS_WRITE_FAILED", path):
+        store = reach(path, request, lock_timeout_s, on_step, largest)
     if store is None:
         return request.answer()
     with store, journal_lock(path):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
 from rocketstore import RocketStoreError
 
-__all__ = ["SparkFaceError"]
+__all__ = ["SparkFaceError", "told_path"]
 
 
 class SparkFaceError(RocketStoreError):
@@ -17,3 +22,15 @@ class SparkFaceError(RocketStoreError):
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.text}"
+
+
+@contextlib.contextmanager
+def told_path(code: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system or a store refuses at `path` becomes an error of this code, with host and path."""
+    try:
+        yield
+    except SparkFaceError:
+        raise
+    except (OSError, RocketStoreError) as error:
+        place = f"host={socket.gethostname()} path={os.fspath(path)}"
+        raise SparkFaceError(code, f"{place}: {error}") from error

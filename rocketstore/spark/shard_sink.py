@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from rocketstore import ConfigError, StoreConfig
 from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
 from rocketstore.spark.cleaning import remove_orphans
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.options import WriteOptions, bad_option
 from rocketstore.spark.shard_writing import write_shard
 from rocketstore.spark.shards import abandon_shards, commit_shards
@@ -82,14 +82,15 @@ class ShardWriter(DataSourceArrowWriter):
         for message in done:
             if message.bad_rows is not None:
                 keep_bad_rows(message.bad_rows, writer, version, message.partition)
-        commit_shards(
-            options.path,
-            self.run,
-            [message.shard for message in done if message.shard is not None],
-            writer=options.app_id,
-            version=version,
-            lock_timeout_s=options.lock_timeout_s,
-        )
+        with told_path("RS_WRITE_FAILED", options.path):
+            commit_shards(
+                options.path,
+                self.run,
+                [message.shard for message in done if message.shard is not None],
+                writer=options.app_id,
+                version=version,
+                lock_timeout_s=options.lock_timeout_s,
+            )
         remove_orphans(options.path, bad_rows=options.bad_rows_path)
 
     def abort(self, messages: list[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import rocketstore
 from rocketstore import RocketStoreError, Store
 from rocketstore.spark.bad_rows import BadRows
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import told_path
 from rocketstore.spark.journal import sync_directory
 from rocketstore.spark.shards import STAGED, Shard
 from rocketstore.spark.staging import Routing, encode_batch, parts
@@ -55,25 +54,24 @@ def write_shard(
                 frames, count = encode_batch(part, routing, row, bad_rows, room)
                 row += part.num_rows
                 if count:
-                    store = store or open_new(root / name, routing, file_bytes)
-                    # Flushed behind our back as it comes; waited for once, below.
-                    store.put_frames(frames, durability="memory", timeout_s=WAIT_S)
+                    with told_path("RS_SHARD_FAILED", root / name):
+                        store = store or open_new(root / name, routing, file_bytes)
+                        # Flushed behind our back as it comes; waited for once, below.
+                        store.put_frames(frames, durability="memory", timeout_s=WAIT_S)
                     rows += count
                 frames.release()
         if store is None:
             return None
         size = store.end_offset - store.begin_offset
-        store.wait_flushed(store.end_offset, WAIT_S)
-        store.close()
-        sync_names(root / name)
-    except BaseException as error:
+        with told_path("RS_SHARD_FAILED", root / name):
+            store.wait_flushed(store.end_offset, WAIT_S)
+            store.close()
+            sync_names(root / name)
+    except BaseException:
         if store is not None:
             with contextlib.suppress(RocketStoreError, OSError):
                 store.destroy()
         shutil.rmtree(root / name, ignore_errors=True)
-        if isinstance(error, RocketStoreError) and not isinstance(error, SparkFaceError):
-            place = f"host={socket.gethostname()} path={root / name}"
-            raise SparkFaceError("RS_SHARD_FAILED", f"{place}: {error}") from error
         raise
     return Shard(name, rows, size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,10 +17,11 @@ from pyspark.sql.datasource import (
 )
 
 import rocketstore
+from rocketstore import StoreLockedError
 from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
 from rocketstore.spark.cleaning import abandon, remove_orphans
 from rocketstore.spark.committer import commit
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.journal import Staged
 from rocketstore.spark.message_columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.options import WriteOptions, bad_option
@@ -104,7 +106,9 @@ class Base:
         self.options = options
         refuse_shards(options.path, "give the option shards to add some, or write elsewhere")
         if not os.path.isdir(os.path.join(options.path, "commitlog")):
-            rocketstore.open(options.path, "rw").close()
+            # Whoever has a lock there makes the store just now.
+            with told_path("RS_WRITE_FAILED", options.path), contextlib.suppress(StoreLockedError):
+                rocketstore.open(options.path, "rw").close()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         options = self.options

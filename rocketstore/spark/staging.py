@@ -16,7 +16,7 @@ from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
 from rocketstore.compression import COMPRESSION_BITS
 from rocketstore.frames import SCHEDULE_TOPIC, crc32
 from rocketstore.spark.bad_rows import BadRows
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.journal import Staged
 from rocketstore.spark.message_columns import named_columns, narrowed
 from rocketstore.spark.row_properties import described, given_texts
@@ -53,18 +53,22 @@ def stage(
     """Writes the frames of all batches to a new file in `directory`, durably; None without a row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
     chunks, row, largest, room = [], 0, 0, bytearray()
-    os.makedirs(directory, exist_ok=True)
-    with SyncedFile(name) as file:
+    with told_path("RS_WRITE_FAILED", directory):
+        os.makedirs(directory, exist_ok=True)
+        opened = SyncedFile(name)
+    with opened as file:
         for batch in batches:
             for part in parts(batch):
                 frames, count = encode_batch(part, routing, row, bad_rows, room)
                 row += part.num_rows
                 if count:
-                    file.write(frames)
+                    with told_path("RS_WRITE_FAILED", name):
+                        file.write(frames)
                     chunks.append((len(frames), count, crc32(frames)))
                     largest = max(largest, largest_body(part))
                 frames.release()
-        file.finish()
+        with told_path("RS_WRITE_FAILED", name):
+            file.finish()
     if not chunks:
         os.unlink(name)
         return None

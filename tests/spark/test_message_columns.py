@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,11 @@ def test_large_and_view_types(tmp_path: Path) -> None:
     assert (first.body, first.topic, first.tags) == (b"no \xff text", "t", "red")
     assert (first.keys, own(first)) == (("a", "b"), {"n": "1", "h": "2", "__SHARDINGKEY": "s"})
     assert (second.topic, second.keys) == ("u", ())
+
+
+def test_a_directory_that_cannot_be_staged_in_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = os.fspath(tmp_path / "file" / "staged")
+    batch = pa.RecordBatch.from_pydict({"body": ["a"]})
+    with pytest.raises(SparkFaceError, match=rf"RS_WRITE_FAILED\] host=\S+ path={place}: "):
+        stage([batch], place, Routing(topic="t"))

@@ -1,4 +1,4 @@
-"""Jobs of Kafka's connector in which only format and path are changed."""
+"""Jobs of Kafka's connector in which only format and path are changed; paths that cannot be written to."""
 
 from __future__ import annotations
 
@@ -50,6 +50,33 @@ def test_a_copy_of_a_topic(spark: Any, tmp_path: Path, columns: list[str]) -> No
         assert (message.body, message.keys) == (b"%d" % number, ("k",))
         if columns == ["*"]:
             assert (message.tags, message.properties["n"]) == ("red", str(number))
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "reason"),
+    [
+        ("file", {}, "file"),
+        ("file/below", {}, "file/below"),
+        ("/proc/nothing", {}, "/proc/nothing"),
+        ("others", {}, "others"),
+        ("s", {"stagingPath": "file/staging"}, "file/staging"),
+        ("s", {"badRows": "divert", "badRowsPath": "file/bad"}, "file/bad"),
+        ("file/shards", {"shards": "auto"}, "file/shards"),
+    ],
+)
+def test_paths_that_cannot_be_written_to_are_named(
+    spark: Any, tmp_path: Path, path: str, options: dict[str, str], reason: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "data.txt").write_text("")
+    frame = spark.sql("select 'a' as body union all select cast(null as string)")
+    if "badRows" not in options:
+        frame = frame.where("body is not null")
+    options = {n: str(tmp_path / v) if n.endswith("Path") else v for n, v in options.items()}
+    writer = frame.write.format("rocketstore").mode("append").option("topic", "t")
+    with pytest.raises(Exception, match=rf"\[RS_(WRITE|SHARD)_FAILED\] host=\S+ path=\S*{reason}"):
+        writer.options(path=str(tmp_path / path), **options).save()
 
 
 def test_an_option_that_no_topic_may_have_is_said_by_the_driver(spark: Any, tmp_path: Path) -> None:
