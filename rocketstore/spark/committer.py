@@ -89,7 +89,14 @@ def commit_to(
     """The same into an open store, under the journal's lock. `mixed`: others put messages meanwhile."""
     journal = Journal(path)
     finish_pending(store, path, journal, on_step, mixed=mixed)
-    if version <= journal.last_version(writer):
+    last = journal.last_version(writer)
+    if version < last:
+        logger.warning(
+            "nothing is written of version %d of %s, which has committed version %d: with a new "
+            "checkpoint a stream counts from 0 again; give it another txnAppId, or larger versions",
+            version, writer, last,
+        )  # fmt: skip
+    if version <= last:
         logger.info("%s has committed version %d already", writer, version)
         discard(files)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def test_staging_is_found_from_any_directory(
     monkeypatch.chdir(tmp_path)
     options = WriteOptions.parse({"path": "s", "topic": "t", "stagingPath": "staged"})
     assert Path(options.staging).parent == tmp_path / "staged"
+
+
+def test_a_version_far_behind_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream with a fixed txnAppId and a new checkpoint counts from 0 again."""
+    rocketstore.open(tmp_path / "s").close()
+    assert commit(str(tmp_path / "s"), "etl", 4, [stage_bodies(tmp_path / "s", "a", [b"a"])])
+    with caplog.at_level(logging.WARNING, "rocketstore.spark.committer"):
+        for version in (4, 3):
+            files = [stage_bodies(tmp_path / "s", "b", [b"b"])]
+            assert not commit(str(tmp_path / "s"), "etl", version, files)
+    [warned] = caplog.messages
+    assert "version 3 of etl" in warned and "version 4" in warned and "txnAppId" in warned
 
 
 def test_a_store_that_cannot_be_opened_is_named(
