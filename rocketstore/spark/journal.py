@@ -27,6 +27,7 @@ __all__ = [
     "Commit",
     "Journal",
     "Staged",
+    "committed",
     "file_name",
     "is_pending",
     "sink_directory",
@@ -124,6 +125,13 @@ def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
         return True  # nobody knows
     names = {file.path for file in files}
     return begun is not None and not names.isdisjoint(file.path for file in begun.files)
+
+
+def committed(path: str | os.PathLike[str], writer: str) -> dict[int, int]:
+    """Rows by version of the last commits of a writer; for who does not hold the lock."""
+    if not (sink_directory(path) / "writers").is_dir():
+        return {}
+    return {commit["version"]: commit["rows"] for commit in Journal(path).commits(writer)}
 
 
 class Journal:

@@ -34,6 +34,7 @@ __all__ = [
     "Shard",
     "abandon_shards",
     "commit_shards",
+    "committed_shards",
     "refuse_shards",
     "shard_paths",
 ]
@@ -77,6 +78,15 @@ def refuse_shards(path: str, why: str) -> None:
         )
 
 
+def committed_shards(path: str, writer: str) -> dict[int, int]:
+    """Rows by version of what a writer has added."""
+    found: dict[int, int] = {}
+    for shard in (_read(path) or {"shards": []})["shards"]:
+        if shard.get("writer") == writer:
+            found[shard["version"]] = found.get(shard["version"], 0) + shard["rows"]
+    return found
+
+
 # ---- committing ----
 
 
@@ -111,7 +121,13 @@ def commit_shards(
             sync_directory(root)
             number = _next_number(root, found)
             moves = [
-                {**asdict(shard), "from": shard.name, "name": f"shard-{number + place:05d}"}
+                {
+                    **asdict(shard),
+                    "from": shard.name,
+                    "name": f"shard-{number + place:05d}",
+                    "writer": writer,
+                    "version": version,
+                }
                 for place, shard in enumerate(shards)
             ]
             found["pending"] = {"writer": writer, "version": version, "moves": moves}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_parquet_and_back(spark: Any, tmp_path: Path, rng: random.Random) -> Non
     assert sorted(row.file for row in files) == [row.file for row in files]
     assert {p.name[0] for p in (tmp_path / "parquet").iterdir()} == {"t"}
     assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == len(there)
-    assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == len(there)
+    assert jobs.import_(spark, target, tmp_path / "back", app_id="once") == 0
     assert contents(everything(tmp_path / "back")) == contents(there)
     with pytest.raises(SparkFaceError, match="RS_TARGET_NOT_EMPTY"):
         jobs.export(spark, tmp_path / "s", target)
@@ -138,3 +139,35 @@ def test_properties_of_services_are_not_ordered_again(spark: Any, tmp_path: Path
         "__SHARDINGKEY": "u1",
         "mine": "1",
     }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{}, {"shards": 1}])
+def test_what_was_appended_is_counted(spark: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    """Neither bad rows nor rows of a version that is there."""
+    rows = spark.createDataFrame([(b"a",), (None,), (b"b",)], "body binary").coalesce(1)
+    rows.write.parquet(str(tmp_path / "parquet"))
+    given = {"topic": "t", "badRows": "drop", "app_id": "load", **options}
+    for version, count in ((3, 2), (3, 0), (2, 0), (4, 2)):
+        found = jobs.import_(
+            spark, str(tmp_path / "parquet"), tmp_path / "s", version=version, **given
+        )
+        assert found == count
+    bad = spark.createDataFrame([(None,)], "body binary")
+    bad.write.parquet(str(tmp_path / "bad"))
+    assert (
+        jobs.import_(spark, str(tmp_path / "bad"), tmp_path / "s", **{**given, "version": 5}) == 0
+    )
+
+
+@pytest.mark.spark
+def test_bodies_that_stay_compressed_are_known_as_such(spark: Any, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        store.put_message("t", zlib.compress(b"plain" * 99), sys_flag=0x301, flag=7)
+    target = str(tmp_path / "parquet")
+    jobs.export(spark, tmp_path / "s", target, decompress=False)
+    assert jobs.import_(spark, target, tmp_path / "back") == 1
+    assert jobs.replay(spark, tmp_path / "back", tmp_path / "plain") == 1
+    [packed], [plain] = everything(tmp_path / "back"), everything(tmp_path / "plain")
+    assert (packed.body, packed.sys_flag, packed.flag) == (zlib.compress(b"plain" * 99), 0x301, 7)
+    assert (plain.body, plain.sys_flag, plain.flag) == (b"plain" * 99, 0, 7)

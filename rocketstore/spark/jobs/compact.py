@@ -26,8 +26,8 @@ def compact(
     **wanted: Any,
 ) -> int:
     """Appends to `target`, of each topic and key, the message that stands last in the log, in the order
-    of the log; gives their number. Messages without a key are all kept. A message with several keys
-    counts by all of them together.
+    of the log; gives the number of those that were appended: none when this version was written before.
+    Messages without a key are all kept. A message with several keys counts by all of them together.
 
     Args:
         target: another store: a log is only appended to.

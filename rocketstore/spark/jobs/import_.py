@@ -23,8 +23,9 @@ def import_(
     version: int | None = None,
     **options: Any,
 ) -> int:
-    """Appends what Parquet files hold; gives the number of messages. Where there is a column
-    `physical_offset`, they are appended in its order, else in that of the files as Spark reads them.
+    """Appends what Parquet files hold; gives the number of messages that were appended: none when this
+    version was imported before. Where there is a column `physical_offset`, they are appended in its order,
+    else in that of the files as Spark reads them.
 
     Args:
         source: directory or file, also a URI that Spark reads.

@@ -27,8 +27,9 @@ def replay(
     version: int | None = None,
     **wanted: Any,
 ) -> int:
-    """Appends messages of a store to `target`, in the order of the log; gives their number. Bodies, tags,
-    keys, properties, queue ids and born times stay, store times and offsets are new.
+    """Appends messages of a store to `target`, in the order of the log; gives the number of those that were
+    appended: none when this version was replayed before. Bodies, tags, keys, properties, queue ids, flags
+    and born times stay, store times and offsets are new.
 
     Args:
         target: a store, also the same one; what is appended meanwhile is not replayed again.

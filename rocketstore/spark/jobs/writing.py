@@ -1,11 +1,14 @@
-"""Frames of Spark as messages, through the sink; and how many they were."""
+"""Frames of Spark as messages, through the sink; and how many were appended."""
 
 from __future__ import annotations
 
 import os
+import uuid
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.spark.journal import committed
 from rocketstore.spark.options import place_of
+from rocketstore.spark.shards import committed_shards
 from rocketstore.writer import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
@@ -14,7 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["MESSAGE_COLUMNS", "append"]
 
 #: What the sink takes, and the source gives under the same names.
-MESSAGE_COLUMNS = ("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp")
+NUMBERS = ("flag", "sys_flag")
+MESSAGE_COLUMNS = (
+    *("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp"),
+    *NUMBERS,
+)
 SHARD_KEY = "__SHARDINGKEY"
 
 
@@ -27,20 +34,23 @@ def append(
     version: int | None = None,
     **options: Any,
 ) -> int:
-    """Appends the rows of a frame in their order; gives their number. Columns that a message has not
-    are left out, and so are properties that belong to services of RocketMQ.
+    """Appends the rows of a frame in their order; gives the number of messages that this call has appended:
+    without bad rows that are dropped, 0 when the version was written before. Columns that a message has
+    not are left out, and so are properties that belong to services of RocketMQ.
 
     Args:
         topic: of all messages, whatever the rows say.
         app_id, version: name this write, so that it is done once (`txnAppId`, `txnVersion`).
         options: further options of the sink; with `shards=n` the frame gets n partitions at most.
     """
-    from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
     if topic is not None:
         frame = frame.withColumn("topic", f.lit(topic))
-    frame = frame.select([name for name in MESSAGE_COLUMNS if name in frame.columns])
+    types = dict(frame.dtypes)
+    # Parquet of others may have columns of these names that mean something else.
+    types = {n: kind for n, kind in types.items() if n not in NUMBERS or kind == "int"}
+    frame = frame.select([name for name in MESSAGE_COLUMNS if name in types])
     if "properties" in frame.columns:
         # Delays, transactions and the like are over: who stores a message again does not order them again.
         plain = f.map_filter("properties", lambda name, _: ~name.isin(*RESERVED_PROPERTIES))
@@ -48,10 +58,14 @@ def append(
         frame = frame.withColumn("properties", plain)
     if (shards := str(options.get("shards", ""))).isdecimal():
         frame = frame.coalesce(max(1, int(shards)))
-    counted = Observation()
-    writer = frame.observe(counted, f.count(f.lit(1)).alias("rows")).write
-    writer = writer.format("rocketstore").mode("append").option("path", place_of(path))
-    if app_id is not None:
-        writer = writer.options(txnAppId=app_id, txnVersion=version or 0)
-    writer.options(**options).save()
-    return int(counted.get["rows"])
+    place, name = place_of(path), app_id or f"batch-{uuid.uuid4()}"
+    number = 0 if version is None else version
+    before = max(commits_of(place, name), default=-1)
+    writer = frame.write.format("rocketstore").mode("append").option("path", place)
+    writer.options(txnAppId=name, txnVersion=number).options(**options).save()
+    return 0 if number <= before else commits_of(place, name).get(number, 0)
+
+
+def commits_of(path: str, writer: str) -> dict[int, int]:
+    """Messages by version of what a writer has committed to a store or a directory of shards."""
+    return {**committed(path, writer), **committed_shards(path, writer)}
