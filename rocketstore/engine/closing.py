@@ -3,18 +3,49 @@
 Python runs the handlers of signals in its main thread, between any two lines. A close that runs there could be left
 in the middle by Ctrl-C, with the lock kept or, worse, given away while a thread still writes; and a handler that
 closes the store would wait for the very close that it interrupted. So a close that is asked for there has a thread
-of its own, and the main thread only waits.
+of its own, and the main thread only waits. It does not wait where it stands in the middle of another call of ours,
+which may hold what the close needs: that call ends first, and the close behind it.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 
 from rocketstore._native.waiting import Signal
 from rocketstore.log.worker import start_thread
 
-__all__ = ["Closing"]
+__all__ = ["Closing", "in_the_middle"]
+
+#: What may hold a lock while a handler runs. Faces only call these.
+OURS = (
+    "rocketstore.engine.",
+    "rocketstore.log.",
+    "rocketstore.services.",
+    "rocketstore.column_poll",
+    "rocketstore.consumer",
+    "rocketstore.frames",
+    "rocketstore.full_message",
+    "rocketstore.store",
+    "rocketstore.tickets",
+    "rocketstore.writer",
+)
+
+
+def in_the_middle() -> bool:
+    """Whether a signal's handler or a finaliser has brought this thread here from within another call of ours."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame):  # those who ask for the close
+        frame = frame.f_back
+    while frame is not None and not _is_ours(frame):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(OURS)
 
 
 class Closing:

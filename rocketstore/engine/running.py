@@ -16,7 +16,7 @@ from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
 from rocketstore.engine import closing_at_exit
-from rocketstore.engine.closing import Closing
+from rocketstore.engine.closing import Closing, in_the_middle
 from rocketstore.engine.steps import Steps
 from rocketstore.engine.trimming import Trim
 from rocketstore.errors import (
@@ -302,7 +302,7 @@ class Engine:
                 self._closing = Closing(work)
             closing = self._closing
         closing.start()
-        if wait:
+        if wait and not in_the_middle():
             closing.wait()
 
     def _destroy(self) -> None:

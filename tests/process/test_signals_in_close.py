@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import BackpressureError, Store, StoreLockedError
+from rocketstore import BackpressureError, Store, StoreClosedError, StoreLockedError
 from tests import small_store
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.process.other_process import numbers, open_small
@@ -152,3 +153,27 @@ def test_nobody_can_ask_for_more_than_is_there(tmp_path: Path) -> None:
         log = store._engine.commit_log.log
         assert not log.wait(end + 1000, 2, 50)
         assert log.group.wanted <= end
+
+
+@pytest.mark.parametrize("durability", ["disk", "os", "memory"])
+def test_a_handler_closes_at_any_moment(tmp_path: Path, durability: str) -> None:
+    """In the middle of puts, rolls and polls; what a put has returned is there."""
+    chance = random.Random(seed := random.randrange(1 << 32))
+    print(f"seed {seed}")
+    for number in range(25):
+        store = small_store.open_small(tmp_path / str(number), durability=durability)
+        writer, consumer, put = store.writer("orders"), store.consumer("orders"), 0
+        before = signal.signal(signal.SIGALRM, lambda *_, store=store: store.close())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + chance.random() * 0.02)
+            while True:
+                writer.put(b"x" * 200)
+                put += 1
+                consumer.poll(3)
+        except StoreClosedError:
+            store.close()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        with small_store.open_small(tmp_path / str(number), "r+") as store:
+            assert store.recovery.mode == "clean"
+            assert put <= len(small_store.everything(store)) <= put + 1
