@@ -19,6 +19,8 @@ from rocketstore.log.worker import start_thread
 
 __all__ = ["Closing", "in_the_middle"]
 
+#: For the end of a thread that has no more to do than to end. Bounded: a handler may come inside a join.
+LAST_LINES_S = 1.0
 #: What may hold a lock while a handler runs. Faces only call these.
 OURS = (
     "rocketstore.engine.",
@@ -56,6 +58,7 @@ class Closing:
         self._over = Signal()
         self._ended = False
         self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """In place where no signal's handler runs, or no thread can be had. Nothing where it has begun."""
@@ -63,6 +66,7 @@ class Closing:
             thread = threading.Thread(target=self._run, name="rocketstore-closing", daemon=True)
             try:
                 start_thread(thread)
+                self._thread = thread
             except OSError:
                 self._run()
         else:
@@ -74,6 +78,8 @@ class Closing:
             seen = self._over.count
             if not self._ended:
                 self._over.wait(seen)
+        if self._thread is not None:
+            self._thread.join(LAST_LINES_S)
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -87,5 +93,6 @@ class Closing:
             work()
         except BaseException as error:
             self._error = error
+        del work  # with all that it knows: whoever waits finds nothing left of the store
         self._ended = True
         self._over.notify()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import BackpressureError, Store, StoreClosedError, StoreLockedError
+from rocketstore._native import mapping
 from tests import small_store
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.process.other_process import numbers, open_small
@@ -177,3 +179,18 @@ def test_a_handler_closes_at_any_moment(tmp_path: Path, durability: str) -> None
         with small_store.open_small(tmp_path / str(number), "r+") as store:
             assert store.recovery.mode == "clean"
             assert put <= len(small_store.everything(store)) <= put + 1
+
+
+def test_nothing_is_left_of_a_store_that_was_closed(tmp_path: Path) -> None:
+    """Neither a thread nor a mapped file, from the moment that close returns."""
+    threads = threading.active_count()
+    for number in range(50):
+        store = small_store.open_small(tmp_path / str(number), durability="memory")
+        store.writer("orders").put(b"x")
+        before = mapping.mapped_files()
+        store.close()
+        names = [thread.name for thread in threading.enumerate()]
+        assert (threading.active_count(), names[threads:]) == (threads, [])
+        del store
+        gc.collect()
+        assert mapping.mapped_files() < before
