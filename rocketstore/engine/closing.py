@@ -19,7 +19,8 @@ from rocketstore.log.worker import start_thread
 
 __all__ = ["Closing", "in_the_middle"]
 
-#: For the end of a thread that has no more to do than to end. Bounded: a handler may come inside a join.
+#: For the end of a thread that has no more to do than to end, so that whoever waits finds nothing left of the store.
+#: Bounded: a handler may come inside a join.
 LAST_LINES_S = 1.0
 #: What may hold a lock while a handler runs. Faces only call these.
 OURS = (
@@ -53,24 +54,30 @@ def _is_ours(frame: FrameType) -> bool:
 class Closing:
     """One close: `start` it, then `wait`, from any thread and as often as wanted."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = [work]  # of whoever takes it out
+    def __init__(self) -> None:
+        self._once = [None]  # whoever takes it out does the work
         self._over = Signal()
         self._ended = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, work: Callable[[], None]) -> None:
         """In place where no signal's handler runs, or no thread can be had. Nothing where it has begun."""
-        if threading.current_thread() is threading.main_thread() and self._work:
-            thread = threading.Thread(target=self._run, name="rocketstore-closing", daemon=True)
+        if threading.current_thread() is threading.main_thread() and not self.begun:
+            thread = threading.Thread(
+                target=self._run, args=(work,), name="rocketstore-closing", daemon=True
+            )
             try:
                 start_thread(thread)
                 self._thread = thread
             except OSError:
-                self._run()
+                self._run(work)
         else:
-            self._run()
+            self._run(work)
+
+    @property
+    def begun(self) -> bool:
+        return self._thread is not None or not self._once
 
     def wait(self) -> None:
         """Until the work has ended. Raises its error, to the first who waits to the end."""
@@ -84,15 +91,14 @@ class Closing:
         if error is not None:
             raise error
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
-            work = self._work.pop()
+            self._once.pop()
         except IndexError:
             return
         try:
             work()
         except BaseException as error:
             self._error = error
-        del work  # with all that it knows: whoever waits finds nothing left of the store
         self._ended = True
         self._over.notify()

@@ -129,12 +129,11 @@ class Engine:
         self._dispatcher = dispatcher
         self._write = write
         self._writers: dict[tuple[str, int], NativeWriter] = {}
-        # Of whoever trims, or begins the close.
+        # Of whoever trims or closes.
         self._turn = Turn()
-        self._closing: Closing | None = None
-        self._close_asked = False
+        self._closing = Closing()
         self._closed = False
-        self._parts_closed = False
+        self._destroyed = False
         self._token = syscalls.process_token()
 
     def read_from(self, source: ReadSource) -> None:
@@ -265,7 +264,7 @@ class Engine:
         try:
             with self._turn as nested:
                 if nested:
-                    raise BackpressureError("this thread is in the middle of a trim or a close")
+                    raise BackpressureError("this thread is in the middle of a trim")
                 self.check_open()
                 segments, queues = self._segments, self._queues
                 assert segments is not None
@@ -273,12 +272,14 @@ class Engine:
                 limit_ms = self.config.sync_flush_timeout_ms
                 return Trim(self.write, segments, queues, self.reader, limit_ms).run(before)
         finally:
-            if self._close_asked:  # by a signal's handler, which could not wait for us
+            if self._closing.begun:  # by a signal's handler, which could not wait for us
                 self.close()
 
     def destroy(self) -> None:
         """Closes without marks and removes what belongs to the store, our own files last."""
         self._end(self._destroy)
+        if not self._destroyed:
+            self.check_open()  # another thread has closed it meanwhile: nothing was removed
 
     def close(self) -> None:
         """Idempotent; also after a failure, which leaves `abort` and the old checkpoint (D-13)."""
@@ -294,20 +295,14 @@ class Engine:
 
     def _end(self, work: Callable[[], None], *, wait: bool = True) -> None:
         """`work`, or what began before it; whoever leaves by a signal leaves a close that goes on (D-36)."""
-        with self._turn as nested:
-            if nested:  # in the handler of a signal that came to a trim, or right here: it goes on with this
-                self._close_asked = True
-                return
-            if self._closing is None:
-                self._closing = Closing(work)
-            closing = self._closing
-        closing.start()
+        self._closing.start(work)
         if wait and not in_the_middle():
-            closing.wait()
+            self._closing.wait()
 
     def _destroy(self) -> None:
         from rocketstore.log.destroy import remove_store
 
+        self._destroyed = True
         try:
             self._close(clean=False, keep_lock=True)
             remove_store(self.layout)
@@ -315,10 +310,14 @@ class Engine:
             self.write.lock.release()
 
     def _close(self, *, clean: bool, keep_lock: bool, wake: bool = True) -> None:
+        """Idempotent; behind a trim that goes on."""
+        with self._turn:
+            if not self._closed:
+                self._closed = True
+                self._close_parts(clean=clean, keep_lock=keep_lock, wake=wake)
+
+    def _close_parts(self, *, clean: bool, keep_lock: bool, wake: bool) -> None:
         """The lock goes last, behind every thread that could still write."""
-        if self._parts_closed:
-            return
-        self._closed = self._parts_closed = True
         steps = Steps()
         try:
             if self._write is not None:

@@ -194,3 +194,17 @@ def test_nothing_is_left_of_a_store_that_was_closed(tmp_path: Path) -> None:
         del store
         gc.collect()
         assert mapping.mapped_files() < before
+
+
+def test_a_destroy_that_comes_too_late_says_so(tmp_path: Path) -> None:
+    """Another thread closes meanwhile: nothing is removed, and nobody is told that it was."""
+    store, hung = with_unflushed(tmp_path)
+    closer = threading.Thread(target=store.close)
+    closer.start()
+    assert hung.reached.wait(WAIT_S)
+    hung.go_on()
+    with pytest.raises(StoreClosedError):
+        store._engine.destroy()  # as one that had seen the store open an instant before
+    closer.join()
+    with open_small(tmp_path, "r+") as store:
+        assert numbers(store) == [0]
