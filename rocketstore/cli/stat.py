@@ -14,7 +14,6 @@ from rich.table import Table
 
 from rocketstore.cli.output import console, size_text
 from rocketstore.cli.parameters import STORE, open_to_read
-from rocketstore.tools.stored_offsets import stored_offsets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,41 +83,31 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
             "dispatch": max(0, visible - dispatched),
         },
         "queues": queues,
-        "groups": _groups(path, queues),
+        "groups": [
+            {"group": each, "topic": topic, "lag": _lag(store, each, topic, queues)}
+            for each, topic in sorted(
+                (each, topic) for topic in store.topics() for each in store.groups(topic)
+            )
+        ],
         "files": {name: _usage(path / name) for name in PARTS},
         "segment_bytes": store.config.commit_log_file_size_bytes,
         "recovery": _plain(store.recovery),
     }
     if group is not None:
         committed = [row["topic"] for row in found["groups"] if row["group"] == group]
-        lag = _group_lag(store, group)
+        lag = {topic: _lag(store, group, topic, queues) for topic in store.topics()}
         found["group"] = {"name": group, "committed": committed, "lag": lag}
     return found
 
 
-def _groups(path: Path, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Groups with stored offsets, by topic; of a queue without one they want all there is."""
-    found = []
-    for (group, topic), offsets in stored_offsets(path, {row["topic"] for row in queues}).items():
-        own = [row for row in queues if row["topic"] == topic]
-        lag = sum(row["max"] - _next(row, offsets.get(row["queue_id"], 0)) for row in own)
-        found.append({"group": group, "topic": topic, "lag": lag})
-    return found
-
-
-def _next(queue: dict[str, Any], stored: int) -> int:
-    """Where a group goes on in a queue: not in front of its begin, not behind its end."""
-    place: int = min(max(stored, queue["min"]), queue["max"])
-    return place
-
-
-def _group_lag(store: Store, group: str) -> dict[str, int]:
-    """Messages that the group has not committed yet, by topic."""
-    lag = {}
-    for topic in store.topics():
-        with store.consumer(topic, group=group, reset="earliest") as consumer:
-            lag[topic] = consumer.lag()
-    return lag
+def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> int:
+    """Messages of a topic that the group has not committed yet; of a queue without an offset, all there is."""
+    with store.consumer(topic, group=group) as consumer:
+        stored = consumer.positions
+    own = [row for row in queues if row["topic"] == topic]
+    return sum(
+        row["max"] - min(max(stored.get(row["queue_id"], 0), row["min"]), row["max"]) for row in own
+    )
 
 
 def _usage(directory: Path) -> dict[str, int]:
