@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import errno
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -189,10 +190,12 @@ class LogFiles(SegmentFiles):
         start = self._start_of(offset)
         if start in self._files and offset >= self._readable_end(start):
             return self.segment_end(offset), "short segment"
-        # A writer may have trimmed the log since it was listed.
-        first = min(LogFiles(self._layout)._files, default=None)
-        if first is not None and offset < first:
-            return first, TRIMMED
+        oldest = min(self._files, default=None)
+        if oldest is None or not os.path.exists(self._files[oldest][0]):
+            # A writer has trimmed the log since it was listed.
+            oldest = min(LogFiles(self._layout)._files, default=None)
+        if oldest is not None and offset < oldest:
+            return oldest, TRIMMED
         return super().gap(offset)
 
     def next_start(self, offset: int) -> int | None:
