@@ -92,9 +92,8 @@ class Ticket:
         is done already. From the store's completion thread."""
         with self._completions.lock:
             settled = self._settled
-            first = (
-                not self._callbacks
-            )  # before it is added: perhaps twice watched, but never not at all
+            # Before it is added: perhaps twice watched, but never not at all.
+            first = not self._callbacks
             if not settled:
                 self._callbacks.append(callback)
         if settled:
