@@ -71,6 +71,9 @@ typedef struct rs_column_walk {
     bool tagged;
     int64_t from_ms;
     int64_t to_ms;
+    uint32_t last_topic; /* numbers that were found last: a guess, whatever stands here */
+    uint32_t last_born_host;
+    uint32_t last_store_host;
     uint64_t records; /* seen, rows or not */
     uint64_t record_crc_mismatches; /* with RS_SCAN_LENIENT */
     rs_span unknown; /* with RS_NOT_FOUND */
