@@ -14,6 +14,7 @@ from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine import closing_at_exit
+from rocketstore.engine.first_offset import FirstOffset
 from rocketstore.engine.running import Engine, WriteParts
 from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
@@ -197,7 +198,13 @@ class _Start:
         self.parts = parts
         self.ring, self.pool = _write_path(parts)
         self.put_queues = PutQueues(
-            _next_offset(parts),
+            FirstOffset(
+                parts.dispatcher,
+                parts.positions,
+                parts.queues,
+                parts.offsets,
+                parts.report.end,
+            ),
             wide_topics=config.auto_wide_topic,
             max_light_queues=config.max_light_queues,
         )
@@ -335,18 +342,6 @@ def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
         # A blank and the record behind it have to fit beside each other.
         return Ring(max(config.write_buffer_bytes, 2 * config.record_limit_bytes + 64)), None
     return None, None
-
-
-def _next_offset(parts: Parts) -> Callable[[str, int], int]:
-    """Next queue offset of a queue that is first put to: behind its units and behind every stored
-    group offset (D-17)."""
-
-    def next_offset(topic: str, queue_id: int) -> int:
-        parts.dispatcher.catch_up(parts.positions.visible)
-        units = parts.queues.end_for_puts(topic, queue_id)
-        return max(units, parts.offsets.highest(topic, queue_id))
-
-    return next_offset
 
 
 def _reached(parts: Parts) -> Callable[[int, str], bool]:
