@@ -45,7 +45,8 @@ class FirstOffset:
         """Raises:
         BackpressureError: records of before the open have no units yet; the next put tries again.
         """
-        reached = self._dispatcher.catch_up(self._positions.visible)
+        self._dispatcher.catch_up(self._positions.visible)
+        reached = self._positions.dispatched
         if reached < self._recovered:
             _, why = self._dispatcher.stuck or (reached, "this thread dispatches already")
             raise BackpressureError(
