@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
+from rocketstore._native import syscalls
 from rocketstore.arguments import whole_number
 from rocketstore.errors import BackpressureError
 from rocketstore.timestamps import timestamp_ms
@@ -69,14 +70,17 @@ class Trim:
         if not isinstance(before, datetime.datetime):
             return whole_number("before", before, 0)
         moment = timestamp_ms("before", before)
+        now = syscalls.realtime_ms()
         target = self._minimum
-        for file in self._segments.files[:-1]:
-            # The newest message of a file is not newer than the first of the next one.
-            following = self._segments.find(file.end_offset)
-            first = self._reader.first_store_time(following) if following is not None else None
-            if first is None or first >= moment:
+        for file in self._segments.files[1:]:
+            # The newest message of the files before is not newer than the first of this one. What cannot be
+            # read, and a time that is to come, say nothing of their age (D-28).
+            first = self._reader.first_store_time(file)
+            if first is None or first > now:
+                continue
+            if first >= moment:
                 break
-            target = file.end_offset
+            target = file.start_offset
         return target
 
     def _new_begin(self, wanted: int) -> int:

@@ -378,9 +378,10 @@ class ConsumeQueue:
         keep = 0
         with self._lock:
             for file in self._snapshot()[:-1]:
-                if not 0 <= queue_file.physical_end(file, self.units_per_file) <= minimum:
+                end = queue_file.physical_end(file, self.units_per_file)
+                if end > minimum:
                     break
-                keep = file.end_offset
+                keep = file.end_offset if end >= 0 else keep  # pre-blanks go with what follows
             self._only_here = self._only_here or (keep > 0 and self._access != "write")
             return self._files.remove_before(keep) if keep else []
 

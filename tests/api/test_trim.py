@@ -107,6 +107,49 @@ def test_by_time(tmp_path: Path) -> None:
             store.trim(datetime.datetime(2020, 1, 1))
 
 
+@pytest.mark.parametrize("fault", ["damaged", "missing", "to come"])
+def test_one_segment_does_not_stop_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """D-28: a segment that does not begin with a record, is not there, or is dated in the future says nothing of
+    the age of those before it; a later one does."""
+    store, results = filled(tmp_path)
+    store.close()
+    third = segments(tmp_path)[2]
+    if fault == "damaged":
+        with third.open("r+b") as file:
+            file.write(b"\xff" * 64)
+    elif fault == "missing":
+        third.unlink()
+    with open_small(tmp_path, force=True) as store:
+        if fault == "to come":
+            real = Reader.first_store_time
+
+            def dated(reader: Reader, segment: Any) -> int | None:
+                return 1 << 50 if segment.start_offset == 2 * SEGMENT else real(reader, segment)
+
+            monkeypatch.setattr(Reader, "first_store_time", dated)
+        late = datetime.datetime.fromtimestamp(
+            results[-1].store_timestamp_ms / 1000 + 60, datetime.UTC
+        )
+        assert store.trim(late) == results[-1].physical_offset // SEGMENT * SEGMENT
+
+
+def test_queue_files_of_pre_blanks_go(tmp_path: Path) -> None:
+    """Those that fill a gap have no record whose end could be trimmed."""
+    store, _ = filled(tmp_path)
+    store.close()
+    with open_small(tmp_path) as store:
+        with store.consumer("orders", queue_id=0, group="group", offset=100) as consumer:
+            consumer.commit()
+        for n in range(40):
+            assert store.writer("orders").put(b"%d" % n * 300).queue_offset == 100 + n
+        dispatched(store).trim(store.end_offset)
+        assert store.min_queue_offset("orders", 0) > 100
+        files = sorted((tmp_path / "consumequeue" / "orders" / "0").iterdir())
+        assert int(files[0].name) // 20 > 100, [file.name for file in files]
+
+
 def test_messages_in_hand_stay_readable(tmp_path: Path) -> None:
     """S000-84 S000-87 S000-91 S001-21: K-02 K-41: who holds a view pins the file, nobody skips a flush."""
     store, results = filled(tmp_path)
