@@ -62,7 +62,11 @@ def _remove_contents(layout: StoreLayout) -> None:
             _remove_directory(queue)
         _remove_directory(topic)
     _remove_numbered(layout.index)
-    for path in (layout.abort, layout.checkpoint, layout.consumer_offsets):
+    offsets = layout.consumer_offsets
+    backup = offsets.with_name(
+        offsets.name + ".bak"
+    )  # RocketMQ's, which stands in for one that is not there
+    for path in (layout.abort, layout.checkpoint, offsets, backup):
         _remove_file(path)
     for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
         _remove_directory(path)

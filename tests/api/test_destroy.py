@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,10 @@ def test_everything_of_the_store_goes(tmp_path: Path) -> None:
             consumer.poll()
             consumer.commit()
     assert (root / "commitlog" / ("0" * 20)).exists()
+    offsets = root / "config" / "consumerOffset.json"
+    shutil.copy(
+        offsets, f"{offsets}.bak"
+    )  # as RocketMQ does, and reads where the other is not there
     store = open_small(root)
     store.destroy()
     assert store.closed
