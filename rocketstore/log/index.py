@@ -24,6 +24,7 @@ from rocketstore.log.index_segment import (
     create_segment,
     open_segment,
 )
+from rocketstore.log.lock import rocketstore_wrote_last
 from rocketstore.log.mapped_file_queue import Access
 from rocketstore.log.state_files import make_directories
 from rocketstore.log.store_state import load_store_state
@@ -110,7 +111,12 @@ class IndexStore:
     def _fell(self) -> bool:
         if self._times_fell is None:
             state = load_store_state(self._layout)
-            self._times_fell = state is None or bool(state.falls or state.foreign)
+            self._times_fell = bool(
+                state is None
+                or state.falls
+                or state.foreign
+                or not rocketstore_wrote_last(self._layout)
+            )
         return self._times_fell
 
     def _open(self, name: str) -> IndexSegment | None:

@@ -16,6 +16,7 @@ from rocketstore.log import index as index_store
 from rocketstore.log.index import hash_of
 from rocketstore.log.index_segment import IndexSegment
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.lock import OUR_MARK
 from rocketstore.log.store_state import StoreState
 from tests.index_tools import NOW_MS, names, opened, put
 
@@ -29,6 +30,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLayout:
     """Of a store that only we have written."""
     (tmp_path / "index").mkdir(mode=0o700)
     (tmp_path / "rocketstore" / "tmp").mkdir(parents=True)
+    (tmp_path / "lock").write_bytes(OUR_MARK)
     monkeypatch.setattr(index_store, "load_store_state", lambda _: StoreState("id", 0, True))
     return StoreLayout(tmp_path)
 
@@ -268,12 +270,19 @@ def test_a_query_outlives_the_files_it_looks_at(layout: StoreLayout) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [None, StoreState("id", 0, True, foreign=((0, 9),))], ids=["none", "foreign"]
+    ("state", "mark"),
+    [
+        (None, OUR_MARK),
+        (StoreState("id", 0, True, foreign=((0, 9),)), OUR_MARK),
+        (StoreState("id", 0, True), b"lock"),
+    ],
+    ids=["none", "foreign", "not noted yet"],
 )
 def test_times_of_another_writer_may_fall(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, state: StoreState | None
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, state: StoreState | None, mark: bytes
 ) -> None:
-    """Nobody kept a clock that was set back from its entries."""
+    """Nobody kept a clock that was set back from its entries. Who only reads does not note that another wrote last."""
+    layout.lock.write_bytes(mark)
     index = opened(layout)
     for offset, time_ms in ((0, NOW_MS + 90_000_000), (1, NOW_MS)):
         assert put(index, "a", offset, time_ms)
