@@ -9,13 +9,14 @@ What was there is copied to quarantine before.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
-from rocketstore.errors import ReadFailedError
+from rocketstore.errors import ReadFailedError, StoreLockedError
 from rocketstore.log.quarantine import keep_copy, pieces_of
 from rocketstore.opening import open_store
 from rocketstore.tools.repair_damage import (
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.log.column_walk import LogFiles
-    from rocketstore.log.layout import StoreLayout
     from rocketstore.store import Store
     from rocketstore.tools.findings import Progress
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Mended", "RepairReport", "repair"]
 
@@ -142,12 +144,13 @@ def repair(
                 text = f"[{start}, {end}) of the log does not hold what was written there"
                 raise ReadFailedError(f"{os.fspath(path)}: {text}: look at the disk")
             kept += _keep(store, fitting)
+            if not done:
+                _drop_index(store)
             units += clear_units(store, fitting)
             _mend(store, fitting)
             done += fitting
-        layout, _, _ = store._log_bounds()
     if done:
-        _make_index_again(path, layout, {**options, "force": force})
+        _make_index_again(path, {**options, "force": force})
     ranges = sorted([*done, *found], key=lambda one: one.start)
     told = tuple(Mended.of(one) for one in ranges)
     return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))
@@ -221,13 +224,19 @@ def _replacement(one: DamagedRange) -> bytes:
     return b"".join(records)
 
 
-def _make_index_again(
-    path: str | os.PathLike[str], layout: StoreLayout, options: Mapping[str, Any]
-) -> None:
-    """Entries of the index may point to what is not there any more: without files it is made anew."""
+def _drop_index(store: Store) -> None:
+    """Entries of the index may point to what is not there any more: without files the next open makes it anew.
+    They go before anything is mended, so that they have gone where the rest was killed."""
+    layout, _, _ = store._log_bounds()
     names = sorted(os.listdir(layout.index)) if layout.index.is_dir() else []
     for name in names:
         syscalls.unlink(os.fspath(layout.index / name))
     if names:
         syscalls.sync_directory(os.fspath(layout.index))
+
+
+def _make_index_again(path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
+    try:
         open_store(path, "r+", **options).close()
+    except StoreLockedError as error:
+        logger.warning("%s: the index is not made again here: %s", os.fspath(path), error)

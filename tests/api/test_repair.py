@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import Message, tools
+from rocketstore import Message, StoreLockedError, tools
 from rocketstore._native.codec import encode_record
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import invoke
@@ -174,6 +174,38 @@ def test_a_repair_that_was_killed_is_run_again(
             tools.repair(root, **SHAPE)
     report = tools.repair(root, **SHAPE)
     assert report.ok and len(report.ranges) == 1
+    assert served(root) == expected(messages, {victim.physical_offset})
+    is_sound(root)
+
+
+@pytest.mark.parametrize("where", ["killed", "locked"])
+def test_a_repair_that_ends_behind_the_last_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The index went before, under the lock: what is opened next makes it anew, and nobody else's files go."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    victim = messages[60]
+    write(root, victim.physical_offset + 92, b"\xff\xff\xff")
+    module = importlib.import_module("rocketstore.tools.repair")
+    names: list[str] = []
+
+    def ends(*_: object, **__: object) -> None:
+        names.extend(p.name for p in (root / "index").iterdir())
+        raise KeyboardInterrupt if where == "killed" else StoreLockedError(str(root), "another")
+
+    with monkeypatch.context() as patch:
+        if where == "killed":
+            patch.setattr(module, "_make_index_again", ends)
+            with pytest.raises(KeyboardInterrupt):
+                tools.repair(root, **SHAPE)
+        else:
+            real = module.open_store
+            calls = iter([real, ends])
+            patch.setattr(module, "open_store", lambda *a, **k: next(calls)(*a, **k))
+            assert tools.repair(root, **SHAPE).ok
+    assert names == []
+    assert tools.repair(root, **SHAPE).ranges == ()
     assert served(root) == expected(messages, {victim.physical_offset})
     is_sound(root)
 
