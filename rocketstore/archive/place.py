@@ -109,6 +109,12 @@ class Place:
         text = "no manifest: nothing was shipped here by rocketstore.ship"
         raise FileNotFoundError(errno.ENOENT, text, self.object_name(NAME))
 
+    def names(self) -> list[str]:
+        """What lies there, not what lies below that."""
+        wanted = _pyarrow_fs().FileSelector(self._path, allow_not_found=True)
+        with self._reading(""):
+            return [found.base_name for found in self._fs.get_file_info(wanted)]
+
     def _moving(self) -> Manifest | None:
         """The manifest that is about to get its name where that takes two steps: the old one goes when the
         new one is whole. One that is not whole was to be the first."""

@@ -16,6 +16,7 @@ from rocketstore.archive.place import Place
 from rocketstore.column_scan import CHUNK_BYTES, Scan
 from rocketstore.errors import ConfigError
 from rocketstore.log.column_walk import LogFiles
+from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
 from rocketstore.scan_reading import is_foreign
@@ -191,7 +192,15 @@ class _Archive:
         if found is not None and found.segments:
             self._check_log(files)
         if found is None:
+            self._check_place()
             self._swap(self.manifest)
+
+    def _check_place(self) -> None:
+        """ConfigError for a place without a manifest that holds a log already: it would be written over."""
+        for name in self._place.names():
+            if parse_segment_name(name) is not None or name == "commitlog":
+                text = f"holds {name!r} and no manifest, so a log that was not shipped"
+                raise ConfigError("uri", self._place.name, f"{text}: choose another place")
 
     def add(self, segment: Segment) -> None:
         """Names a segment that is there. What another call has added meanwhile stays."""

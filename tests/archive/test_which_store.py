@@ -39,6 +39,19 @@ def test_another_store_is_refused(
     assert report.segments > 0
 
 
+@pytest.mark.parametrize("where", ["commitlog", ""])
+def test_a_store_is_no_place_for_an_archive(tmp_path: Path, rng: random.Random, where: str) -> None:
+    """Segments of the same names would be written over."""
+    for name in ("store", "other"):
+        fill_at_random(tmp_path / name, rng, 300)
+    place = tmp_path / "other" / where
+    images = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    with pytest.raises(rocketstore.ConfigError, match="choose another place") as caught:
+        rocketstore.ship(tmp_path / "store", place.as_uri())
+    assert caught.value.field == "uri"
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == images
+
+
 def test_a_log_that_was_put_back_is_refused(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,10 @@ class WatchedSystem:
         staged = path + ".hidden" if self.type_name == "s3" else path
         return WatchedStream(self, path, self.inner.open_output_stream(staged), staged)
 
+    def get_file_info(self, wanted: Any) -> Any:
+        self.note("get_file_info", wanted.base_dir)
+        return self.inner.get_file_info(wanted)
+
     def create_dir(self, path: str, *, recursive: bool) -> None:
         self.note("create_dir", path)
         self.inner.create_dir(path, recursive=recursive)

@@ -28,6 +28,19 @@ def test_ship_copies_and_says_so(invoke, tmp_path: Path, rng: random.Random) -> 
     assert rows_of(rocketstore.scan(uri)) == rows_of(here)
 
 
+def test_an_empty_uri_is_a_mistake(
+    invoke, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a variable that is not set, and not the current directory."""
+    fill_at_random(tmp_path / "s", rng, 300)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    result = invoke("ship", tmp_path / "s", "")
+    assert result.exit_code == 2
+    assert "is empty" in result.stderr
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_a_path_is_as_good_as_its_uri(
     invoke, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
