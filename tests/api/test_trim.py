@@ -111,7 +111,7 @@ def test_by_time(tmp_path: Path) -> None:
 def test_one_segment_does_not_stop_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """D-28: a segment that does not begin with a record, is not there, or is dated in the future says nothing of
+    """A segment that does not begin with a record, is not there, or is dated in the future says nothing of
     the age of those before it; a later one does."""
     store, results = filled(tmp_path)
     store.close()
