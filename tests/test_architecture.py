@@ -234,6 +234,12 @@ def test_no_extension_lacks_a_file_of_csrc() -> None:
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+TOP_LEVEL = """
+    .ci .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md
+    SECURITY.md bench changes constraints-arrow.txt constraints-objects.txt constraints-peers.txt
+    constraints-spark.txt constraints.txt csrc docs examples pyproject.toml pyspark_rocketstore.py
+    rocketstore setup.py tests
+"""
 CODE = ("csrc", "rocketstore", "tests", "bench")
 SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h")
 
@@ -280,6 +286,11 @@ def test_setup_names_every_extension_and_source() -> None:
     assert sorted(table) == sorted(p.stem for p in NATIVE.glob("*.pyx"))
     used = {name for files in table.values() for name in files}
     assert used == {p.stem for p in CSRC.glob("*.c")}
+
+
+def test_nothing_strange_lies_at_the_top() -> None:
+    """A store that a try left in the tree once went into the repository with a commit of everything."""
+    assert {path.relative_to(ROOT).parts[0] for path in tracked_files()} <= set(TOP_LEVEL.split())
 
 
 def test_no_machine_paths() -> None:
