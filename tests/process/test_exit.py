@@ -159,7 +159,8 @@ store._engine.write.checkpointer._on_failure(OSError(5, "pulled the plug"))
 def test_a_forked_child_closes_nothing_at_its_end(tmp_path: Path) -> None:
     """Not even one that Python does not know of."""
     program = """
-import ctypes
+import ctypes, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of such a fork
 store = opened("a")
 writer = store.writer("Orders")
 writer.put(b"0:")
