@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import rocketstore
+from rocketstore.cli.output import printable
 
 __all__ = [
     "DAMAGED",
@@ -40,7 +41,11 @@ def exit_code(error: BaseException) -> int:
 
 
 def in_one_line(error: BaseException) -> str:
-    """What went wrong, for a person, without a traceback."""
+    """What went wrong, for a person, without a traceback. Names in it may hold anything."""
+    return printable(_text_of(error))
+
+
+def _text_of(error: BaseException) -> str:
     full = isinstance(error, rocketstore.DiskFullError)  # what it is caused by says the same
     if isinstance(error, OSError) and (full or not isinstance(error, rocketstore.RocketStoreError)):
         reason = error.strerror or str(error) or type(error).__name__

@@ -31,18 +31,20 @@ __all__ = [
     "console",
     "count_text",
     "print_messages",
+    "printable",
     "size_text",
     "steps",
 ]
 
 DEFAULT_FORMAT = "%t/%p %o  %s"
-PLAIN_WIDTH = 200
+#: More than any line has: names have up to 255 bytes, paths 4096.
+PLAIN_WIDTH = 10_000
 
 
 def console() -> StandardConsole:
     """For tables and summaries, on standard output as it is now."""
     # Lines of a file have no width: nothing may be cut or wrapped there.
-    return StandardConsole(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return StandardConsole(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def print_messages(messages: Iterable[Message], form: str | None) -> None:
@@ -58,7 +60,7 @@ def print_messages(messages: Iterable[Message], form: str | None) -> None:
 def bytes_progress() -> Iterator[Progress]:
     """A bar for bytes of a stream; invisible unless standard error is a terminal."""
     columns: list[ProgressColumn] = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
@@ -72,7 +74,7 @@ def bytes_progress() -> Iterator[Progress]:
 def steps() -> Iterator[Progress]:
     """A bar for numbers of things; invisible unless standard error is a terminal."""
     columns: list[ProgressColumn] = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -99,6 +101,13 @@ def _progress(columns: list[ProgressColumn]) -> Progress:
         console=StandardConsole(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
+    )
+
+
+def printable(text: str) -> str:
+    """A name as part of a line: what could steer a terminal or end the line is escaped, as `\\x1b`."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -18,7 +18,11 @@ class NoReaderError(Exception):
 
 
 class StandardConsole(Console):
-    """A console that leaves it to the command what a reader that has gone means."""
+    """A console that leaves it to the command what a reader that has gone means, and that shows names as
+    they are: `[bold]` and `:key:` may be parts of one."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from rocketstore.cli.output import console, size_text
+from rocketstore.cli.output import console, printable, size_text
 from rocketstore.cli.parameters import STORE, open_to_read
 
 if TYPE_CHECKING:
@@ -59,17 +59,19 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
     flushed = store.flushed_offset
     visible = store.visible_offset
     end = store.end_offset
-    queues = [
-        {
-            "topic": topic,
-            "queue_id": queue_id,
-            "min": (low := store.min_queue_offset(topic, queue_id)),
-            "max": (high := store.max_queue_offset(topic, queue_id)),
-            "messages": high - low,
-        }
+    queues = {
+        topic: [
+            {
+                "topic": topic,
+                "queue_id": queue_id,
+                "min": (low := store.min_queue_offset(topic, queue_id)),
+                "max": (high := store.max_queue_offset(topic, queue_id)),
+                "messages": high - low,
+            }
+            for queue_id in store.queues(topic)
+        ]
         for topic in store.topics()
-        for queue_id in store.queues(topic)
-    ]
+    }
     found: dict[str, Any] = {
         "positions": {
             "begin": store.begin_offset,
@@ -82,11 +84,11 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
             "flush": max(0, end - flushed),
             "dispatch": max(0, visible - dispatched),
         },
-        "queues": queues,
+        "queues": [row for rows in queues.values() for row in rows],
         "groups": [
-            {"group": each, "topic": topic, "lag": _lag(store, each, topic, queues)}
+            {"group": each, "topic": topic, "lag": _lag(store, each, topic, queues[topic])}
             for each, topic in sorted(
-                (each, topic) for topic in store.topics() for each in store.groups(topic)
+                (each, topic) for topic in queues for each in store.groups(topic)
             )
         ],
         "files": {name: _usage(path / name) for name in PARTS},
@@ -95,7 +97,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
     }
     if group is not None:
         committed = [row["topic"] for row in found["groups"] if row["group"] == group]
-        lag = {topic: _lag(store, group, topic, queues) for topic in store.topics()}
+        lag = {topic: _lag(store, group, topic, rows) for topic, rows in queues.items()}
         found["group"] = {"name": group, "committed": committed, "lag": lag}
     return found
 
@@ -104,9 +106,9 @@ def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> 
     """Messages of a topic that the group has not committed yet; of a queue without an offset, all there is."""
     with store.consumer(topic, group=group) as consumer:
         stored = consumer.positions
-    own = [row for row in queues if row["topic"] == topic]
     return sum(
-        row["max"] - min(max(stored.get(row["queue_id"], 0), row["min"]), row["max"]) for row in own
+        row["max"] - min(max(stored.get(row["queue_id"], 0), row["min"]), row["max"])
+        for row in queues
     )
 
 
@@ -150,7 +152,7 @@ def _plain(value: Any) -> Any:
 def _print(path: str, found: dict[str, Any], report: str) -> None:
     out = console()
     positions = found["positions"]
-    out.print(path, style="bold", markup=False)
+    out.print(printable(path), style="bold")
     table = Table("position", "offset", box=None, pad_edge=False)
     table.columns[1].justify = "right"
     for name, offset in positions.items():
@@ -179,19 +181,19 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
     if found["groups"]:
         table = Table("group", "topic", "lag", box=None, pad_edge=False)
         for row in found["groups"]:
-            table.add_row(row["group"], row["topic"], f"{row['lag']:,}")
+            table.add_row(printable(row["group"]), row["topic"], f"{row['lag']:,}")
         out.print("\n", table, sep="")
     if "group" in found:
         _print_group(out, found["group"])
-    out.print(f"\n{report}", markup=False)
+    out.print(f"\n{report}")
 
 
 def _print_group(out: Console, group: dict[str, Any]) -> None:
     """Its lag in every topic, and where it has not committed anything."""
+    name = printable(group["name"])
     if not group["committed"]:
-        text = f"\ngroup {group['name']} has no stored offsets here: it never committed any"
-        return out.print(text, markup=False)
-    table = Table(f"group {group['name']}", "lag", "", box=None, pad_edge=False)
+        return out.print(f"\ngroup {name} has no stored offsets here: it never committed any")
+    table = Table(f"group {name}", "lag", "", box=None, pad_edge=False)
     for topic, lag in group["lag"].items():
         table.add_row(topic, f"{lag:,}", "" if topic in group["committed"] else "nothing committed")
     return out.print("\n", table, sep="")

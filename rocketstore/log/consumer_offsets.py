@@ -86,6 +86,8 @@ class ConsumerOffsets:
         self._turn = Turn()
         self._document: dict[str, object] = {}
         self._claims: dict[str, weakref.ref[object]] = {}
+        # Groups by topic, those of any by None, and the table that they are in.
+        self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
 
     def load(self) -> None:
         """Reads the file, or its `.bak`; one that is no use is reported and counts as empty."""
@@ -110,9 +112,10 @@ class ConsumerOffsets:
     def groups(self, topic: str | None = None) -> tuple[str, ...]:
         """Groups with stored offsets, of a topic or of any, sorted."""
         with self._turn:
-            pairs = [_split(key) for key in self._table()]
-        named = {pair[1] for pair in pairs if pair is not None and topic in (None, pair[0])}
-        return tuple(sorted(named))
+            table = self._table()
+            if table is not self._named[0]:
+                self._named = table, _groups_in(table)
+            return self._named[1].get(topic, ())
 
     def highest(self, topic: str, queue_id: int) -> int:
         """The largest offset stored for a queue: a floor of its next offset (D-17)."""
@@ -125,7 +128,8 @@ class ConsumerOffsets:
 
     def claim(self, topic: str, group: str, owner: object) -> None:
         """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
-        check_group(group)
+        if not self._read_only:  # who only looks may see what somebody else has stored
+            check_group(group)
         key = f"{topic}@{group}"
         with self._turn:
             mine = weakref.ref(owner)
@@ -266,6 +270,15 @@ def _split(key: str) -> tuple[str, str] | None:
     """Topic and group of a key; neither can hold the sign between them."""
     topic, separator, group = key.partition("@")
     return (topic, group) if separator and topic and group and "@" not in group else None
+
+
+def _groups_in(table: dict[str, object]) -> dict[str | None, tuple[str, ...]]:
+    """Groups with stored offsets, sorted, by topic; those of any topic by None."""
+    found: dict[str | None, set[str]] = {}
+    for topic, group in filter(None, map(_split, table)):
+        for of in (topic, None):
+            found.setdefault(of, set()).add(group)
+    return {of: tuple(sorted(groups)) for of, groups in found.items()}
 
 
 def _offsets_of(row: object) -> Iterator[tuple[int, int]]:

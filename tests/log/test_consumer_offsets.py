@@ -8,6 +8,7 @@ import json
 import pytest
 
 from rocketstore.errors import StoreReadOnlyError
+from rocketstore.log import consumer_offsets
 from rocketstore.log.consumer_offsets import (
     Clamped,
     ConsumerOffsets,
@@ -247,3 +248,25 @@ def test_a_consumer_that_was_forgotten_holds_no_claim(layout: StoreLayout) -> No
 def test_a_group_name_that_rocketmq_refuses_is_refused(layout: StoreLayout) -> None:
     with pytest.raises(ValueError, match="group"):
         loaded(layout).claim("orders", "bil@ling", Owner())
+
+
+def test_a_reader_may_look_at_a_group_of_any_name(layout: StoreLayout) -> None:
+    offsets = ConsumerOffsets(layout, read_only=True)
+    offsets.claim("orders", "bil@ling", Owner())
+
+
+def test_the_groups_of_all_topics_take_one_look_at_the_table(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = loaded(layout)
+    for number in range(20):
+        offsets.commit(f"topic{number}", f"group{number}", {0: 0}, 0, lambda end: None)
+    looked = []
+    real = consumer_offsets._split
+    monkeypatch.setattr(consumer_offsets, "_split", lambda key: looked.append(key) or real(key))
+    for number in range(20):
+        assert offsets.groups(f"topic{number}") == (f"group{number}",)
+    assert len(offsets.groups()) == 20
+    assert len(looked) == 20
+    offsets.commit("topic0", "another", {0: 0}, 0, lambda end: None)
+    assert offsets.groups("topic0") == ("another", "group0")

@@ -1,0 +1,74 @@
+"""Names that no writer of ours gives to anything, and what they look like."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from rocketstore.cli import exit_codes, output
+
+GROUPS = {
+    ".": ".",
+    "..": "..",
+    "of:key:three": "of:key:three",
+    "a b": "a b",
+    "[bold]b[/bold]": "[bold]b[/bold]",
+    "[/x]": "[/x]",
+    "a\nb": "a\\nb",
+    "\x1b[31mred": "\\x1b[31mred",
+    "\ud800": "\\ud800",
+    "组": "组",
+    "g" * 300: "g" * 300,
+}
+
+
+@pytest.fixture
+def odd_path(store_path: Path) -> Path:
+    """Groups as a broker stores them that checks no names."""
+    offsets = {"offsetTable": {f"orders@{group}": {"0": 15} for group in GROUPS}}
+    offsets["offsetTable"]["orders@"] = {"0": 15}
+    (store_path / "config").mkdir(exist_ok=True)
+    (store_path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+    return store_path
+
+
+def test_stat_shows_every_group_in_a_line_of_its_own(invoke, odd_path: Path) -> None:
+    result = invoke("stat", odd_path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    for shown in GROUPS.values():
+        assert [line for line in lines if line.startswith(f"{shown} ") and "orders" in line]
+    found = json.loads(invoke("stat", odd_path, "--json").output)
+    assert {row["group"]: row["lag"] for row in found["groups"]} == dict.fromkeys(GROUPS, 15)
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if group != "\ud800"])
+def test_stat_of_one_group(invoke, odd_path: Path, group: str) -> None:
+    result = invoke("stat", odd_path, "--group", group)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"\ngroup {GROUPS[group]} " in result.stdout
+
+
+def test_a_directory_with_signs_of_markup(invoke, odd_path: Path) -> None:
+    moved = odd_path.rename(odd_path.with_name("[bold] :key: \x1b[31m"))
+    result = invoke("stat", moved)
+    assert result.stdout.splitlines()[0] == f"{moved.parent}/[bold] :key: \\x1b[31m"
+
+
+def test_a_bar_with_signs_of_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bar in (output.steps, output.bytes_progress):
+        with bar() as progress:
+            progress.add_task("[/x] :key:", total=1)
+            assert isinstance(progress, Progress)
+            progress.console.file = io.StringIO()
+            progress.console.print(progress.get_renderable())
+            assert "[/x] :key:" in progress.console.file.getvalue()
+
+
+def test_an_error_does_not_steer_the_terminal() -> None:
+    error = FileNotFoundError(2, "No such file or directory", "a\x1b[2J\nb")
+    assert exit_codes.in_one_line(error) == "a\\x1b[2J\\nb: No such file or directory"
