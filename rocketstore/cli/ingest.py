@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import sys
 import time
@@ -58,15 +59,24 @@ class Ingest:
         return self._count(lines)
 
     def _put_in_turns(self, lines: list[bytes]) -> None:
-        """A batch goes to one queue, single puts take turns: put each, then wait once for all."""
+        """A batch goes to one queue, single puts take turns: put each, then wait once for all, those in
+        front of one that failed included."""
         to_disk = self.writer.durability == "disk"
-        end_offset = 0
-        for line in lines:
-            result = self.writer.put(line, tags=self.tags, durability="memory" if to_disk else None)
-            end_offset = result.end_offset
-            self._count([line])
-        if to_disk:
-            self.store.wait_flushed(end_offset)
+        level = "memory" if to_disk else None
+        ends: list[int] = []
+        try:
+            for line in lines:
+                ends.append(self.writer.put(line, tags=self.tags, durability=level).end_offset)
+        finally:
+            there = len(ends)
+            try:
+                if to_disk and ends:
+                    self.store.wait_flushed(ends[-1])
+            except rocketstore.StoreFailedError:
+                there = bisect.bisect_right(ends, self.store.flushed_offset)
+                raise
+            finally:
+                self._count(lines[:there])
 
     def _count(self, lines: list[bytes]) -> None:
         self.next_line += len(lines)

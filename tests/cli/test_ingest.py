@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,60 @@ def test_queues_take_turns(invoke, tmp_path: Path, durability: str) -> None:
     found = [bodies(tmp_path / "store", "t", n) for n in range(3)]
     assert [len(queue) for queue in found] == [3, 3, 3]
     assert sorted(int(body) for queue in found for body in queue) == list(range(9))
+
+
+@pytest.mark.parametrize(("flushed", "next_line"), [(0, 1), (1, 2), (2, 3), (4, 5)])
+def test_lines_in_turns_that_are_not_on_the_disk_do_not_count(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: int, next_line: int
+) -> None:
+    """The sync fails behind the fourth line, or nobody reached it: what is on the disk counts."""
+    ends: list[int] = [0]
+    real = rocketstore.Writer.put
+
+    def put(self: rocketstore.Writer, *words: Any, **named: Any) -> rocketstore.PutResult:
+        result = real(self, *words, **named)
+        ends.append(result.end_offset)
+        return result
+
+    def fails(self: rocketstore.Store, end_offset: int) -> None:
+        assert end_offset == ends[-1]
+        raise rocketstore.StoreFailedError("a sync failed")
+
+    monkeypatch.setattr(rocketstore.Writer, "put", put, raising=False)
+    monkeypatch.setattr(rocketstore.Store, "wait_flushed", fails)
+    monkeypatch.setattr(rocketstore.Store, "flushed_offset", property(lambda _: ends[flushed]))
+    (tmp_path / "lines").write_bytes(b"a\nb\nc\nd\n")
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    result = invoke(*words, "--segment-bytes", 1 << 20, "--queues", 2)
+    assert result.exit_code == exit_codes.FAILED
+    assert result.stderr.splitlines() == [
+        f"rocketstore: line {next_line}: a sync failed",
+        f"resume with --start-line {next_line}",
+    ]
+
+
+def test_lines_in_front_of_one_that_fails_are_waited_for(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = []
+    put, wait = rocketstore.Writer.put, rocketstore.Store.wait_flushed
+
+    def full(self: rocketstore.Writer, body: bytes, **named: Any) -> rocketstore.PutResult:
+        if body == b"c":
+            raise rocketstore.DiskFullError(28, "no room for a file", "the segment")
+        return put(self, body, **named)
+
+    def noted(self: rocketstore.Store, end_offset: int) -> None:
+        wait(self, end_offset)
+        waited.append(end_offset == self.end_offset == self.flushed_offset)
+
+    monkeypatch.setattr(rocketstore.Writer, "put", full, raising=False)
+    monkeypatch.setattr(rocketstore.Store, "wait_flushed", noted)
+    (tmp_path / "lines").write_bytes(b"a\nb\nc\nd\n")
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t")
+    result = invoke(*words, "--segment-bytes", 1 << 20, "--queues", 2)
+    assert result.stderr.splitlines()[-1] == "resume with --start-line 3"
+    assert waited == [True]
 
 
 def test_start_line_skips_what_is_stored(invoke, tmp_path: Path) -> None:
