@@ -28,6 +28,6 @@ def command(store: str, physical_offset: int, form: str | None) -> int:
       rocketstore get data/orders 1048576
       rocketstore get data/orders 1048576 --format %s > body
     """
-    with open_to_read(store) as opened:
+    with open_to_read(store, index_enabled=False) as opened:
         print_messages([opened.get(physical_offset)], form or DETAILS)
     return 0

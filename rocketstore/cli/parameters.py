@@ -131,5 +131,6 @@ durability_option = click.option(
 
 
 def open_to_read(path: str, **options: Any) -> rocketstore.Store:
-    """Opens without a lock; beside a live writer it follows it."""
+    """Opens without a lock; beside a live writer it follows it. Who looks up no keys says
+    `index_enabled=False`: an index that is not there would be made in memory out of the whole log."""
     return rocketstore.open(path, "r", **options)

@@ -42,7 +42,7 @@ def command(store: str, group: str | None, as_json: bool) -> int:
       rocketstore stat data/orders --group billing
       rocketstore stat data/orders --json | jq .positions
     """
-    with open_to_read(store) as opened:
+    with open_to_read(store, index_enabled=False) as opened:
         found = facts(opened, Path(store), group)
         report = str(opened.recovery)
     if as_json:

@@ -61,7 +61,7 @@ def command(
     def damaged(error: rocketstore.CorruptRecordError) -> None:
         faults[error.physical_offset] = error
 
-    with open_to_read(store) as opened:
+    with open_to_read(store, index_enabled=False) as opened:
         if not follow and topic not in opened.topics():
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
         if not follow and queue_id is not None and queue_id not in opened.queues(topic):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,3 +187,28 @@ def test_looking_changes_no_file(invoke, store_path: Path) -> None:
     for words in (("stat",), ("tail", "orders"), ("query", "orders", "second"), ("verify",)):
         assert invoke(words[0], store_path, *words[1:]).exception is None or words == ("verify",)
     assert fingerprint() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "scanned"),
+    [(("stat",), 0), (("tail", "orders"), 0), (("get", 0), 0), (("query", "orders", "o-7"), 31)],
+)
+def test_an_index_that_is_gone_is_missed_by_who_looks_up_keys(
+    invoke,
+    store_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[object, ...],
+    scanned: int,
+) -> None:
+    shutil.rmtree(store_path / "index")
+    found = []
+    real = rocketstore.open
+
+    def noted(*places: Any, **named: Any) -> rocketstore.Store:
+        store = real(*places, **named)
+        found.append(store.recovery.scanned_records)
+        return store
+
+    monkeypatch.setattr(rocketstore, "open", noted)
+    assert invoke(words[0], store_path, *words[1:]).exit_code == 0
+    assert found == [scanned]
