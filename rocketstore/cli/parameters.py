@@ -44,7 +44,7 @@ def _check_store(path: str) -> None:
         raise FileNotFoundError(errno.ENOENT, what, path)
 
 
-#: Of a command that makes a store where there is none, reads other directories too, or looks itself.
+#: Of a command that makes a store where there is none, or looks itself.
 ANY_STORE = click.argument("store", type=click.Path(file_okay=False, path_type=str))
 
 

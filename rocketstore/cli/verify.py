@@ -10,13 +10,13 @@ import click
 from rocketstore import tools
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, steps
-from rocketstore.cli.parameters import ANY_STORE, commit_log_dir_option, index_shape
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 
 __all__ = ["command"]
 
 
 @click.command(short_help="Check everything; exit code 3 on damage.")
-@ANY_STORE
+@STORE
 @index_shape
 @commit_log_dir_option
 @click.option(
