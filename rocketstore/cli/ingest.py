@@ -187,8 +187,10 @@ def _open_store(path: str, durability: str, segment_bytes: int | None) -> Store:
 def _open_input(file: str, stack: ExitStack) -> int:
     if file == "-":
         return sys.stdin.fileno()
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    # A named pipe without a writer would be waited for here, where no signal ends it.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     stack.callback(os.close, descriptor)
+    os.set_blocking(descriptor, True)
     return descriptor
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -217,6 +218,25 @@ def test_a_signal_while_a_pipe_is_quiet_stops_cleanly(
     with rocketstore.open(store, "r") as opened:
         assert opened.max_queue_offset("t", 0) == 1000
         assert opened.recovery.mode == "clean"
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_a_named_pipe_is_waited_for_until_a_signal_comes(
+    start, tmp_path: Path, write: bool
+) -> None:
+    store, pipe = tmp_path / "store", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    child = start("ingest", store, pipe, "--topic", "t", "--segment-bytes", 1 << 20)
+    wait_for_messages(child, store, "t", 0)
+    if write:  # what a writer gave is stored when it ends
+        with pipe.open("wb") as writer:
+            writer.write(b"one\ntwo\n")
+        assert child.wait(PATIENCE_S) == 0
+        assert bodies(store, "t") == [b"one", b"two"]
+        return
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, errors) == (exit_codes.INTERRUPTED, "resume with --start-line 1\n")
 
 
 def test_stopped_and_resumed_stores_each_line_once(start, tmp_path: Path) -> None:
