@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import rocketstore
 
 if TYPE_CHECKING:
-    from rocketstore import CorruptRecordError, Message, Store
+    from rocketstore import Consumer, CorruptRecordError, Message, Store
 
-__all__ = ["messages_of"]
+__all__ = ["messages_of", "step_over"]
 
 
 def messages_of(
@@ -37,3 +37,20 @@ def messages_of(
             if not batch:
                 return
             yield consumer.positions[queue_id] - 1, batch[0]
+
+
+def step_over(
+    store: Store, consumer: Consumer, tag: str | None, damage: CorruptRecordError
+) -> None:
+    """Moves a consumer of several queues behind the damage that its last poll met. Which queue has it
+    shows when each is asked for itself; raises it again where none has."""
+    for queue_id, begin in consumer.positions.items():
+        with store.consumer(
+            consumer.topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
+        ) as alone:
+            try:
+                alone.poll(1)
+            except rocketstore.CorruptRecordError as found:
+                if found.physical_offset == damage.physical_offset:
+                    return consumer.seek(alone.positions[queue_id] + 1, queue_id=queue_id)
+    raise damage

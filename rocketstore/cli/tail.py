@@ -11,7 +11,7 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import print_messages
 from rocketstore.cli.parameters import STORE, format_option, open_to_read
-from rocketstore.cli.queue_reading import messages_of
+from rocketstore.cli.queue_reading import messages_of, step_over
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
@@ -48,7 +48,8 @@ def command(
     """Prints the last messages of TOPIC, oldest first; with -f also those to come, and it waits for a topic
     or queue that is not there yet.
 
-    Damaged records are left out and named at the end; exit code 3 then.
+    Damaged records are left out and named behind the last messages; exit code 3 then. With -f those that
+    come later are named at once.
 
     \b
     Examples:
@@ -77,10 +78,16 @@ def command(
         with consumer:
             ends = dict(consumer.positions)
             print_messages(_last(opened, topic, ends, lines, tag, damaged), form)
+            for error in faults.values():
+                click.echo(f"rocketstore: {error}", err=True)
             while follow:
-                print_messages(consumer.poll(500, timeout_s=1.0), form)
-    for error in faults.values():
-        click.echo(f"rocketstore: {error}", err=True)
+                try:
+                    messages = consumer.poll(500, timeout_s=1.0)
+                except rocketstore.CorruptRecordError as error:
+                    step_over(opened, consumer, tag, error)
+                    click.echo(f"rocketstore: {error}", err=True)
+                else:
+                    print_messages(messages, form)
     return exit_codes.DAMAGED if faults else exit_codes.OK
 
 

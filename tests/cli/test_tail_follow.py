@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from tests.small_store import no_dispatch
 
 PATIENCE_S = 60.0
 
@@ -36,3 +37,51 @@ def test_follow_waits_for_a_topic_that_is_not_there_yet(start, store_path: Path)
         assert other.stdout.readline() == "second 9\n"
         store.writer("later").put(b"here")
         assert child.stdout.readline() == "here\n"
+
+
+def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:
+    with rocketstore.open(store_path, "r+", durability="os") as store:
+        words = ("tail", store_path, "orders", "-n", 1, "-f", "--tag", "even", "--format", "%p %s")
+        child = start(*words)
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == "0 first 18\n"
+        first, second = (store.writer("orders", queue_id=number) for number in (0, 1))
+        with no_dispatch(store):
+            first.put(b"in front", tags="even")
+            first.put(b"passed over", tags="odd")
+            damaged = first.put(b"breaks!", tags="even").physical_offset
+            strike(store_path, b"breaks!", b"broken!")
+            first.put(b"behind", tags="even")
+            second.put(b"beside", tags="even")
+        found = {child.stdout.readline() for _ in range(3)}
+        assert found == {"0 in front\n", "0 behind\n", "1 beside\n"}
+        assert child.stderr.readline().startswith(
+            f"rocketstore: record at physical offset {damaged}: "
+        )
+        first.put(b"later", tags="even")
+        assert child.stdout.readline() == "0 later\n"
+        child.send_signal(signal.SIGINT)
+        output, errors = child.communicate(timeout=PATIENCE_S)
+        assert (output, errors.strip()) == ("", "")
+    assert child.returncode == exit_codes.INTERRUPTED
+
+
+def test_follow_names_damage_among_the_last_messages_before_it_waits(
+    start, store_path: Path
+) -> None:
+    strike(store_path, b"first 19", b"first 1X")
+    child = start("tail", store_path, "orders", "-n", 1, "-f", "--format", "%s")
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.readline() == "second 9\n"
+    assert child.stderr.readline().startswith("rocketstore: record at physical offset ")
+
+
+def strike(path: Path, body: bytes, other: bytes) -> None:
+    """Overwrites a body where it lies, behind the back of the store."""
+    (file,) = (path / "commitlog").iterdir()
+    at = file.read_bytes().index(body)
+    with file.open("r+b") as log:
+        log.seek(at)
+        log.write(other)
