@@ -26,7 +26,7 @@ def command(store: str, physical_offset: int, form: str | None) -> int:
     \b
     Examples:
       rocketstore get data/orders 1048576
-      rocketstore get data/orders 1048576 --format %s > body
+      rocketstore get data/orders 1048576 --format '%s\\c' > body
     """
     with open_to_read(store, index_enabled=False) as opened:
         print_messages([opened.get(physical_offset)], form or DETAILS)

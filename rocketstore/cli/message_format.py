@@ -17,7 +17,7 @@ __all__ = ["Formatter", "as_json", "formatter"]
 
 
 class Formatter(Protocol):
-    """Turns a message into a line, newline included."""
+    """Turns a message into a line, newline included unless the format says otherwise."""
 
     def __call__(self, message: Message, /) -> bytes: ...
 
@@ -43,14 +43,16 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def formatter(form: str, *, terminal: bool) -> Formatter:
-    """The function that turns a message into a line, newline included.
+    """The function that turns a message into a line, newline included unless `\\c` ends the format.
 
     On a terminal control characters are shown escaped: a body from somebody else must not steer it.
     """
     if form == "json":
         return lambda message: as_json(message).encode() + b"\n"
     parts: list[bytes | Callable[[Message], bytes]] = []
-    for piece in _PIECE.findall(form):
+    pieces = _PIECE.findall(form)
+    end = b"" if pieces[-1:] == ["\\c"] else b"\n"
+    for piece in pieces if end else pieces[:-1]:
         if piece in _ESCAPES:
             parts.append(_ESCAPES[piece])
         elif piece[0] == "%":
@@ -62,7 +64,7 @@ def formatter(form: str, *, terminal: bool) -> Formatter:
 
     def line(message: Message) -> bytes:
         text = b"".join(part if isinstance(part, bytes) else part(message) for part in parts)
-        return (_harmless(text) if terminal else text) + b"\n"
+        return (_harmless(text) if terminal else text) + end
 
     return line
 

@@ -62,7 +62,8 @@ def STORE(function: Callable[..., Any]) -> Callable[..., Any]:
 FORMAT_HELP = (
     "json (one object a line), or text with %t topic, %p queue id, %o queue offset, "
     "%O physical offset, %k keys, %g tags, %s body, %S its size, %T store time in ms, "
-    "%h properties, %i message id, %u unique id, %% percent, \\n \\t."
+    "%h properties, %i message id, %u unique id, %% percent, \\n \\t, "
+    "and \\c at the end for no newline there."
 )
 
 

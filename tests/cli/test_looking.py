@@ -87,6 +87,13 @@ def test_get_by_physical_offset(invoke, store_path: Path) -> None:
     assert f"message id       {wanted.message_id}" in details
 
 
+def test_get_of_exactly_a_body(invoke, store_path: Path) -> None:
+    with rocketstore.open(store_path, "r") as store:
+        (wanted,) = store.consumer("other")
+    result = invoke("get", store_path, wanted.physical_offset, "--format", "%s\\c")
+    assert result.stdout_bytes == b"\x1b[31mred\xff"
+
+
 @pytest.mark.parametrize("offset", [1, 10**12])
 def test_get_where_no_record_begins_is_an_error(invoke, store_path: Path, offset: int) -> None:
     result = invoke("get", store_path, offset)
