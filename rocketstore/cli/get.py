@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketstore.cli.output import print_messages
-from rocketstore.cli.parameters import STORE, format_option, open_to_read
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, format_option, open_to_read
 
 __all__ = ["command"]
 
@@ -19,8 +19,9 @@ DETAILS = (
 @click.command(short_help="The message at a physical offset.")
 @STORE
 @click.argument("physical_offset", type=click.IntRange(0))
+@commit_log_dir_option
 @format_option
-def command(store: str, physical_offset: int, form: str | None) -> int:
+def command(store: str, physical_offset: int, commit_log_dir: str, form: str | None) -> int:
     """Prints the message whose record begins at PHYSICAL_OFFSET of the commit log.
 
     \b
@@ -28,6 +29,6 @@ def command(store: str, physical_offset: int, form: str | None) -> int:
       rocketstore get data/orders 1048576
       rocketstore get data/orders 1048576 --format '%s\\c' > body
     """
-    with open_to_read(store, index_enabled=False) as opened:
+    with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         print_messages([opened.get(physical_offset)], form or DETAILS)
     return 0

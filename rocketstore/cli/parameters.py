@@ -134,4 +134,8 @@ durability_option = click.option(
 def open_to_read(path: str, **options: Any) -> rocketstore.Store:
     """Opens without a lock; beside a live writer it follows it. Who looks up no keys says
     `index_enabled=False`: an index that is not there would be made in memory out of the whole log."""
-    return rocketstore.open(path, "r", **options)
+    store = rocketstore.open(path, "r", **options)
+    for text in store.recovery.missing:  # what is shown may lack what they held
+        text = text.replace("commit_log_dir", "--commit-log-dir")
+        click.echo(f"rocketstore: {text}", err=True)
+    return store

@@ -6,8 +6,15 @@ import datetime
 
 import click
 
+from rocketstore.cli import exit_codes
 from rocketstore.cli.output import print_messages
-from rocketstore.cli.parameters import STORE, Moment, format_option, open_to_read
+from rocketstore.cli.parameters import (
+    STORE,
+    Moment,
+    commit_log_dir_option,
+    format_option,
+    open_to_read,
+)
 
 __all__ = ["command"]
 
@@ -25,6 +32,7 @@ __all__ = ["command"]
     show_default=True,
     help="At most so many.",
 )
+@commit_log_dir_option
 @format_option
 def command(
     store: str,
@@ -33,20 +41,25 @@ def command(
     begin: datetime.datetime | int | None,
     end: datetime.datetime | int | None,
     limit: int,
+    commit_log_dir: str,
     form: str | None,
 ) -> int:
     """Prints the messages of TOPIC that have KEY (or that unique id), newest first.
 
-    Times are ISO 8601 with a zone, or milliseconds since 1970. Exit code 1 when there are none.
+    Times are ISO 8601 with a zone, or milliseconds since 1970. Exit code 1 when there are none,
+    3 when segments of the log are missing.
 
     \b
     Examples:
       rocketstore query data/orders orders o-17
       rocketstore query data/orders orders o-17 --begin 2026-01-01T00:00:00Z --format json
     """
-    with open_to_read(store, max_query_results=max(64, limit)) as opened:
+    most = max(64, limit)
+    with open_to_read(store, commit_log_dir=commit_log_dir, max_query_results=most) as opened:
         found = opened.query(topic, key, begin=begin, end=end, limit=limit)
         print_messages(found, form)
+        missing = opened.recovery.missing
     if not found:
         click.echo(f"rocketstore: no message of {topic} has the key {key!r}", err=True)
-    return 0 if found else 1
+        return exit_codes.FAILED
+    return exit_codes.DAMAGED if missing else exit_codes.OK

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 from rich.table import Table
 
 from rocketstore.cli.output import console, printable, size_text
-from rocketstore.cli.parameters import STORE, open_to_read
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +31,9 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 @click.option(
     "--group", default=None, help="Show how far this consumer group is behind in every topic."
 )
+@commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-def command(store: str, group: str | None, as_json: bool) -> int:
+def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -> int:
     """Shows positions, topics, queues, sizes, consumer groups and their lag, and what opening found.
 
     A group is shown by the offsets that it has stored; one that never committed is not known to a store.
@@ -42,7 +44,7 @@ def command(store: str, group: str | None, as_json: bool) -> int:
       rocketstore stat data/orders --group billing
       rocketstore stat data/orders --json | jq .positions
     """
-    with open_to_read(store, index_enabled=False) as opened:
+    with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         found = facts(opened, Path(store), group)
         report = str(opened.recovery)
     if as_json:
@@ -91,7 +93,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
                 (each, topic) for topic in queues for each in store.groups(topic)
             )
         ],
-        "files": {name: _usage(path / name) for name in PARTS},
+        "files": {name: _usage(*_directories(store, path, name)) for name in PARTS},
         "segment_bytes": store.config.commit_log_file_size_bytes,
         "recovery": _plain(store.recovery),
     }
@@ -112,10 +114,16 @@ def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> 
     )
 
 
-def _usage(directory: Path) -> dict[str, int]:
-    """Files below a directory: how many, their length and what they take on the disk."""
+def _directories(store: Store, path: Path, name: str) -> list[Path]:
+    """Where a part of the store lies: the log may have several directories, or one elsewhere."""
+    elsewhere = store.config.commit_log_dir.split(",") if name == "commitlog" else []
+    return [path / each for each in elsewhere if each] or [path / name]
+
+
+def _usage(*directories: Path) -> dict[str, int]:
+    """Files below directories: how many, their length and what they take on the disk."""
     files = length = allocated = 0
-    for entry in _files(directory):
+    for entry in chain.from_iterable(map(_files, directories)):
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:

@@ -10,7 +10,7 @@ import click
 import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import print_messages
-from rocketstore.cli.parameters import STORE, format_option, open_to_read
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, format_option, open_to_read
 from rocketstore.cli.queue_reading import messages_of, step_over
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ Damaged = Callable[[rocketstore.CorruptRecordError], object]
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
 @click.option("--tag", default=None, help="Only messages with this tag.")
+@commit_log_dir_option
 @format_option
 def command(
     store: str,
@@ -43,6 +44,7 @@ def command(
     lines: int,
     follow: bool,
     tag: str | None,
+    commit_log_dir: str,
     form: str | None,
 ) -> int:
     """Prints the last messages of TOPIC, oldest first; with -f also those to come, and it waits for a topic
@@ -62,7 +64,8 @@ def command(
     def damaged(error: rocketstore.CorruptRecordError) -> None:
         faults[error.physical_offset] = error
 
-    with open_to_read(store, index_enabled=False) as opened:
+    with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
+        missing = opened.recovery.missing
         if not follow and topic not in opened.topics():
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
         if not follow and queue_id is not None and queue_id not in opened.queues(topic):
@@ -88,7 +91,7 @@ def command(
                     click.echo(f"rocketstore: {error}", err=True)
                 else:
                     print_messages(messages, form)
-    return exit_codes.DAMAGED if faults else exit_codes.OK
+    return exit_codes.DAMAGED if faults or missing else exit_codes.OK
 
 
 def _last(
