@@ -19,7 +19,8 @@ def main() -> int:
         )
         return 1
     from rocketstore.cli.app import run
-    from rocketstore.cli.standard_streams import open_closed
+    from rocketstore.cli.standard_streams import name_output, open_closed
 
     open_closed()
+    name_output()
     return run()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
-__all__ = ["NoReaderError", "StandardConsole", "mute", "open_closed", "readers"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["NoReaderError", "StandardConsole", "mute", "name_output", "open_closed", "readers"]
 
 
 class NoReaderError(Exception):
@@ -26,6 +30,33 @@ class StandardConsole(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
+
+
+class _Output(io.FileIO):
+    """Standard output, which is named by what it raises: the store's disk may be full as well. What is
+    buffered behind that leads nowhere, and raises nothing again."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            _lead_nowhere(self.fileno())
+            raise
+
+
+def name_output() -> None:
+    """Its errors have its name, and no name in a store is one: what it cannot encode is escaped."""
+    old = sys.stdout
+    if isinstance(old, io.TextIOWrapper) and old is sys.__stdout__:
+        output = _Output(old.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(output),
+            encoding=old.encoding,
+            errors="backslashreplace",
+            line_buffering=old.line_buffering,
+            write_through=old.write_through,
+        )
 
 
 def open_closed() -> None:
@@ -49,10 +80,14 @@ def readers() -> Iterator[None]:
 
 def mute() -> None:
     """Nothing is written any more; what is still buffered must not raise again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
+            _lead_nowhere(stream.fileno())
+
+
+def _lead_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
     os.close(nowhere)

@@ -56,6 +56,29 @@ def test_closed(store_path: Path, words: tuple[str, ...], redirect: str) -> None
     assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    "words", [("--help",), ("stat",), ("stat", "--json"), ("verify",), ("tail", "orders")]
+)
+def test_full_is_said_of_standard_output(store_path: Path, words: tuple[str, ...]) -> None:
+    """Nobody shall look for room on the disk of the store."""
+    places = [] if words[0] == "--help" else [store_path]
+    for env in ({}, {"PYTHONUNBUFFERED": "1"}):
+        with open("/dev/full", "w") as full:
+            child = run(words[0], *places, *words[1:], stdout=full, env={**os.environ, **env})
+        assert child.returncode == exit_codes.FAILED
+        assert child.stderr == "rocketstore: standard output: No space left on device\n"
+
+
+def test_a_name_that_standard_output_cannot_encode(store_path: Path) -> None:
+    (store_path / "config").mkdir(exist_ok=True)
+    (store_path / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable": {"orders@组": {"0": 5}}}'
+    )
+    child = run("stat", store_path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (child.returncode, child.stderr) == (0, "")
+    assert any(line.startswith("\\u7ec4 ") for line in child.stdout.splitlines())
+
+
 def test_no_file_gets_the_number_of_a_closed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
