@@ -9,7 +9,7 @@ import click
 
 from rocketstore import tools
 from rocketstore.cli import exit_codes
-from rocketstore.cli.output import bars, steps
+from rocketstore.cli.output import bars, printable, steps
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 
 __all__ = ["command"]
@@ -52,7 +52,7 @@ def command(
         click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))
     else:
         for fault in report.faults[:faults]:
-            click.echo(str(fault), err=True)
+            click.echo(printable(str(fault)), err=True)
         more = report.fault_count - min(faults, len(report.faults))
         if more:
             click.echo(f"… and {more} more", err=True)

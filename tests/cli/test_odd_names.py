@@ -46,6 +46,14 @@ def test_stat_shows_every_group_in_a_line_of_its_own(invoke, odd_path: Path) -> 
     assert {row["group"]: row["lag"] for row in found["groups"]} == dict.fromkeys(GROUPS, 15)
 
 
+def test_verify_names_each_fault_in_a_line(invoke, odd_path: Path) -> None:
+    offsets = {"offsetTable": {f"orders@{group}": {"0": 99} for group in GROUPS}}
+    (odd_path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+    lines = invoke("verify", odd_path).stderr.splitlines()
+    for shown in GROUPS.values():
+        assert sum(f": group {shown} stored 99 for orders/0" in line for line in lines) == 1
+
+
 @pytest.mark.parametrize("group", [group for group in GROUPS if group != "\ud800"])
 def test_stat_of_one_group(invoke, odd_path: Path, group: str) -> None:
     result = invoke("stat", odd_path, "--group", group)
