@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import rocketstore
+from rocketstore.cli.advice import in_commands
 from rocketstore.cli.output import printable
 
 __all__ = [
@@ -42,7 +43,7 @@ def exit_code(error: BaseException) -> int:
 
 def in_one_line(error: BaseException) -> str:
     """What went wrong, for a person, without a traceback. Names in it may hold anything."""
-    return printable(_text_of(error))
+    return printable(in_commands(_text_of(error)))
 
 
 def _text_of(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rocketstore
+from rocketstore.cli.advice import in_commands
 
 __all__ = [
     "ANY_STORE",
@@ -34,14 +35,19 @@ else:
 PARTS_OF_A_STORE = {"commitlog", "consumequeue", "batchconsumequeue", "rocketstore"}
 
 
-def _check_store(path: str) -> None:
+def _check_store(path: str, commit_log_dir: str = "") -> None:
     """Commands that make no store say so in words of their own: the library speaks of its modes."""
     if not os.path.isdir(path):
-        raise FileNotFoundError(f"{path} is not the directory of a store")
+        raise FileNotFoundError(f"{path or repr(path)} is not the directory of a store")
     names = os.listdir(path)
     if not PARTS_OF_A_STORE.intersection(names):
         what = "holds other files and no store" if names else "an empty directory, no store"
         raise FileNotFoundError(errno.ENOENT, what, path)
+    for name in filter(None, commit_log_dir.split(",")):
+        if not os.path.isdir(os.path.join(path, name)):
+            raise click.BadParameter(
+                f"{name!r} is no directory, seen from {path}", param_hint="--commit-log-dir"
+            )
 
 
 #: Of a command that makes a store where there is none, or looks itself.
@@ -53,7 +59,7 @@ def STORE(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def checked(**named: Any) -> Any:
-        _check_store(named["store"])
+        _check_store(named["store"], named.get("commit_log_dir", ""))
         return function(**named)
 
     return ANY_STORE(checked)
@@ -136,6 +142,5 @@ def open_to_read(path: str, **options: Any) -> rocketstore.Store:
     `index_enabled=False`: an index that is not there would be made in memory out of the whole log."""
     store = rocketstore.open(path, "r", **options)
     for text in store.recovery.missing:  # what is shown may lack what they held
-        text = text.replace("commit_log_dir", "--commit-log-dir")
-        click.echo(f"rocketstore: {text}", err=True)
+        click.echo(f"rocketstore: {in_commands(text)}", err=True)
     return store

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
+from rocketstore.cli.advice import in_commands
 from rocketstore.cli.output import console, printable, size_text
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 
@@ -46,7 +47,7 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     """
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         found = facts(opened, Path(store), group)
-        report = str(opened.recovery)
+        report = in_commands(str(opened.recovery))
     if as_json:
         click.echo(json.dumps(found))
     else:

@@ -1,0 +1,84 @@
+"""What the library advises, in words for who has commands only."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.cli import exit_codes
+from rocketstore.cli.advice import ADVICE, in_commands
+
+SOURCES = Path(rocketstore.__file__).parent
+
+
+def test_the_library_says_so() -> None:
+    """A text that it does not say any more would stand here for nothing."""
+    texts = {
+        node.value
+        for path in SOURCES.rglob("*.py")
+        if "cli" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for said in ADVICE:
+        assert any(said in text for text in texts), said
+
+
+@pytest.mark.parametrize("said", ADVICE)
+def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
+    text = in_commands(f"nothing{said} at all")
+    assert "mode=" not in text
+    assert "force=" not in text
+    assert "commit_log_dir" not in text
+
+
+@pytest.mark.parametrize("words", [("recover",), ("ingest", "--topic", "t", "/dev/null")])
+def test_missing_segments(invoke, store_path: Path, words: tuple[str, ...]) -> None:
+    (store_path / "commitlog" / "00000000000002097152").write_bytes(bytes(1 << 20))
+    result = invoke(words[0], store_path, *words[1:])
+    assert result.exit_code == exit_codes.DAMAGED
+    assert "or go on without by recover --force" in result.stderr
+
+
+def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None:
+    child = start("ingest", store_path, "--topic", "t", "--durability", "os")
+    assert child.stdin is not None
+    child.stdin.write("line\n")
+    child.stdin.flush()
+    with rocketstore.open(store_path, "r") as store, store.consumer("t") as consumer:
+        while not consumer.poll(1, timeout_s=60):
+            assert child.poll() is None
+    result = invoke("recover", store_path)
+    assert result.exit_code == exit_codes.LOCKED
+    assert result.stderr.endswith("; tail, get, query and stat read it meanwhile\n")
+
+
+def test_a_store_that_is_removed(invoke, store_path: Path) -> None:
+    (store_path / "rocketstore" / "removal").touch()
+    result = invoke("stat", store_path)
+    assert result.exit_code == exit_codes.FAILED
+    assert result.stderr.endswith("; ingest would finish it and make a new store\n")
+
+
+@pytest.mark.parametrize("words", [("verify",), ("tail", "orders"), ("repair", "--dry-run")])
+def test_a_directory_of_the_log_that_is_not_there(
+    invoke, store_path: Path, words: tuple[str, ...]
+) -> None:
+    option = ("--commit-log-dir", "commitlog,more")
+    result = invoke(words[0], store_path, *words[1:], *option)
+    assert result.exit_code == exit_codes.USAGE
+    assert "Invalid value for --commit-log-dir: 'more' is no directory, seen from" in result.stderr
+    shutil.copytree(store_path / "index", store_path / "more")
+    assert invoke(words[0], store_path, *words[1:], *option).exit_code != exit_codes.USAGE
+
+
+def test_an_empty_name_is_shown(invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("stat", "")
+    assert result.stderr == "rocketstore: '' is not the directory of a store\n"
+    assert os.listdir(tmp_path) == []
