@@ -107,13 +107,18 @@ void rs_log_written(rs_log *log, rs_appended *appended)
     rs_log_advance(log, appended->end_offset, appended);
 }
 
-/* Fields that only the log knows. Types prepared and rollback consume no queue offset
- * (format.md 2.4). */
+/* Types prepared and rollback consume no queue offset (format.md 2.4). */
+static bool rs_log_queued(const rs_message *message)
+{
+    uint32_t type = rs_transaction_type(message->sys_flag);
+    return type == 0 || type == RS_FLAG_COMMIT;
+}
+
+/* Fields that only the log knows. */
 static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state *queue,
                          int64_t now_ms, rs_appended *appended)
 {
-    uint32_t type = rs_transaction_type(message->sys_flag);
-    bool queued = type == 0 || type == RS_FLAG_COMMIT;
+    bool queued = rs_log_queued(message);
     if (now_ms > log->last_store_timestamp_ms)
         log->last_store_timestamp_ms = now_ms;
     message->queue_offset = queued ? queue->next_offset : 0;
@@ -293,8 +298,9 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
     if (status == RS_OK)
         status = rs_log_append(log, message, queue, now_ms, appended);
     message->properties.size = before;
-    for (size_t i = 0; status == RS_OK && i < count; i++)
-        lights[i]->next_offset++;
+    bool queued = status == RS_OK && rs_log_queued(message);
+    for (size_t i = 0; i < count; i++)
+        lights[i]->next_offset += queued;
     return status;
 }
 

@@ -90,7 +90,8 @@ void rs_log_written(rs_log *log, rs_appended *appended);
 
 /* As rs_log_append for a record that is also listed in `count` light queues (format.md 6.7): `text`
  * holds the message's properties and has `room` bytes; INNER_MULTI_QUEUE_OFFSET with their next
- * offsets is added behind them. RS_PROPERTIES_TOO_LARGE when it does not fit, nothing changed. */
+ * offsets is added behind them. Prepared and rollback take none of these, as none of their own queue.
+ * RS_PROPERTIES_TOO_LARGE when it does not fit, nothing changed. */
 rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
                                rs_queue_state *const *lights, size_t count, uint8_t *text,
                                size_t room, int64_t now_ms, rs_appended *appended);

@@ -149,6 +149,20 @@ def test_a_message_that_is_sent_again_takes_no_place(tmp_path: Path, topic: str)
     assert tools.verify(tmp_path).ok
 
 
+@pytest.mark.parametrize("name", ["%LMQ%a", "invoices"])
+def test_what_is_prepared_or_rolled_back_takes_no_place(tmp_path: Path, name: str) -> None:
+    """Format 2.4: it gets a unit in no queue, so the next message goes on where the one before ended."""
+    prepared, commit, rollback = 4, 8, 12
+    names = {"INNER_MULTI_DISPATCH": name}
+    with open_small(tmp_path, **LIGHT) as store:
+        for n, kind in enumerate((0, prepared, rollback, commit, 0)):
+            store.put_message("orders", b"%d" % n, properties=names, sys_flag=kind)
+        dispatched(store)
+        assert [m.body for m in everything(store, name)] == [b"0", b"3", b"4"]
+        assert store.max_queue_offset(name, 0) == store.max_queue_offset("orders", 0) == 3
+    assert tools.verify(tmp_path).ok
+
+
 def test_a_stored_record_that_names_a_queue_twice(tmp_path: Path) -> None:
     """RocketMQ writes such a record: a search by time ends, and a poll comes on."""
     made = MadeStore(tmp_path, queue_file_size=2000)
