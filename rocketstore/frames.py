@@ -122,13 +122,14 @@ def encode_frames(
 
 
 def shard_queue_id(shard_key: str, queues: int) -> int:
-    """The queue, 0 … queues - 1, in which `put` stores a message with this shard key.
+    """The queue, 0 … queues - 1, in which `put` stores a message with this shard key, and RocketMQ's
+    SelectMessageQueueByHash one with this text.
 
     Raises:
         TypeError, ValueError: no text, or `queues` is below 1.
     """
     queues = whole_number("queues", queues, 1)
-    return (java_hash(text("shard_key", shard_key)) & 0xFFFFFFFF) % queues
+    return abs(java_hash(text("shard_key", shard_key))) % queues
 
 
 def strings(what: str, column: Any, rows: int | None = None) -> Strings:

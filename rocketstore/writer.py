@@ -65,7 +65,8 @@ class Writer(native.Writer):
     """Puts messages into one topic; made by `store.writer(topic, …)`, used from any thread.
 
     With one queue (`queue_id=`) every message goes there. With several (`queues=`) a `shard_key` picks
-    the queue (Java's string hash modulo their number), else they take turns.
+    the queue, as RocketMQ's SelectMessageQueueByHash does (Java's string hash without its sign, modulo their
+    number), else they take turns.
     """
 
     __slots__ = ("_completions", "_path")

@@ -99,10 +99,13 @@ cdef class Writer:
     cdef QueueState pick(self, object shard_key):
         cdef rs_span key
         cdef Py_ssize_t size, turn, count = len(self.queues)
+        cdef int64_t hashed
         if shard_key is not None:
             key.bytes = checked("__SHARDINGKEY", shard_key, &size)
             key.size = <size_t>size
-            return self.queues[<uint32_t>rs_java_hash(key) % <uint32_t>count]
+            hashed = rs_java_hash(key)
+            # Without its sign, as SelectMessageQueueByHash: a key has one queue whoever sends it.
+            return self.queues[(-hashed if hashed < 0 else hashed) % count]
         if self.only is not None:
             return self.only
         turn = self.turn

@@ -291,6 +291,21 @@ def test_the_sender_says_which_shard(tmp_path: Path) -> None:
         assert {writer.put(b"x").queue_id for _ in range(6)} == {0, 1, 2}
 
 
+@pytest.mark.parametrize(
+    ("key", "queue_id"),
+    [("anna", 4), ("order-1", 6), ("Zürich", 2), ("polygenelubricants", 2)],
+)
+def test_a_shard_key_has_the_queue_that_rocketmq_gives_it(
+    tmp_path: Path, key: str, queue_id: int
+) -> None:
+    """SelectMessageQueueByHash: Math.abs(key.hashCode() % 7); three of these hashes are negative."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders", queues=7)
+        assert writer.put(b"x", shard_key=key).queue_id == queue_id
+        assert writer.put_batch([b"x", b"y"], shard_key=key).queue_id == queue_id
+    assert rocketstore.shard_queue_id(key, 7) == queue_id
+
+
 def test_two_parts_append_and_flush(tmp_path: Path) -> None:
     """S003-35: the append has its place at once, the promise is a wait of its own."""
     with open_still(tmp_path, "os") as store:
