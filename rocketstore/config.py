@@ -82,7 +82,8 @@ class StoreConfig:
     read_only_commit_log_dirs: str = ""
 
     #: Largest body, in bytes. Default 4 MiB, or what fits a commit log file where that is less;
-    #: allowed 1 … what fits a file. May change while running. RocketMQ: `maxMessageSize`.
+    #: allowed 1 … what fits a file. May change while running, in a "disk" store to no more than its write
+    #: buffer was made for. RocketMQ: `maxMessageSize`.
     max_message_size_bytes: int = _number(4 * MIB, 1, INT32_MAX)
     #: Whether topics of 128 to 255 bytes are stored, as V2 records, which RocketMQ before 5.1
     #: cannot read. Default False. RocketMQ: `autoMessageVersionOnTopicLen`.

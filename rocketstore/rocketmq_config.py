@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from rocketstore.config import IgnoredOption, StoreConfig
+from rocketstore.config import GIB, IgnoredOption, StoreConfig
 from rocketstore.errors import ConfigError
 from rocketstore.option_values import Durability
 from rocketstore.properties_file import read_properties
@@ -315,9 +315,17 @@ def import_config(
             ignored.append(IgnoredOption(java, properties[java], reason))
         elif java not in _SPECIAL:
             found[option.name] = _convert(java, option.name, properties[java])
-    config = StoreConfig(**{**found, **options})
+    config = StoreConfig(**_with_write_buffer({**found, **options}))
     object.__setattr__(config, "ignored", tuple(sorted(ignored)))
     return config
+
+
+def _with_write_buffer(options: dict[str, Any]) -> dict[str, Any]:
+    """A broker has no such buffer, and knows no bound but `maxMessageSize`."""
+    found = StoreConfig(**{**options, "durability": "os"})
+    if found.record_limit_bytes <= found.write_buffer_bytes:
+        return options
+    return {"write_buffer_bytes": min(found.record_limit_bytes, GIB), **options}
 
 
 def _log_directories(properties: Mapping[str, str]) -> dict[str, str]:

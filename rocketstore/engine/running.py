@@ -17,6 +17,7 @@ from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
 from rocketstore.engine import closing_at_exit
 from rocketstore.engine.closing import Closing, in_the_middle
+from rocketstore.engine.ring_size import largest_body, ring_bytes
 from rocketstore.engine.steps import Steps
 from rocketstore.engine.trimming import Trim
 from rocketstore.errors import (
@@ -34,6 +35,7 @@ from rocketstore.timestamps import timestamp_ms
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
+    from rocketstore._native.ring import Ring
     from rocketstore.config import StoreConfig
     from rocketstore.engine.followed import FollowedIndex, FollowedPositions
     from rocketstore.log.checkpointer import Checkpointer
@@ -83,6 +85,7 @@ class WriteParts:
     put_queues: PutQueues
     completions: Completions
     record_crc: bool
+    ring: Ring | None
     pool: WriteBufferPool | None
     live: LiveLinks
     index: IndexStore | None
@@ -246,6 +249,13 @@ class Engine:
             if name not in config.LIVE:
                 raise ConfigError(name, changes[name], "cannot change while the store is open")
         write = self.write
+        if write.ring is not None and ring_bytes(config) > write.ring.size:
+            raise ConfigError(
+                "max_message_size_bytes",
+                config.max_message_size_bytes,
+                f"the write buffer was made for {largest_body(write.ring.size)} at most; "
+                "open the store with max_message_size_bytes as large as it shall ever be",
+            )
         write.commit_log.log.max_message_size_bytes = config.max_message_size_bytes
         write.flusher.interval_ms = config.flush_interval_ms
         write.flusher.timed = config.flush_timed

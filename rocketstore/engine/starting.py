@@ -15,6 +15,7 @@ from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine import closing_at_exit
 from rocketstore.engine.first_offset import FirstOffset
+from rocketstore.engine.ring_size import ring_bytes
 from rocketstore.engine.running import Engine, WriteParts
 from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
@@ -162,6 +163,7 @@ def for_writing(
             log, _reached(parts), commit_log.check_waitable, parts.config.sync_flush_timeout_ms
         ),
         record_crc=record_crc,
+        ring=start.ring,
         pool=start.pool,
         live=start.live,
         index=parts.index,
@@ -339,8 +341,7 @@ def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
     if config.durability is Durability.MEMORY and parts.log.file_size:
         return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)
     if config.durability is Durability.DISK or not system.mapped_writes:
-        # A blank and the record behind it have to fit beside each other.
-        return Ring(max(config.write_buffer_bytes, 2 * config.record_limit_bytes + 64)), None
+        return Ring(max(config.write_buffer_bytes, ring_bytes(config))), None
     return None, None
 
 

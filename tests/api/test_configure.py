@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rocketstore
 from rocketstore import ConfigError, MessageTooLargeError
 from tests.small_store import DAY_MS, open_small, open_still, parts, until
 
@@ -19,6 +21,32 @@ def test_message_size_changes_at_once(tmp_path: Path) -> None:
         with pytest.raises(MessageTooLargeError):
             writer.put(b"x" * 51)
         writer.put(b"x" * 50)
+
+
+def test_messages_stay_within_the_write_buffer(tmp_path: Path) -> None:
+    """What is admitted fits: with room for a blank beside it, in a buffer that is made at open."""
+    large = 6 << 20
+    options: dict[str, Any] = {"durability": "disk", "commit_log_file_size_bytes": 1 << 25}
+    with rocketstore.open(tmp_path / "default", **options) as store:
+        before = store.config
+        with pytest.raises(ConfigError, match="open the store with max_message_size_bytes") as info:
+            store.configure(max_message_size_bytes=large)
+        assert store.config is before
+        most = int(info.value.allowed.split(" at most")[0].split()[-1])
+        store.configure(max_message_size_bytes=most)
+        for _ in range(8):  # over the end of a file, and of the buffer
+            store.writer("orders").put(bytes(most), properties={"n": "x" * 30_000})
+        with pytest.raises(ConfigError, match=f"{most} at most"):
+            store.configure(max_message_size_bytes=most + 1)
+    with rocketstore.open(tmp_path / "large", max_message_size_bytes=large, **options) as store:
+        store.configure(max_message_size_bytes=100)
+        store.configure(max_message_size_bytes=large)
+        store.writer("orders").put(bytes(large))
+    with open_small(
+        tmp_path / "mapped", durability="os", commit_log_file_size_bytes=large
+    ) as store:
+        store.configure(max_message_size_bytes=5 << 20)
+        store.writer("orders").put(bytes(5 << 20))
 
 
 def test_flush_options_count_from_the_next_round(tmp_path: Path) -> None:

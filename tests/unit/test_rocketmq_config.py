@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rocketstore
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.errors import ConfigError
 from rocketstore.properties_file import read_properties
@@ -55,6 +56,21 @@ def test_flush_disk_type_and_pool_make_one_promise(mode: str, pool: str, durabil
     """S002-01: ASYNC_FLUSH and SYNC_FLUSH, by the option flushDiskType."""
     config = StoreConfig.from_rocketmq({"flushDiskType": mode, "transientStorePoolEnable": pool})
     assert config.durability == durability
+
+
+def test_the_write_buffer_holds_the_largest_message_of_the_broker(tmp_path: Path) -> None:
+    """RocketMQ has no such option, and takes any maxMessageSize that fits a file."""
+    broker = {"flushDiskType": "SYNC_FLUSH", "maxMessageSize": str(16 << 20)}
+    config = StoreConfig.from_rocketmq(broker)
+    assert config.write_buffer_bytes == config.record_limit_bytes == (16 << 20) + (64 << 10)
+    with rocketstore.open(tmp_path, config=config) as store:
+        store.writer("orders").put(bytes(16 << 20))
+    assert (
+        StoreConfig.from_rocketmq(broker, write_buffer_bytes=1 << 25).write_buffer_bytes == 1 << 25
+    )
+    with pytest.raises(ConfigError, match="write_buffer_bytes = 8388608: must hold"):
+        StoreConfig.from_rocketmq(broker, write_buffer_bytes=8 << 20)
+    assert "write_buffer_bytes" not in StoreConfig.from_rocketmq({}).given
 
 
 def test_every_generation_of_names_is_known_and_the_newest_wins() -> None:
