@@ -302,6 +302,16 @@ def test_counts_of_a_batch_that_no_recovery_could_read(
         store.put_message("orders", b"x", properties={"INNER_NUM": "32767", "INNER_BASE": "-1"})
 
 
+@pytest.mark.parametrize("flag", [0x80, 0xC0, np.uint32(0x3C1)])
+def test_an_inner_batch(tmp_path: Path, flag: int) -> None:
+    """RocketMQ 5.3 takes one only for a topic with batch queues, which are not written here."""
+    with open_small(tmp_path) as store:
+        with pytest.raises(MessageRejectedError, match=f"sys_flag = {flag:#x}: an inner batch"):
+            store.put_message("orders", b"x", sys_flag=flag, properties={"INNER_NUM": "3"})
+        assert store.end_offset == 0
+        assert store.put_message("orders", b"x", sys_flag=0x341).queue_offset == 0
+
+
 @pytest.mark.parametrize("queue_id", [-1, 1.5, 2**31, True, "1"])
 def test_a_queue_that_cannot_be(tmp_path: Path, queue_id: Any) -> None:
     """Its message would be in no queue, or take the offset of another one."""
