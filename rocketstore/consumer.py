@@ -15,7 +15,7 @@ from rocketstore._native.waiting import timeout_ms
 from rocketstore.arguments import at_most, one_of, text, whole_number
 from rocketstore.column_poll import column_poll
 from rocketstore.consumer_arguments import EDGES, place_of, tag_set
-from rocketstore.errors import RocketStoreError, StoreClosedError
+from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
 
 if TYPE_CHECKING:
@@ -256,6 +256,10 @@ class Consumer:
 
         Waits until the log is flushed as far as they imply, so that a power cut cannot make the
         group skip messages.
+
+        Raises:
+            OffsetOutOfRangeError: a position beyond the end of its queue, as `seek` may have set it.
+                Nothing is stored then: the next message would be put there, behind a gap.
         """
         with self._use():
             if self._group is None or self._offsets is None:
@@ -346,8 +350,18 @@ class Consumer:
         if position == 0:
             return 0
         end = self._reader.unit_end(self._topic, queue_id, position - 1)
+        if end is not None:
+            return end
+        minimum, maximum = self._reader.bounds(self._topic, queue_id)
+        if position > maximum:
+            error = OffsetOutOfRangeError(position, minimum, maximum)
+            error.add_note(
+                f"topic {self._topic}, queue {queue_id}: nothing is stored for group "
+                f"{self._group!r}; seek() to an offset that exists, or to 'latest'"
+            )
+            raise error
         # No record stands there: the visible end covers whatever the position may imply.
-        return self._reader.source.visible() if end is None else end
+        return self._reader.source.visible()
 
 
 def _cannot_flush(physical_end: int) -> NoReturn:

@@ -62,6 +62,11 @@ def until(store: Store, condition: Callable[[], bool], timeout_s: float = 20.0) 
         progress.wait(seen, 20)
 
 
+def store_group_offset(store: Store, topic: str, offset: int) -> None:
+    """Group "group", queue 0: wherever it is, as in the file of a store that lost what stood there."""
+    store._engine.offsets.commit(topic, "group", {0: offset}, 0, lambda physical_end: None)
+
+
 @contextmanager
 def no_dispatch(store: Store) -> Iterator[None]:
     """Nothing becomes readable in its queue meanwhile; afterwards all does."""

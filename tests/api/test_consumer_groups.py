@@ -16,6 +16,7 @@ import pytest
 from rocketstore.consumer import Consumer, ConsumerBusyError
 from rocketstore.errors import (
     CorruptRecordError,
+    OffsetOutOfRangeError,
     RocketStoreError,
     StoreClosedError,
     StoreReadOnlyError,
@@ -105,6 +106,35 @@ def test_a_commit_of_nothing_new_waits_for_nothing(setting: Setting) -> None:
     consumer.commit()
     consumer.commit()
     assert len(setting.flushes) == 1
+
+
+@pytest.mark.parametrize(("queue_id", "end"), [(0, 5), (7, 0)])
+def test_a_position_beyond_the_end_is_not_committed(
+    setting: Setting, queue_id: int, end: int
+) -> None:
+    """D-17: the next message is put behind the largest stored offset, so there would be a gap."""
+    setting.made.fill(5)
+    consumer = setting.consumer(group="billing", queue_id=queue_id, offset=end + 1)
+    with pytest.raises(
+        OffsetOutOfRangeError, match=f"offset {end + 1} is outside 0 … {end}"
+    ) as info:
+        consumer.commit()
+    assert "seek() to an offset that exists" in info.value.__notes__[0]
+    assert (setting.stored(), setting.flushes) == ({}, [])
+    consumer.seek("latest")
+    assert consumer.commit() == {queue_id: end}
+
+
+def test_a_stored_offset_beyond_the_end_stays_until_the_group_is_elsewhere(
+    setting: Setting,
+) -> None:
+    """As of a queue of which nothing is left: who does not move the position may commit."""
+    setting.made.fill(5, queue_id=1)
+    setting.offsets.commit("orders", "billing", {0: 9}, 0, setting.flushes.append)
+    consumer = setting.consumer(group="billing", queue_id=0)
+    assert consumer.commit() == setting.stored() == {0: 9}
+    consumer.seek("earliest")
+    assert consumer.commit() == setting.stored() == {0: 0}
 
 
 def test_a_group_starts_a_queue_without_stored_offset_where_it_is_told(setting: Setting) -> None:

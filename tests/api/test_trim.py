@@ -22,6 +22,7 @@ from tests.small_store import (
     open_still,
     parts,
     segments,
+    store_group_offset,
 )
 
 
@@ -140,8 +141,7 @@ def test_queue_files_of_pre_blanks_go(tmp_path: Path) -> None:
     store, _ = filled(tmp_path)
     store.close()
     with open_small(tmp_path) as store:
-        with store.consumer("orders", queue_id=0, group="group", offset=100) as consumer:
-            consumer.commit()
+        store_group_offset(store, "orders", 100)
         for n in range(40):
             assert store.writer("orders").put(b"%d" % n * 300).queue_offset == 100 + n
         dispatched(store).trim(store.end_offset)

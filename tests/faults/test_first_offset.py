@@ -14,6 +14,7 @@ import pytest
 from rocketstore import BackpressureError
 from rocketstore.log.next_file import NextFile
 from tests.process.other_process import TOPIC, numbers, open_small
+from tests.small_store import store_group_offset
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -47,8 +48,7 @@ def test_an_offset_that_cannot_be_is_not_believed(
     with open_small(tmp_path) as store:
         store.writer(TOPIC, queue_id=0).put(b"0:")
     with open_small(tmp_path) as store, caplog.at_level(logging.WARNING):
-        with store.consumer(TOPIC, queue_id=0, group="group", offset=stored) as consumer:
-            consumer.commit()
+        store_group_offset(store, TOPIC, stored)
         assert store.writer(TOPIC, queue_id=0).put(b"1:").queue_offset == 1
         assert numbers(store) == [0, 1]
     assert f"{stored}, is not believed" in caplog.text
@@ -60,8 +60,7 @@ def test_a_queue_that_is_not_there_begins_behind_its_groups(
 ) -> None:
     """Where all of it was lost or trimmed, groups have their offsets still (K-56)."""
     with open_small(tmp_path) as store:
-        with store.consumer(TOPIC, queue_id=0, group="group", offset=stored) as consumer:
-            consumer.commit()
+        store_group_offset(store, TOPIC, stored)
         assert store.writer(TOPIC, queue_id=0).put(b"0:").queue_offset == first
         assert numbers(store) == [0]
 
