@@ -21,6 +21,7 @@ from rocketstore.errors import ConfigError
 from rocketstore.log import recovery
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.checkpointer import Checkpointer
+from rocketstore.log.clock_watch import ClockWatch
 from rocketstore.log.commit_log import NEXT_SEGMENT_AT, CommitLog
 from rocketstore.log.committer import Committer
 from rocketstore.log.file_system import file_system
@@ -323,7 +324,7 @@ class _Start:
             lambda end, start: recovery.fingerprint(parts.log, end, start),
             self.fail,
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
-            every_second=self.statistics.sample,
+            every_second=(self.statistics.sample, ClockWatch().look),
         )
 
 

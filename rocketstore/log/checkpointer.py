@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class Checkpointer(Worker):
         on_failure: Callable[[BaseException], None],
         *,
         queue_flush_interval_ms: int,
-        every_second: Callable[[], None],
+        every_second: Sequence[Callable[[], None]],
     ) -> None:
         super().__init__("rocketstore-checkpointer", on_failure)
         self._commit_log = commit_log
@@ -65,7 +65,8 @@ class Checkpointer(Worker):
     def step(self) -> float | None:
         """One round, each second."""
         self._commit_log.tick()
-        self._every_second()
+        for call in self._every_second:
+            call()
         derived = time.monotonic() >= self._next_queue_flush
         if derived:
             self._next_queue_flush = time.monotonic() + self.queue_flush_interval_ms / 1000

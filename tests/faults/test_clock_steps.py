@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore._native import syscalls
+from rocketstore.log.clock_watch import ClockWatch
 from tests import native_probe
 from tests.process.other_process import SMALL, TOPIC, other_process
+from tests.small_store import open_small, parts
 
 #: Puts ten messages, steps the clock, puts ten more; opens again, puts ten more; says all store times.
 STEPS = """
@@ -71,6 +74,37 @@ def test_a_clock_that_jumps_between_runs(built: Path, tmp_path: Path, step_s: fl
     assert times[20:] == sorted(times[20:])
     fell = times[20] < times[19]
     assert fell == (step_s < -60)
+
+
+def test_a_step_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of more than 10 s, and how far store times are off from then on."""
+    real = syscalls.realtime_ms
+    watch = ClockWatch()
+    for step_s, said in (
+        (9, ""),
+        (3600, "by +3600 s"),
+        (3600, ""),
+        (3580, "by -20 s"),
+        (0, "+0 s"),
+    ):
+        monkeypatch.setattr(syscalls, "realtime_ms", lambda s=step_s: real() + s * 1000)
+        caplog.clear()
+        watch.look()
+        assert len(caplog.messages) == bool(said)
+        assert said in caplog.text
+        assert not said or f"are {-step_s:+d} s off" in caplog.text
+
+
+def test_an_open_store_looks_at_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = syscalls.realtime_ms
+    with open_small(tmp_path) as store:
+        monkeypatch.setattr(syscalls, "realtime_ms", lambda: real() - 86_400_000)
+        parts(store).checkpointer.step()  # as it does each second
+        assert "stepped by -86400 s" in caplog.text
 
 
 #: So many messages with the clock so far from the right time, each time in a store that is opened anew.

@@ -1,0 +1,38 @@
+"""Steps of the wall clock, which the store times of a run do not follow (D-28)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from rocketstore._native import syscalls
+
+__all__ = ["ClockWatch"]
+
+logger = logging.getLogger(__name__)
+
+STEP_MS: Final = 10_000
+
+
+class ClockWatch:
+    """`look` is called each second: a step is logged once, and again when the clock is stepped back."""
+
+    def __init__(self) -> None:
+        self._begin_ms = self._told_ms = _ahead_ms()
+
+    def look(self) -> None:
+        ahead_ms = _ahead_ms()
+        step_ms = ahead_ms - self._told_ms
+        if abs(step_ms) > STEP_MS:
+            self._told_ms = ahead_ms
+            logger.warning(
+                "the clock was stepped by %+.0f s; store times follow it at the next open, "
+                "until then they are %+.0f s off",
+                step_ms / 1000, (self._begin_ms - ahead_ms) / 1000,
+            )  # fmt: skip
+
+
+def _ahead_ms() -> int:
+    """Wall clock less monotonic clock: it changes only when the former is set."""
+    return syscalls.realtime_ms() - time.monotonic_ns() // 1_000_000
