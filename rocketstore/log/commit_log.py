@@ -24,6 +24,7 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
+from rocketstore.log.running_flags import Reason
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -150,6 +151,7 @@ class CommitLog:
             self._failure = cause
             logger.error("the store has failed, no more puts until it is opened again: %s", cause)
         self.log.refuse(False, failed=True)
+        self.refuse_or_admit()
 
     def close(self) -> None:
         """Refuses puts from now on; those in flight have ended when this returns. Who waits for the disk
@@ -181,8 +183,10 @@ class CommitLog:
         return files[0].start_offset if files else self.positions.wrote
 
     def refuse_or_admit(self) -> None:
-        """Follows a change of the running flags."""
-        if self._failure is None and not self._closed:
+        """Follows a change of the running flags, of which one says a failure, whoever clears it."""
+        if self._failure is not None:
+            self.flags.set(Reason.NOT_WRITEABLE, self._failure)
+        elif not self._closed:
             if self.flags.writeable:
                 self._refusals = 0
                 self.log.admit()

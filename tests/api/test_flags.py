@@ -62,6 +62,21 @@ def test_failure_cannot_be_admitted_away(tmp_path: Path) -> None:
             store.writer("orders").put(b"x")
 
 
+def test_a_failed_store_says_so(tmp_path: Path) -> None:
+    """Why it takes no puts is in its flags, and no clearing takes it away."""
+    with open_small(tmp_path) as store:
+        result = store.writer("orders").put(b"x")
+        cause = OSError(5, "gone")
+        parts(store).commit_log.fail(cause)
+        for _ in range(2):
+            [state] = store.flags.states
+            assert (state.reason, state.cause) == (Reason.NOT_WRITEABLE, cause)
+            assert "gone" in str(store.flags)
+            assert not store.flags.writeable
+            store.flags.clear(Reason.NOT_WRITEABLE)
+        assert store.get(result.physical_offset).body == b"x"
+
+
 def test_the_first_cause_stays(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         parts(store).commit_log.fail(OSError(5, "first"))
