@@ -6,6 +6,7 @@ A reader works on a `ReadSource`: the store of this process, or a store that ano
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,8 +72,10 @@ class Reader:
 
     __slots__ = ("_record", "_source")
 
-    def __init__(self, source: ReadSource, record_get: Callable[[int], None] | None = None) -> None:
-        """`record_get` counts: it is told how many messages each look at a queue gave."""
+    def __init__(
+        self, source: ReadSource, record_get: Callable[[int, int], None] | None = None
+    ) -> None:
+        """`record_get` counts: it is told how many messages each look at a queue gave, and its time in ns."""
         self._source = source
         self._record = record_get
 
@@ -95,9 +98,10 @@ class Reader:
         record that does not hold raises `CorruptRecordError`, one that the disk does not give back
         `ReadFailedError`, but only once it is the first one.
         """
+        began = time.monotonic_ns()
         found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
         if self._record is not None:
-            self._record(len(found.messages))
+            self._record(len(found.messages), time.monotonic_ns() - began)
         return found
 
     def _fetch(
@@ -188,7 +192,7 @@ class Reader:
     def go_on(self, run: UnitRun, max_messages: int) -> bool:
         """Whether the next batch of a run has messages. False is for a fetch to explain: nothing more, the log
         was trimmed meanwhile, or something does not hold."""
-        source = self._source
+        began, source = time.monotonic_ns(), self._source
         if source.minimum() != run.log_minimum:
             return False
         try:
@@ -199,7 +203,7 @@ class Reader:
         if source.minimum() != run.log_minimum:
             return False
         if self._record is not None:
-            self._record(found)
+            self._record(found, time.monotonic_ns() - began)
         return found > 0
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:

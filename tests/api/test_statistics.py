@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rocketstore import DurabilityTimeoutError, MessageTooLargeError, Store, encode_frames
-from tests.small_store import dispatched, everything, open_small, open_still
+from tests.small_store import dispatched, everything, open_small, open_still, put_many
 
 
 def test_messages_and_bytes_of_each_topic(tmp_path: Path) -> None:
@@ -118,6 +120,21 @@ def test_a_submitted_put_is_timed_as_one_that_waits_for_nothing(tmp_path: Path) 
         for _ in range(3):
             writer.submit(b"x").result()
         assert latencies(store) == 2
+
+
+def test_looks_at_a_queue_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest, also where a consumer goes on reading where it was."""
+    with open_small(tmp_path) as store:
+        put_many(store.writer("orders", queue_id=0), 20, 1)
+        dispatched(store)
+        assert store.stats().get_entire_time_max_ms == 0
+        for step_ms in (7, 30, 5):
+            ticks = itertools.count(0, step_ms * 1_000_000)
+            with monkeypatch.context() as patch:
+                clock = SimpleNamespace(monotonic_ns=lambda ticks=ticks: next(ticks))
+                patch.setattr("rocketstore.log.reader.time", clock)
+                assert len(store.consumer("orders", queue_id=0).poll(20)) == 20
+            assert store.stats().get_entire_time_max_ms == max(7, 30 * (step_ms != 7))
 
 
 def test_a_reader_has_statistics_too(tmp_path: Path) -> None:
