@@ -3,6 +3,8 @@
 #include "rs_queue_file.h"
 
 #define LIGHT_QUEUE_PREFIX "%LMQ%"
+#define REPAIR_TOPIC '%'
+#define STAND_IN_FLAG 1
 #define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
 #define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
 
@@ -62,6 +64,14 @@ static bool wanted(const rs_unit_reader *reader, int64_t tags_code)
     return low < reader->tags_code_count && reader->tags_codes[low] == tags_code;
 }
 
+/* Whether `repair` wrote a record for the last unit of a queue, whose own is lost (format.md 6.3). */
+static bool stands_in(const rs_record *record)
+{
+    return rs_transaction_type(record->sys_flag) == RS_FLAG_ROLLBACK &&
+           record->flag == STAND_IN_FLAG && record->topic.size == 1 &&
+           record->topic.bytes[0] == REPAIR_TOPIC;
+}
+
 /* Equation 9: the record of a unit has its size, its queue offset and its queue. */
 static rs_status agree(const rs_unit_reader *reader, const rs_record *record, uint32_t size,
                        int64_t queue_offset)
@@ -71,6 +81,8 @@ static rs_status agree(const rs_unit_reader *reader, const rs_record *record, ui
     if (record->queue_id == reader->queue_id && record->queue_offset == queue_offset &&
         same(record->topic, reader->topic))
         return RS_OK;
+    if (stands_in(record))
+        return RS_NOT_FOUND;
     return listed(record, reader, queue_offset) ? RS_OK : RS_BAD_UNIT;
 }
 

@@ -2,8 +2,8 @@
 
 A damaged range becomes records of exactly its length that nobody is given: rolled back, with a body of
 zeros; and a blank, where it reaches the end of its file. All other records stay where they are. Units of
-queues that point into it become pre-blanks, so that no queue offset changes, and the index is made anew.
-What was there is copied to quarantine before.
+queues that point into it become pre-blanks, so that no queue offset changes, and at the end of a queue one that
+points to such a record (format 6.3); the index is made anew. What was there is copied to quarantine before.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rocketstore.opening import open_store
 from rocketstore.tools.repair_damage import (
     BLANK,
     BLANK_MAGIC,
-    RECORD_BYTES_MIN,
     DamagedRange,
     damaged_ranges,
     log_files,
+    with_stand_ins,
 )
-from rocketstore.tools.repair_units import clear_units, units_into
-from rocketstore.tools.verify_log import REPAIR_TOPIC
+from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
+from rocketstore.tools.verify_log import REPAIR_TOPIC, ROLLED_BACK, STAND_IN_FLAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from rocketstore.log.column_walk import LogFiles
     from rocketstore.store import Store
     from rocketstore.tools.findings import Progress
+    from rocketstore.tools.repair_units import StandIn
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["Mended", "RepairReport", "repair"]
 
-ROLLED_BACK: Final = 0xC
 RECORD_BYTES_MAX: Final = 1 << 20
 
 
@@ -146,7 +146,8 @@ def repair(
             kept += _keep(store, fitting)
             if not done:
                 _drop_index(store)
-            units += clear_units(store, fitting)
+            fitting = with_stand_ins(store, fitting)
+            units += change_units(store, fitting)
             _mend(store, fitting)
             done += fitting
     if done:
@@ -203,25 +204,35 @@ def _replacement(one: DamagedRange) -> bytes:
     """What is written over a range: records of its length together, a blank at the end of its file."""
     if one.how == "blank":
         return BLANK.pack(one.end - one.start, BLANK_MAGIC)
-    records, offset, end = [], one.start, one.end - one.blank_size
-    while offset < end:
-        size = end - offset
+    records, offset = [], one.start
+    for unit in one.stand_ins:
+        if unit.start == offset:  # one that several units share is written once
+            records.append(_record(one, offset, unit.size, unit))
+            offset = unit.end
+    while offset < one.records_end:
+        size = one.records_end - offset
         if size > RECORD_BYTES_MAX:
             size = min(RECORD_BYTES_MAX, size - RECORD_BYTES_MIN)
-        records.append(
-            encode_record(
-                topic=REPAIR_TOPIC,
-                body=bytes(size - RECORD_BYTES_MIN),
-                sys_flag=ROLLED_BACK,
-                physical_offset=offset,
-                born_timestamp_ms=one.time_ms,
-                store_timestamp_ms=one.time_ms,
-            )
-        )
+        records.append(_record(one, offset, size))
         offset += size
     if one.blank_size:
         records.append(BLANK.pack(one.blank_size, BLANK_MAGIC))
     return b"".join(records)
+
+
+def _record(one: DamagedRange, offset: int, size: int, stand_in: StandIn | None = None) -> bytes:
+    return encode_record(
+        topic=REPAIR_TOPIC,
+        body=bytes(size - RECORD_BYTES_MIN),
+        queue_id=0 if stand_in is None else stand_in.queue_id,
+        # An ordered consumer of RocketMQ commits what is behind it.
+        queue_offset=0 if stand_in is None else stand_in.queue_offset,
+        flag=0 if stand_in is None else STAND_IN_FLAG,
+        sys_flag=ROLLED_BACK,
+        physical_offset=offset,
+        born_timestamp_ms=one.time_ms,
+        store_timestamp_ms=one.time_ms,
+    )
 
 
 def _drop_index(store: Store) -> None:

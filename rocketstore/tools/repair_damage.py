@@ -13,7 +13,7 @@ from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read
 from rocketstore.column_scan import Scan, scan
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.column_walk import MISSING_SEGMENT, TRIMMED, LogFiles
-from rocketstore.tools.repair_units import units_into
+from rocketstore.tools.repair_units import RECORD_BYTES_MIN, StandIn, stand_ins, units_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,16 +25,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BLANK",
     "BLANK_MAGIC",
-    "RECORD_BYTES_MIN",
     "DamagedRange",
     "damaged_ranges",
     "log_files",
+    "with_stand_ins",
 ]
 
 BLANK: Final = struct.Struct(">iI")
 BLANK_MAGIC: Final = 0xCBD43194
-#: Of a record without body, with a topic of one byte.
-RECORD_BYTES_MIN: Final = 92
 BOTH: Final = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 
@@ -47,6 +45,7 @@ class DamagedRange:
     reason: str
     file_end: int
     time_ms: int
+    stand_ins: tuple[StandIn, ...] = ()
 
     @property
     def how(self) -> str:
@@ -64,6 +63,10 @@ class DamagedRange:
     def blank_size(self) -> int:
         """A file ends with a blank."""
         return BLANK.size if self.end == self.file_end else 0
+
+    @property
+    def records_end(self) -> int:
+        return self.end - self.blank_size
 
     @property
     def fits(self) -> bool:
@@ -96,6 +99,15 @@ def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange
             found.append(DamagedRange(start, end, reason, file_end, time_ms))
             start = end
     return _without_sound_records(store, found)
+
+
+def with_stand_ins(store: Store, ranges: Sequence[DamagedRange]) -> list[DamagedRange]:
+    """The same ranges, with what the last units of queues need there."""
+    found = stand_ins(store, ranges)
+    return [
+        dataclasses.replace(one, stand_ins=tuple(units))
+        for one, units in zip(ranges, found, strict=True)
+    ]
 
 
 def _without_sound_records(store: Store, ranges: list[DamagedRange]) -> list[DamagedRange]:

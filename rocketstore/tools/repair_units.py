@@ -1,8 +1,14 @@
-"""Units of queues that point into damaged ranges of the log."""
+"""Units of queues that point into damaged ranges of the log, and what they say when these are mended.
+
+They become pre-blanks, but for the last unit of a queue: RocketMQ takes where that one's record ends for how far
+the queue got, 2 GiB behind a pre-blank (format 6.3), and dispatches nothing below. It points to a stand-in.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy
@@ -20,9 +26,13 @@ if TYPE_CHECKING:
 
     Integers = NDArray[numpy.int64]
 
-__all__ = ["UnitsHit", "clear_units", "units_into"]
+__all__ = ["RECORD_BYTES_MIN", "StandIn", "UnitsHit", "change_units", "stand_ins", "units_into"]
 
 UNITS_STEP: Final = 1 << 16
+#: Of a record without body, with a topic of one byte.
+RECORD_BYTES_MIN: Final = 92
+#: A body that is there: clients of RocketMQ hand out null for one of no bytes.
+STAND_IN_BODY_BYTES: Final = 1
 
 
 class Interval(Protocol):
@@ -32,6 +42,32 @@ class Interval(Protocol):
     def start(self) -> int: ...
     @property
     def end(self) -> int: ...
+
+
+class Mendable(Interval, Protocol):
+    """Where records come to stand, up to `records_end`, stand-ins in front."""
+
+    @property
+    def records_end(self) -> int: ...
+    @property
+    def stand_ins(self) -> Sequence[StandIn]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A record within a damaged range that the last unit of a queue points to: unit `number` of the file `path`.
+    Where the range has no room for one each, units share the last."""
+
+    path: str
+    number: int
+    start: int
+    size: int
+    queue_id: int
+    queue_offset: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +110,65 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
                 file.close()
 
 
-def clear_units(store: Store, ranges: Sequence[Interval]) -> int:
-    """Makes pre-blanks of the units that point into the ranges; how many."""
-    cleared = 0
+def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
+    """Of each range: those for queues whose last unit points into it."""
+    found: list[list[StandIn]] = [[] for _ in ranges]
+    starts = [one.start for one in ranges]
+    for hit in units_into(store, ranges):
+        number = hit.numbers[-1]
+        if _last_unit(Path(hit.path).parent) != hit.start // UNIT_SIZE + number:
+            continue
+        at = bisect_right(starts, int(hit.offsets[-1])) - 1
+        place = _next_place(found[at], ranges[at])
+        if place is not None:
+            queue_offset = hit.start // UNIT_SIZE + number
+            queue_id = int(Path(hit.path).parent.name)
+            found[at].append(StandIn(hit.path, number, *place, queue_id, queue_offset))
+    return found
+
+
+def _last_unit(directory: Path) -> int:
+    """Queue offset of the last unit of a queue, -1 without any."""
+    for start, size in reversed(list_files(directory)):
+        if size == 0 or size % UNIT_SIZE:
+            continue
+        file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
+        try:
+            written = queue_file.written_units(file)
+        finally:
+            file.close()
+        if written:
+            return start // UNIT_SIZE + written - 1
+    return -1
+
+
+def _next_place(taken: Sequence[StandIn], one: Mendable) -> tuple[int, int] | None:
+    """Start and size of a stand-in behind those that there are: either nothing is left behind it, or another
+    record fits there. Else that of the last one; None where there is no room at all."""
+    start = taken[-1].end if taken else one.start
+    room, size = one.records_end - start, RECORD_BYTES_MIN + STAND_IN_BODY_BYTES
+    if room >= size + RECORD_BYTES_MIN:
+        return start, size
+    if room >= RECORD_BYTES_MIN:
+        return start, room
+    return (taken[-1].start, taken[-1].size) if taken else None
+
+
+def change_units(store: Store, ranges: Sequence[Mendable]) -> int:
+    """Points units at their stand-ins and makes pre-blanks of all others that point into the ranges; how many
+    there were."""
+    places = {(unit.path, unit.number): unit for one in ranges for unit in one.stand_ins}
+    changed = 0
     for found in list(units_into(store, ranges)):
         file = MappedFile.open(found.path, found.start, found.size, "write")
         try:
             for number in found.numbers:
-                queue_file.write_unit(file, number, *queue_file.PRE_BLANK)
+                place = places.get((found.path, number))
+                # Tags code 0: who asks for tags is not given it.
+                unit = queue_file.PRE_BLANK if place is None else (place.start, place.size, 0)
+                queue_file.write_unit(file, number, *unit)
             file.sync(found.numbers[0] * UNIT_SIZE, (found.numbers[-1] + 1) * UNIT_SIZE)
         finally:
             file.close()
-        cleared += len(found.numbers)
-    return cleared
+        changed += len(found.numbers)
+    return changed

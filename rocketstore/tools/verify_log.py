@@ -44,6 +44,9 @@ INNER_BATCH = 0x80
 PART_BYTES = 32 << 20
 #: Of records that stand for damage (`repair`).
 REPAIR_TOPIC = "%"
+ROLLED_BACK = 0xC
+#: Of those that the last unit of a queue points to (format 6.3); 0 in the others.
+STAND_IN_FLAG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,12 @@ class LogFacts:
         if file is None or physical_offset >= self.end:
             raise CorruptRecordError(physical_offset, "outside the log")
         return read_message(file, position, file.size, verify=0)
+
+
+def is_stand_in(message: Message) -> bool:
+    """Whether a record stands for a lost one to the last unit of a queue."""
+    told = message.topic, message.sys_flag & TRANSACTION_TYPE, message.flag
+    return told == (REPAIR_TOPIC, ROLLED_BACK, STAND_IN_FLAG)
 
 
 def scan_log(

@@ -20,6 +20,7 @@ from rocketstore.log.queue_directories import queues_in
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.tools.all_cores import map_on_all_cores
+from rocketstore.tools.verify_log import is_stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,14 +111,15 @@ def odd_file(start: int, length: int, size: int) -> str:
 
 
 def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Queue offsets that are missing in the log since `repair` have pre-blanks in their queues."""
+    """Queue offsets that are missing in the log since `repair` have units that stand for them in their queues."""
     for lost in facts.lost:
-        if not _are_pre_blanks(layout.queue_directory(lost.topic, lost.queue_id), lost):
+        if not _are_stood_for(layout.queue_directory(lost.topic, lost.queue_id), lost, facts):
             text = f"queue offset {lost.end} follows {lost.first - 1}"
             findings.add(lost.file, lost.position, f"{lost.topic}/{lost.queue_id}: {text}")
 
 
-def _are_pre_blanks(directory: Path, lost: LostUnits) -> bool:
+def _are_stood_for(directory: Path, lost: LostUnits, facts: LogFacts) -> bool:
+    """By pre-blanks and by records of `repair`."""
     first, end = lost.first * UNIT_SIZE, lost.end * UNIT_SIZE
     for start, size in list_files(directory):
         low, high = max(first, start), min(end, start + size)
@@ -128,10 +130,19 @@ def _are_pre_blanks(directory: Path, lost: LostUnits) -> bool:
             units = numpy.frombuffer(file.read(low - start, high - low), UNIT)
         finally:
             file.close()
-        if not _pre_blanks(units).all():
+        others = units[~_pre_blanks(units)]
+        if not all(_is_at(facts, *unit[:2]) for unit in others.tolist()):
             return False
         first = high
     return first == end
+
+
+def _is_at(facts: LogFacts, physical_offset: int, size: int) -> bool:
+    try:
+        message = facts.message_at(physical_offset)
+    except CorruptRecordError:
+        return False
+    return message.size == size and is_stand_in(message)
 
 
 class _Look(NamedTuple):
@@ -319,6 +330,8 @@ class _QueueWalk:
         own = (message.topic, message.queue_id, message.queue_offset)
         if message.size != size:
             return f"says {size} bytes, the record at {physical_offset} has {message.size}"
+        if is_stand_in(message):
+            return ""
         if place != own and place not in light_queues(message):
             return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
         expected = message.tags_code

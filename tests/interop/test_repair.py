@@ -86,3 +86,58 @@ def test_rocketmq_keeps_what_stands_behind_mended_damage(
         assert messages_of(dump) == expected
     tally.scenarios += 1
     tally.messages += len(expected)
+
+
+@pytest.mark.parametrize("files", [1, 5])
+@pytest.mark.parametrize("crashed", [False, True])
+def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
+    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool, files: int
+) -> None:
+    """format 6.3: a pre-blank as the last unit keeps it from dispatching; 4.9 dispatches to no queue then."""
+    path = tmp_path / "store"
+    places = []
+    with rocketstore.open(path, config=config_of(SMALL)) as store:
+        while not places or places[-1].end_offset < (files - 1) * FILE + FILE // 2:
+            body = rng.randbytes(rng.randrange(40, 600))
+            sent = Sent(body=body, properties=(("TAGS", "a"),), queue_id=len(places) % 2)
+            places.append(sent.put(store))
+        behind = Sent(body=b"behind", queue_id=2).put(store)
+    lost = places[-3:]  # of one queue the last two, of the other the last one
+    for place in lost:
+        write(path, place.end_offset - 30, b"\xff" * 7)
+    with rocketstore.open(path, config=config_of(SMALL)):
+        pass
+    report = tools.repair(path, **SHAPE)
+    assert report.ok and report.units == 3, str(report)
+    if crashed:
+        (path / "abort").touch()
+        (path / "checkpoint").unlink()
+    ends = {place.queue_id: place.queue_offset + 1 for place in (*places, behind)}
+    for round_number in range(2):  # the second one finds what the first one wrote
+        with oracle.open(path, SMALL) as theirs:
+            sent = [
+                Sent(body=b"%d of %d" % (round_number, queue_id), queue_id=queue_id).for_oracle()
+                for queue_id in ends
+            ]
+            for queue_id, put in zip(ends, theirs.put(sent), strict=True):
+                assert (put["status"], put["queue_offset"]) == ("PUT_OK", ends[queue_id])
+            theirs.settle()
+            for queue_id, end in ends.items():
+                got = theirs.get("Orders", queue_id, end)
+                assert (got["status"], got["next"], got["max"]) == ("FOUND", end + 1, end + 1)
+                [message] = got["messages"]
+                assert (message["queue_offset"], message["queue_id"]) == (end, queue_id)
+                # What stands for the lost one has its place.
+                at = end - round_number - 1
+                got = theirs.get("Orders", queue_id, at)
+                assert (got["status"], got["messages"][0]["queue_offset"]) == ("FOUND", at)
+        ends = {queue_id: end + 1 for queue_id, end in ends.items()}
+    assert tools.verify(path, **SHAPE).ok
+    with rocketstore.open(path, "r") as store:
+        for queue_id, end in ends.items():
+            with store.consumer("Orders", queue_id=queue_id) as consumer:
+                found = {m.queue_offset for m in consumer}
+            gone = {place.queue_offset for place in lost if place.queue_id == queue_id}
+            assert found == set(range(end)) - gone
+    tally.scenarios += 1
+    tally.messages += 2 * len(ends)

@@ -1,0 +1,155 @@
+"""Damage at the end of a queue: a record that nobody is given keeps its place there (format 6.3)."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore import Message, Store, tools
+from tests.api.test_repair import SHAPE, expected, fill, is_sound, read, served, write
+from tests.small_store import open_small
+
+UNIT = struct.Struct(">qiq")
+PRE_BLANK = (0, 0x7FFFFFFF, 0)
+LIGHT = {"light_queue_enabled": True, "multi_dispatch_enabled": True}
+
+
+def units_of(root: Path, topic: str, queue_id: int = 0) -> list[tuple[int, int, int]]:
+    files = sorted((root / "consumequeue" / topic / str(queue_id)).iterdir())
+    data = b"".join(file.read_bytes() for file in files)
+    units = [UNIT.unpack_from(data, at) for at in range(0, len(data), UNIT.size)]
+    return [unit for unit in units if unit[1]]
+
+
+def damage(root: Path, message: Message) -> None:
+    write(root, message.physical_offset + message.size - 40, b"\xff\xfe\xff")
+
+
+def lasts(messages: list[Message]) -> dict[tuple[str, int], Message]:
+    return {(m.topic, m.queue_id): m for m in messages}
+
+
+@pytest.mark.parametrize("how", ["clean", "crashed", "moved"])
+def test_the_last_records_of_all_queues(tmp_path: Path, how: str) -> None:
+    """Queues go on behind what they lost, for readers, writers, verify and recovery."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    hit = lasts(messages)
+    before_last = [
+        m for m in messages if m.queue_offset == hit[m.topic, m.queue_id].queue_offset - 1
+    ]
+    # Not the last record of the log: nothing behind it says that it was there.
+    del hit[messages[-1].topic, messages[-1].queue_id]
+    for message in (*hit.values(), *before_last):
+        damage(root, message)
+    report = tools.repair(root, **SHAPE)
+    lost = {m.physical_offset for m in (*hit.values(), *before_last)}
+    assert report.ok and report.units == len(lost)
+    for (topic, queue_id), message in hit.items():
+        units = units_of(root, topic, queue_id)
+        assert len(units) == message.queue_offset + 1
+        assert units[-2] == PRE_BLANK
+        physical_offset, size, code = units[-1]
+        there = Message.from_bytes(read(root, physical_offset, size))
+        place = (there.topic, there.flag, there.queue_id, there.queue_offset, code)
+        assert place == ("%", 1, queue_id, message.queue_offset, 0)
+        assert there.sys_flag & 0xC == 0xC and len(there.body) == 1
+    assert served(root) == expected(messages, lost)
+    is_sound(root)
+
+    if how == "crashed":
+        (root / "abort").touch()
+    elif how == "moved":
+        (root / "store.json").unlink(missing_ok=True)
+        (root / "checkpoint").unlink()
+    with open_small(root, "r+") as store:
+        for (topic, queue_id), message in hit.items():
+            put = store.writer(topic, queue_id=queue_id).put(b"new")
+            assert put.queue_offset == message.queue_offset + 1
+            with store.consumer(topic, queue_id=queue_id) as consumer:
+                consumer.seek(message.queue_offset)
+                assert [m.body for m in consumer] == [b"new"]
+            assert store.offset_at(topic, queue_id, messages[0].store_timestamp_ms) == 0
+    is_sound(root)
+
+
+def test_queues_whose_last_records_lie_in_one_range(tmp_path: Path) -> None:
+    """Each has a record of its own."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    ends = [m for (t, q), m in lasts(messages).items() if m is not messages[-1]]
+    start = min(m.physical_offset for m in ends)
+    end = messages[-1].physical_offset
+    lost = {m.physical_offset for m in messages if start <= m.physical_offset < end}
+    for message in messages:
+        if message.physical_offset in lost:
+            write(root, message.physical_offset, bytes(message.size))
+    assert tools.repair(root, **SHAPE).ok
+    starts = set()
+    for message in ends:
+        physical_offset, size, _ = units_of(root, message.topic, message.queue_id)[-1]
+        there = Message.from_bytes(read(root, physical_offset, size))
+        assert (there.queue_id, there.queue_offset) == (message.queue_id, message.queue_offset)
+        starts.add(physical_offset)
+    assert len(starts) == len(ends)
+    assert served(root) == expected(messages, lost)
+    is_sound(root)
+
+
+def test_light_queues_share_one(tmp_path: Path) -> None:
+    """A small record may be the last of more queues than records fit in its place."""
+    root = tmp_path / "s"
+    names = [f"%LMQ%{n}" for n in range(5)]
+
+    def put(store: Store) -> None:
+        store.put_message("t", b"x", properties={"INNER_MULTI_DISPATCH": ",".join(names)})
+
+    with open_small(root, **LIGHT) as store:
+        put(store)
+        put(store)
+        store.put_message("u", b"behind")
+        [_, lost] = store.consumer("t").poll(2)
+        start, size = lost.physical_offset, lost.size
+    write(root, start, bytes(size))
+    report = tools.repair(root, **SHAPE)
+    assert report.ok and report.units == 1 + len(names)
+    for name in ("t", *names):
+        units = units_of(root, name)
+        assert len(units) == 2 and units[1] != PRE_BLANK
+    is_sound(root)
+    with open_small(root, "r+", **LIGHT) as store:
+        put(store)
+        for name in ("t", *names):
+            with store.consumer(name) as consumer:
+                assert len(list(consumer)) == 2
+    is_sound(root)
+
+
+def test_a_unit_of_another_size_is_damage(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    messages = fill(root)
+    last = next(m for m in lasts(messages).values() if m is not messages[-1])
+    damage(root, last)
+    assert tools.repair(root, **SHAPE).ok
+    [*_, (physical_offset, size, _)] = units_of(root, last.topic, last.queue_id)
+    queue = sorted((root / "consumequeue" / last.topic / str(last.queue_id)).iterdir())
+    position = last.queue_offset * UNIT.size
+    file = next(f for f in reversed(queue) if int(f.name) <= position)
+    with file.open("r+b") as opened:
+        opened.seek(position - int(file.name))
+        opened.write(UNIT.pack(physical_offset, size + 1, 0))
+    with open_small(root, "r") as store:
+        consumer = store.consumer(last.topic, queue_id=last.queue_id)
+        consumer.seek(last.queue_offset)
+        with pytest.raises(rocketstore.ReadFailedError):
+            consumer.poll(1)  # a reader takes such a unit off the end
+    with open_small(root, "r+") as store:
+        consumer = store.consumer(last.topic, queue_id=last.queue_id)
+        consumer.seek(last.queue_offset)
+        with pytest.raises(rocketstore.CorruptRecordError):
+            consumer.poll(1)
+    [fault] = tools.verify(root, **SHAPE).faults
+    assert f"says {size + 1} bytes" in fault.reason
