@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rocketstore.spark.bad_rows import STAGED
 from rocketstore.spark.inbox import inbox_directory, withdraw_files
-from rocketstore.spark.journal import Staged, is_pending, sink_directory
+from rocketstore.spark.journal import Staged, is_pending, needed_files, sink_directory
 
 __all__ = ["abandon", "discard", "remove_orphans"]
 
@@ -43,7 +43,8 @@ def remove_orphans(
     bad_rows: str | None = None,
     age_s: float = ORPHAN_AGE_S,
 ) -> int:
-    """Removes what dead tasks and askers have left and nobody has touched for a week; how many files.
+    """Removes what dead tasks and askers have left and nobody has touched for a week; how many files. Frames
+    of a commit that was begun stay, however old they are: whoever appends next finishes it.
 
     Args:
         staging, bad_rows: where tasks put frames and rows; default: in the store.
@@ -51,21 +52,27 @@ def remove_orphans(
     sink, oldest = sink_directory(path), time.time() - age_s
     removed = remove_old(inbox_directory(path), oldest)
     removed += remove_old(Path(bad_rows or sink / "bad_rows") / STAGED, oldest)
+    needed = needed_files(path)
+    if needed is None:
+        return removed
+    # The same directory may have another path there.
+    names = {os.path.basename(file) for file in needed}
     for run in _directories(Path(staging or sink / "staging")):
-        removed += remove_old(run, oldest)
+        removed += remove_old(run, oldest, names)
         with contextlib.suppress(OSError):
             if run.stat().st_mtime < oldest:
                 run.rmdir()
     return removed
 
 
-def remove_old(directory: Path, oldest: float) -> int:
+def remove_old(directory: Path, oldest: float, kept: Collection[str] = ()) -> int:
     """Removes the sink's files in a directory that were last changed before `oldest`, in seconds since
-    1970."""
+    1970, but for those of these names."""
     removed = 0
     for file in directory.iterdir() if directory.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):
-            if file.suffix in SUFFIXES and file.stat().st_mtime < oldest:
+            old = file.suffix in SUFFIXES and file.stat().st_mtime < oldest
+            if old and file.name not in kept:
                 file.unlink()
                 removed += 1
     return removed

@@ -30,6 +30,7 @@ __all__ = [
     "committed",
     "file_name",
     "is_pending",
+    "needed_files",
     "sink_directory",
     "staged_files",
     "sync_directory",
@@ -117,14 +118,19 @@ def write_durably(path: Path, content: dict[str, Any]) -> None:
 
 def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
     """Whether the commit under way needs one of these files; for who does not hold the lock."""
+    needed = needed_files(path)
+    return needed is None or not needed.isdisjoint(file.path for file in files)
+
+
+def needed_files(path: str | os.PathLike[str]) -> set[str] | None:
+    """Staged files of the commit under way; None: nobody knows them. For who does not hold the lock."""
     if not (sink_directory(path) / "pending.json").exists():
-        return False
+        return set()
     try:
         begun = Journal(path).pending()
     except SparkFaceError:
-        return True  # nobody knows
-    names = {file.path for file in files}
-    return begun is not None and not names.isdisjoint(file.path for file in begun.files)
+        return None
+    return set() if begun is None else {file.path for file in begun.files}
 
 
 def committed(path: str | os.PathLike[str], writer: str) -> dict[int, int]:

@@ -188,6 +188,30 @@ def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
     assert not staged.exists() and not staged.parent.exists()
 
 
+def test_frames_of_a_commit_under_way_are_no_orphans(tmp_path: Path) -> None:
+    """However old: whoever appends next finishes it, in another directory too, or can never write again."""
+    root, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
+    make(root)
+    bodies = [b"%d" % n for n in range(40)]
+    staged, orphan = stage_bodies(root, "1", bodies), stage_bodies(root, "2", [b"x"])
+    assert killed_at("appended 1", root, "query", 0, [staged])
+    assert remove_orphans(str(root), age_s=-60) == 1
+    assert Path(staged.path).exists() and not Path(orphan.path).exists()
+    elsewhere.symlink_to(sink_directory(root) / "staging")
+    assert remove_orphans(str(root), staging=str(elsewhere), age_s=-60) == 0
+    assert commit(str(root), "another", 0, [stage_bodies(root, "3", [b"more"])])
+    assert log_of(root) == [b"first", *bodies, b"more"]
+
+
+def test_nothing_is_an_orphan_where_the_commit_under_way_cannot_be_read(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    make(root)
+    staged = Path(stage_bodies(root, "1", [b"x"]).path)
+    (sink_directory(root) / "pending.json").write_text("{")
+    assert remove_orphans(str(root), age_s=-60) == 0
+    assert staged.exists()
+
+
 def test_orphans_of_every_kind(tmp_path: Path) -> None:
     """Rows and requests of the dead; files that have their name, and those of others, stay."""
     root, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
