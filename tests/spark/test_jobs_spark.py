@@ -14,7 +14,9 @@ import rocketstore
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.reading import source_options
+from rocketstore.spark.shards import commit_shards
 from tests.spark.reading import everything, make_store
+from tests.spark.shard_stores import make_shard
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -109,6 +111,15 @@ def test_compact_into_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "s")
     with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*another store"):
         jobs.compact(nobody, tmp_path / "s", tmp_path / "link")
+
+
+def test_compact_of_shards_is_refused(tmp_path: Path) -> None:
+    """A message of a later load may stand at a smaller physical offset than the one that it replaces."""
+    nobody: Any = None
+    root = tmp_path / "shards"
+    commit_shards(str(root), "0", [make_shard(root, "0", 0, [b"old"])])
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION.*1 shards.*last message of a key"):
+        jobs.compact(nobody, root, tmp_path / "small")
 
 
 def test_what_a_job_chooses_by() -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
+from rocketstore.spark.options import place_of
+from rocketstore.spark.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +38,8 @@ def compact(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION, the target is the store itself.
+        SparkFaceError: RS_BAD_OPTION, the target is the store itself, or the source holds shards, which have no
+            order: nobody knows the last message of a key.
     """
     from pyspark.sql import functions as f
 
@@ -45,6 +48,9 @@ def compact(
             "RS_BAD_OPTION",
             f"target = {os.fspath(target)!r}: another store than the one that is read",
         )
+    refuse_shards(
+        place_of(path), "there is no last message of a key among them; name one, which is a store"
+    )
     rows = load(session, path, **wanted).select(*MESSAGE_COLUMNS, "physical_offset")
     keyed = rows.where(f.col("keys").isNotNull())
     # Tasks keep one row a key already before rows go from one to another.
