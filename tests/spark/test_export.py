@@ -92,6 +92,19 @@ def test_what_fails_leaves_nothing_that_is_read(tmp_path: Path, rng: random.Rand
     assert list((tmp_path / "out").rglob("*")) == []
 
 
+def test_files_that_cannot_all_get_their_names_get_none(tmp_path: Path) -> None:
+    """A run that is done again would write them once more."""
+    long = "%" * 100  # three bytes each in the name of a directory
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        for topic in ("a", long, "b"):
+            store.writer(topic).put(b"x")
+    with pytest.raises(OSError, match="name too long"):
+        write(tmp_path / "s", tmp_path / "out", 1 << 30)
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+    rows = write(tmp_path / "s", tmp_path / "out", 1 << 30, topics=["a", "b"])
+    assert {row[1] for row in rows} == {"a", "b"}
+
+
 def test_statistics_let_readers_pass_over_rows(tmp_path: Path, rng: random.Random) -> None:
     import pyarrow.parquet as pq
 

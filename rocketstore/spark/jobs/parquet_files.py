@@ -3,6 +3,7 @@ readers pass over; when all are there, the driver gives them their names."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import re
@@ -90,16 +91,24 @@ class Target:
         )
 
     def keep(self, rows: list[Row]) -> list[Row]:
-        """Moves the files of all tasks to their names; `rows` without where they were."""
+        """Moves the files of all tasks to their names, or none of them; `rows` without where they were."""
         files, root = self.open()
+        kept: list[str] = []
 
         def move(row: Row) -> None:
             final = f"{root}/{row[1]}"
             files.create_dir(os.path.dirname(final), recursive=True)
             files.move(row[0], final)
+            kept.append(final)
 
-        with ThreadPoolExecutor(MOVERS) as threads:
-            list(threads.map(move, rows))
+        try:
+            with ThreadPoolExecutor(MOVERS) as threads:
+                list(threads.map(move, rows))
+        except BaseException:
+            for final in kept:
+                with contextlib.suppress(OSError):
+                    files.delete_file(final)
+            raise
         return [row[1:] for row in rows]
 
     def clean(self) -> None:
