@@ -10,6 +10,7 @@ import numpy as np
 
 import rocketstore
 from rocketstore import RocketStoreError, Store
+from rocketstore.spark.delivered import NEEDED, delivered
 from rocketstore.spark.planning import Bounds, kept, store_uuid
 from rocketstore.spark.read_options import ReadOptions
 
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 #: Batches that were planned and not committed; Spark has one at a time.
 PLANNED_MAX = 64
-COLUMNS = ("topic", "queue_id", "queue_offset")
+COLUMNS = ("topic", "queue_id", "queue_offset", *NEEDED)
 
 
 class GroupOffsets:
@@ -67,6 +68,8 @@ class GroupOffsets:
         )
         for chunk in columns:
             rows = kept(chunk, bounds) if bounds else np.ones(chunk.rows, bool)
+            if (there := delivered(chunk)) is not None:
+                rows &= there
             topics, queue_ids = chunk["topic"], chunk["queue_id"]
             places = np.stack([topics.codes[rows], queue_ids[rows]])
             offsets = chunk["queue_offset"][rows]

@@ -24,9 +24,11 @@ from rocketstore import (
 )
 from rocketstore.archive.place import Place, is_uri, shown
 from rocketstore.spark.conditions import keep, narrow
+from rocketstore.spark.delivered import NEEDED, delivered
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
-from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
+from rocketstore.spark.plain_bodies import NEEDED as NEEDED_TO_UNPACK
+from rocketstore.spark.plain_bodies import with_plain_bodies
 from rocketstore.spark.presence import Present, check_archive, check_store, note_present
 from rocketstore.spark.queue_bounds import Bounds, resolve
 from rocketstore.spark.read_options import LATEST, ReadOptions
@@ -180,9 +182,9 @@ def plan(
     """Splits of [begin, end). `aligned`: a record starts at `begin`. None: of all that an archive has."""
     if begin is not None and end is not None and begin >= end:
         return []
-    more = ("topic", "queue_id", "queue_offset") if bounds else ()
+    more = NEEDED if not bounds else (*NEEDED, "topic", "queue_id", "queue_offset")
     if unpacks(options):
-        more = (*more, *NEEDED)
+        more = (*more, *NEEDED_TO_UNPACK)
     scan = scan_of(
         options.path,
         columns=scan_columns(options.fields, more),
@@ -204,16 +206,22 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
 
     with told_where(scan):
         for columns in scan:
-            rows = kept(columns, bounds) if bounds else None
+            rows = delivered(columns)
+            if bounds:
+                rows = both(rows, kept(columns, bounds))
             if options.conditions:
-                good = keep(columns, columns.rows, options.conditions)
-                rows = good if rows is None else rows & good
+                rows = both(rows, keep(columns, columns.rows, options.conditions))
             if rows is not None and not rows.any():
                 continue
             found = with_plain_bodies(columns) if unpacks(options) else columns
             batch = to_batch(found, columns.rows, options.fields, rows)
             if batch.num_rows:
                 yield batch
+
+
+def both(rows: Any, more: Any) -> Any:
+    """Rows that are in both of two boolean arrays; None in the first stands for all."""
+    return more if rows is None else rows & more
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from rocketstore.spark.batches import schema_of, to_batch
+from rocketstore.spark.delivered import delivered
 
 if TYPE_CHECKING:
     from rocketstore.spark.jobs.parts import Row
@@ -29,6 +30,8 @@ DAY_MS: Final = 86_400_000
 #: Days since 1970 that have a date: years 1 … 9999. One more stands for all others.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 NO_DAY: Final = LAST_DAY + 1
+#: Of rows that are no messages.
+NO_GROUP: Final = -1
 #: Hive's name for no value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 #: What Spark escapes in the names of directories, and reads back.
@@ -171,7 +174,9 @@ class PartFiles:
         days = np.floor_divide(columns["store_timestamp_ms"], DAY_MS)
         days = np.where((days < FIRST_DAY) | (days > LAST_DAY), NO_DAY, days)
         groups = topics.codes.astype(np.int64) << 32 | (days - FIRST_DAY)
-        for group in np.unique(groups).tolist():
+        if (there := delivered(columns)) is not None:
+            groups = np.where(there, groups, NO_GROUP)
+        for group in np.unique(groups[groups != NO_GROUP]).tolist():
             rows = np.flatnonzero(groups == group)
             whole = len(rows) == count
             file = self._file(topics.values[group >> 32], (group & 0xFFFFFFFF) + FIRST_DAY)

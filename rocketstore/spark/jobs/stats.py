@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rocketstore.spark.delivered import NEEDED, delivered
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ STATS_SCHEMA = (
     "topic string, queue_id int, hour timestamp, messages bigint, bytes bigint, "
     "smallest bigint, largest bigint, first_queue_offset bigint, last_queue_offset bigint"
 )
-COLUMNS = ("topic", "queue_id", "queue_offset", "size", "store_timestamp_ms")
+COLUMNS = ("topic", "queue_id", "queue_offset", "size", "store_timestamp_ms", *NEEDED)
 HOUR_MS = 3_600_000
 
 # Rows here: topic, queue id, hour; messages, bytes, smallest, largest, first and last queue offset.
@@ -59,6 +60,8 @@ def stats_part(scan: Any) -> Iterator[Row]:
         # One number for topic, queue and hour: sorting by it takes a tenth of sorting by three rows.
         owner = (topics.codes.astype(np.int64) * len(queues) + queue_of) * len(hours) + hour_of
         order = np.argsort(owner)
+        if (there := delivered(columns)) is not None:
+            order = order[there[order]]
         owner = owner[order]
         starts = np.flatnonzero(np.diff(owner, prepend=-1))
         sizes = columns["size"].astype(np.int64)[order]

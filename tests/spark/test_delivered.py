@@ -1,0 +1,98 @@
+"""Records that no consumer is given are no rows: prepared and rolled back ones, and those of a repair."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.group_offsets import GroupOffsets
+from rocketstore.spark.read_options import ReadOptions
+from rocketstore.tools import repair
+from tests.spark.reading import everything, make_store, rows_of
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
+
+
+def make_transactions(root: Path) -> None:
+    """Two of each kind, and plain ones around."""
+    with rocketstore.open(root, durability="os") as store:
+        for number in range(2):
+            store.writer("t", queue_id=0).put(b"plain-%d" % number)
+            for kind in (PREPARED, ROLLED_BACK, COMMITTED):
+                store.put_message("t", b"%d-%d" % (kind, number), sys_flag=kind)
+        store.put_message("hidden", b"x", sys_flag=PREPARED)
+
+
+def rows(root: Path, **options: str) -> list[dict[str, Any]]:
+    from rocketstore.spark.planning import plan_batch, read
+
+    chosen = ReadOptions.parse({"path": str(root), **options}, stream=False)
+    scans, bounds = plan_batch(chosen)
+    batches = [batch for scan in scans for batch in read(scan, chosen, bounds)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"columns": "queue_offset,body"},
+        {"decompress": "false"},
+        {"startingOffsets": '{"t": {"0": 0}}'},
+        {"conditions": '[["queue_offset", ">=", [0]]]'},
+    ],
+    ids=["all", "columns", "as-stored", "bounds", "conditions"],
+)
+def test_rows_are_what_a_consumer_is_given(tmp_path: Path, options: dict[str, str]) -> None:
+    make_transactions(tmp_path)
+    wanted = [b"plain-0", b"8-0", b"plain-1", b"8-1"]
+    found = rows(tmp_path, **options)
+    assert [(row["queue_offset"], row["body"]) for row in found] == list(enumerate(wanted))
+    assert [m.body for m in everything(tmp_path)] == wanted
+
+
+def test_what_a_repair_put_in_the_place_of_damage(tmp_path: Path, rng: random.Random) -> None:
+    from tests.spark.test_export import read, write
+
+    root, target = tmp_path / "s", tmp_path / "out"
+    messages = make_store(root, rng)
+    damaged = messages.pop(300)
+    segment = sorted((root / "commitlog").iterdir())[damaged.physical_offset >> 16]
+    content = bytearray(segment.read_bytes())
+    content[damaged.physical_offset % (64 * 1024) + 92] ^= 0xFF
+    segment.write_bytes(content)
+    assert repair(root).units == 1
+    assert [row["physical_offset"] for row in rows(root)] == [m.physical_offset for m in messages]
+    assert {row[1] for row in write(root, target, 1 << 30)} == {"orders", "events"}
+    assert read(target) == rows_of(messages)
+
+
+def test_jobs_count_messages(tmp_path: Path) -> None:
+    from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
+    from tests.spark.test_export import write
+
+    root = tmp_path / "s"
+    make_transactions(root)
+    found = merge_stats(row for scan in stats_scans(root, 1 << 30) for row in stats_part(scan))
+    assert [(row[0], row[1], row[3], *row[-2:]) for row in found] == [("t", 0, 4, 0, 3)]
+    written = write(root, tmp_path / "out", 1 << 30)
+    assert [(row[1], row[3]) for row in written] == [("t", 4)]
+
+
+def test_offsets_of_a_group_come_from_messages(tmp_path: Path) -> None:
+    """Old releases of RocketMQ gave prepared records numbers that are no queue offsets."""
+    with rocketstore.open(tmp_path, durability="os") as store:
+        store.writer("t", queue_id=0).put(b"x")
+        store.put_message("hidden", b"x", sys_flag=PREPARED)
+        end = store.visible_offset
+    options = ReadOptions.parse({"path": str(tmp_path)}, stream=True)
+    group = GroupOffsets(options, "g")
+    group._count(0, end, {})
+    assert group._next == {("t", 0): 1}
