@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import rocketstore
-from rocketstore import CorruptRecordError, Store
+from rocketstore import CorruptRecordError, OffsetOutOfRangeError, Store
 
 __all__ = ["by_bytes", "by_rows", "record_start"]
 
 #: How far in front of a place the record that covers it is looked for at first.
 BEHIND_BYTES = 1 << 20
+UNREADABLE = (CorruptRecordError, OffsetOutOfRangeError)
 
 
 def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
@@ -46,8 +47,8 @@ def record_start(store: Store, place: int) -> int:
     """`place`, or where the log goes on behind the record or blank that it lies in.
 
     Micro-batches of an earlier release could end within a record when `maxBytesPerTrigger` was smaller than that.
-    They held it as a whole, so the next one goes on behind it. Anything else stays as it is: damage is for
-    who reads it.
+    They held it as a whole, so the next one goes on behind it. Anything else stays as it is: damage, and what
+    was trimmed just now, are for who reads it.
     """
     low, end = store.begin_offset, store.visible_offset
     if not low < place < end or _holds(store, place):
@@ -61,7 +62,7 @@ def record_start(store: Store, place: int) -> int:
         if 0 < reached < place:
             for columns in _walk(store, place, end, aligned=False, damage="raise"):
                 return int(columns["physical_offset"][0])
-    except CorruptRecordError:
+    except UNREADABLE:
         return place
     return max(place, min(reached, end))
 
@@ -70,7 +71,7 @@ def _holds(store: Store, place: int) -> bool:
     """Whether a record, a blank or a file starts there."""
     try:
         return all(True for _ in _walk(store, place, place + 1, damage="raise"))
-    except CorruptRecordError:
+    except UNREADABLE:
         return False
 
 

@@ -76,9 +76,17 @@ def store_uuid(path: str) -> str:
 
 
 def scan_of(path: str, **given: Any) -> Any:
-    """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code."""
+    """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code, and so has a begin
+    that was trimmed since it was looked up."""
     if not is_uri(path):
-        return rocketstore.scan(path, **given)
+        try:
+            return rocketstore.scan(path, **given)
+        except OffsetOutOfRangeError as error:
+            if error.asked >= error.minimum:
+                raise
+            lost = f"[{error.asked}, {error.minimum}) of {path} was removed before it was read"
+            text = f"{lost} (failOnDataLoss=false: go on behind it)"
+            raise SparkFaceError("RS_DATA_LOST", text) from error
     with told_place(path):
         return rocketstore.scan(path, **given)
 

@@ -185,7 +185,10 @@ class Progress:
 
     def _limited(self, begin: int, end: int) -> int:
         store, options = self._opened(), self._options
-        begin = record_start(store, max(begin, store.begin_offset))
+        begin = max(begin, store.begin_offset)
+        if begin >= end:
+            return end  # all of it was removed, behind the place too where the stream was to end
+        begin = record_start(store, begin)
         if options.max_bytes is not None:
             end = by_bytes(store, begin, end, options.max_bytes)
         if options.max_rows is not None:

@@ -200,6 +200,33 @@ def test_what_was_removed_before_it_was_read(tmp_path: Path, rng: random.Random)
     assert found == [m.physical_offset for m in messages if m.physical_offset >= begin]
 
 
+@pytest.mark.parametrize("live", [False, True], ids=["alone", "beside a writer"])
+@pytest.mark.parametrize("limit", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_all_that_a_frozen_stream_was_to_read_was_removed(
+    tmp_path: Path, rng: random.Random, limit: str, live: bool
+) -> None:
+    """The log begins behind its end then; who follows nobody does not see that it does."""
+    removed = make_store(tmp_path, rng)[-1]
+    options = {"startingOffsets": "earliest", limit: "10"}
+    streams = {
+        loss: progress(tmp_path, failOnDataLoss=loss, **options) for loss in ("false", "true")
+    }
+    start = streams["true"].initial()
+    for stream in streams.values():
+        stream.freeze()
+    with rocketstore.open(tmp_path, durability="os") as store:
+        if live:
+            for stream in streams.values():
+                stream.close()
+        for _ in range(3):
+            end = store.writer("orders").put(bytes(60_000)).physical_offset
+        store.flush()
+        assert store.trim(end) > removed.physical_offset + removed.size
+        assert drained(streams["false"], start)[0] == []
+        with pytest.raises(SparkFaceError, match=r"RS_DATA_LOST\] \[0, "):
+            drained(streams["true"], start)
+
+
 def put(root: Path, topic: str, *bodies: bytes, queue_id: int = 0) -> None:
     with rocketstore.open(root, durability="os", index_enabled=False) as store:
         for body in bodies:
