@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native import queue_file, syscalls
 from rocketstore._native.positions import Positions
 from rocketstore._native.waiting import Signal
-from rocketstore.errors import ReadFailedError, StoreFailedError
+from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.dispatcher import Dispatcher
 from rocketstore.log.index import IndexStore
@@ -73,7 +73,22 @@ class _OddError(Exception):
     """What becomes of a record depends on records in front of the part."""
 
 
-class _PartDispatcher(Dispatcher):
+class _DamageError(Exception):
+    """What stands at `offset` cannot be believed. The dispatcher would wait for it to be mended."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(offset, reason)
+        self.offset = offset
+        self.reason = reason
+
+
+class _WholeDispatcher(Dispatcher):
+    def _skip_damage(self, offset: int) -> int:
+        there = self._find(offset) is not None
+        raise _DamageError(offset, self._loop.status if there else "its segment is missing")
+
+
+class _PartDispatcher(_WholeDispatcher):
     """Stops where the store would look at units in front of this part."""
 
     def _pass_over(self, offset: int, error: UnitRefusedError) -> int:
@@ -94,7 +109,7 @@ class _PartDispatcher(Dispatcher):
             raise _OddError(f"record {unit[0]}: {error}") from error
 
 
-class _IndexDispatcher(Dispatcher):
+class _IndexDispatcher(_WholeDispatcher):
     """Keys only: no queue gets a unit."""
 
     def _new_queue(self, raw: bytes, queue_id: int, queue_offset: int) -> None:
@@ -105,7 +120,8 @@ def build_part(part: Part, on_step: Step | None = None) -> Built:
     """Writes and syncs the units of a part.
 
     Raises:
-        StoreFailedError: a record that cannot be believed, no room, a file that cannot be written.
+        CorruptRecordError: a record that cannot be believed.
+        StoreFailedError: no room, a file that cannot be written.
     """
     try:
         return _build(part, _PartDispatcher, None, on_step)
@@ -115,15 +131,15 @@ def build_part(part: Part, on_step: Step | None = None) -> Built:
 
 def build_index(part: Part, index: IndexStore, on_step: Step | None = None) -> int:
     """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files
-    that an open has to find. Raises StoreFailedError."""
+    that an open has to find. Raises CorruptRecordError, StoreFailedError."""
     _build(part, _IndexDispatcher, index, on_step)
     return index.needed_count(part.begin, part.end)
 
 
 def build_whole(part: Part, index: IndexStore | None, on_step: Step | None = None) -> Built:
     """Units and keys of a whole log, whatever its records say: just as the store does it. Raises
-    StoreFailedError."""
-    return _build(part, Dispatcher, index, on_step)
+    CorruptRecordError, StoreFailedError."""
+    return _build(part, _WholeDispatcher, index, on_step)
 
 
 def _build(
@@ -151,6 +167,11 @@ def _build(
             raise StoreFailedError(f"{part.directory}: {index.degraded}") from index.degraded
         found = [(q.topic, q.queue_id, _first_unit(q), q.max_offset) for q in queues.all()]
         return Built(part, str(place.root), tuple(row for row in found if row[2] < row[3]))
+    except _DamageError as error:
+        raise CorruptRecordError(
+            error.offset,
+            f"{error.reason}; `rocketstore verify` names all damage, `rocketstore repair` mends it",
+        ) from None
     finally:
         queues.close()
         log.close()
@@ -184,8 +205,7 @@ def _dispatch(
         if after == reached and dispatcher.stuck is not None:
             offset, why = dispatcher.stuck
             raise StoreFailedError(
-                f"{part.store}: no unit can be made of what stands at {offset}: {why}; "
-                "`rocketstore verify` names all damage, `rocketstore repair` mends it"
+                f"{part.store}: no unit can be made of the record at {offset}: {why}"
             )
         if after == reached:
             after = dispatcher.catch_up(part.end)  # a record that is longer than a step

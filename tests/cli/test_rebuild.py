@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 import rocketstore
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import SMALL, Invoke
@@ -32,12 +34,15 @@ def test_what_was_lost_is_there_again(invoke: Invoke, tmp_path: Path) -> None:
     assert (found["units"], found["queues"], found["odd"]) == (30, 2, "")
 
 
-def test_damage_is_code_3(invoke: Invoke, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_damage_is_code_3(invoke: Invoke, tmp_path: Path, size: int) -> None:
+    """At the end of the log, where the open reads, and in a file that only the rebuild reads."""
     with rocketstore.open(tmp_path / "s", **SMALL) as store:
-        results = [store.writer("orders").put(b"x" * 100) for _ in range(9)]
-    [segment] = (tmp_path / "s" / "commitlog").iterdir()
+        results = [store.writer("orders").put(b"x" * size) for _ in range(9)]
+    segment, *more = sorted((tmp_path / "s" / "commitlog").iterdir())
+    assert len(more) == (2 if size == 300_000 else 0)
     content = bytearray(segment.read_bytes())
-    content[results[4].physical_offset + 4] ^= 0xFF
+    content[results[2].physical_offset + 4] ^= 0xFF
     segment.write_bytes(content)
     result = invoke("rebuild", tmp_path / "s", *SHAPE)
     assert result.exit_code == exit_codes.DAMAGED
