@@ -86,8 +86,9 @@ def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None])
         try:
             if not opening.replacing:
                 remove_work(layout)
-            if clean and isinstance(error, MissingSegmentsError):
-                remove_abort(layout)  # nothing was changed
+            if opening.unchanged or (clean and isinstance(error, MissingSegmentsError)):
+                # Nothing was changed: with the mark left behind the next open would see a crash.
+                remove_abort(layout)
         finally:
             lock.release()
         raise
@@ -98,6 +99,8 @@ class Rebuilding(Opening):
     """`make` is called once, when the log is recovered."""
 
     make: Callable[[Derived], None] = lambda derived: None
+    #: The store was stopped cleanly, and is again as it was then.
+    unchanged: bool = False
     #: From here on a stop may leave no queues, or no index, under their names.
     replacing: bool = False
 
@@ -110,24 +113,12 @@ class Rebuilding(Opening):
         state: StoreState | None,
         catching_up: CatchingUp,
     ) -> starting.Parts:
-        if report.damage:
-            first = report.damage[0]
-            raise CorruptRecordError(
-                first.start,
-                f"{first.reason}; `rocketstore verify` names all damage, "
-                "`rocketstore repair` mends it",
-            )
         layout = self.layout
-        work = make_work(layout)
-        segments = tuple(
-            (max(file.start_offset, report.begin), min(file.end_offset, report.end))
-            for file in log.files
-            if file.end_offset > report.begin and file.start_offset < report.end
-        )
-        self.make(Derived(layout, work, config, report.begin, report.end, segments))
-        keep_ended(work, queues, report.begin)
-        queues.close()
-        sync_file_system(work.root)  # before it gets its name (D-18)
+        try:
+            work = self._make(config, log, queues, report)
+        except BaseException:
+            self._leave(report, catching_up)
+            raise
         drop_queue_ends(layout)
         self.replacing = True
         replace(layout, work, index=config.index_enabled)
@@ -141,6 +132,41 @@ class Rebuilding(Opening):
         catching_up.queues = fresh
         found = dataclasses.replace(report, dispatch_start=report.end, index_start=report.end)
         return Opening._derive(self, config, log, fresh, found, state, catching_up)
+
+    def _make(
+        self,
+        config: StoreConfig,
+        log: MappedFileQueue,
+        queues: ConsumeQueueStore,
+        report: RecoveryReport,
+    ) -> StoreLayout:
+        """Whole and on the disk, beside the old ones (D-18)."""
+        if report.damage:
+            first = report.damage[0]
+            raise CorruptRecordError(
+                first.start,
+                f"{first.reason}; `rocketstore verify` names all damage, "
+                "`rocketstore repair` mends it",
+            )
+        work = make_work(self.layout)
+        segments = tuple(
+            (max(file.start_offset, report.begin), min(file.end_offset, report.end))
+            for file in log.files
+            if file.end_offset > report.begin and file.start_offset < report.end
+        )
+        self.make(Derived(self.layout, work, config, report.begin, report.end, segments))
+        keep_ended(work, queues, report.begin)
+        queues.close()
+        sync_file_system(work.root)
+        return work
+
+    def _leave(self, report: RecoveryReport, catching_up: CatchingUp) -> None:
+        """Log, queues and index are what they were: so is a clean stop, of which the open took the mark."""
+        if report.mode == "clean" and report.cut is None and catching_up.file is not None:
+            found = catching_up.checkpoint
+            mark = dataclasses.replace(found, clean=True, generation=found.generation + 1)
+            catching_up.file.store(mark)
+            self.unchanged = True
 
 
 def check_disks(layout: StoreLayout) -> None:

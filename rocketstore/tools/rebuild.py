@@ -6,8 +6,9 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,7 +87,9 @@ def rebuild(
     Raises:
         ConfigError: an option that means nothing; batch queues; queues or index on another disk.
         StoreLockedError: somebody has the store open for writing.
-        CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones.
+        CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones. So they
+            are after a KeyboardInterrupt while they are made, which stops all parts. A store that
+            rocketstore had stopped cleanly still counts as that.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     count = workers if workers is not None else os.cpu_count() or 1
@@ -99,6 +102,10 @@ def rebuild(
     return replace(job.report, path=os.fspath(path), seconds=time.monotonic() - started)
 
 
+class _StoppedError(Exception):
+    """Another part has failed, or the caller wants no more: nobody hears of this one."""
+
+
 class _Job:
     """One rebuild. `report` is written by `make`."""
 
@@ -109,6 +116,7 @@ class _Job:
         self._lock = threading.Lock()  # guards the next two, and one call of `progress` at a time
         self._done: dict[str, int] = {}
         self._total = 0
+        self._stopped = False  # set once, by the thread of the caller
         self.report = RebuildReport("", 0, 0, 0, 0, 0, 0, 0.0)
 
     def make(self, derived: Derived) -> None:
@@ -118,7 +126,7 @@ class _Job:
             return
         whole = _part(derived, derived.segments)
         groups = _grouped(derived.segments, self._workers)
-        with ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as beside, self._stopping():
             indexed = beside.submit(self._make_index, derived, whole)
             parts = [_part(derived, group) for group in groups]
             built = list(self._run_parts(parts))
@@ -159,18 +167,26 @@ class _Job:
     def run_here(self, parts: Sequence[Part]) -> list[Built]:
         """In threads: the loops of the dispatcher run without Python's lock."""
         step = self._step("queues")
-        with ThreadPoolExecutor(self._workers) as threads:
+        with ThreadPoolExecutor(self._workers) as threads, self._stopping():
             return list(threads.map(lambda part: build_part(part, step), parts))
 
-    def _step(self, what: str) -> Step | None:
-        progress = self._progress
-        if progress is None:
-            return None
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """An executor waits for what it has begun: after an error that ends at its next step."""
+        try:
+            yield
+        except BaseException:
+            self._stopped = True
+            raise
 
+    def _step(self, what: str) -> Step:
         def step(size: int) -> None:
             with self._lock:
+                if self._stopped:
+                    raise _StoppedError
                 self._done[what] = self._done.get(what, 0) + size
-                progress(what, self._done[what], self._total)
+                if self._progress is not None:
+                    self._progress(what, self._done[what], self._total)
 
         return step
 
