@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 MAX_REQUESTS: Final = 2
 #: With those that are ready and not taken: no more zeros than that stand behind the log (D-07).
 MAX_SEGMENTS: Final = 3
+#: A creation that took longer is told (S004-52): for information, since a disk with nothing else to do may take as
+#: long; above the second number as a warning.
 SLOW_CREATION_MS: Final = 10
+VERY_SLOW_CREATION_MS: Final = 500
 BACKOFF_MIN_S: Final = 0.010
 BACKOFF_MAX_S: Final = 1.0
 
@@ -232,7 +235,8 @@ class Preallocator(Worker):
             return 0
         elapsed_ms = (time.monotonic() - began) * 1000
         if elapsed_ms > SLOW_CREATION_MS:
-            logger.warning(
+            logger.log(
+                logging.WARNING if elapsed_ms > VERY_SLOW_CREATION_MS else logging.INFO,
                 "creating the segment at %d took %.0f ms, queue length %d, puts waiting: %d",
                 request.start,
                 elapsed_ms,

@@ -279,19 +279,22 @@ def test_slow_creation_is_logged_with_the_queue_length(
 ) -> None:
     """S004-52."""
     monkeypatch.setattr(module, "SLOW_CREATION_MS", -1)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         make().take(0, LONG_S)
     assert "creating the segment at 0 took" in caplog.text
     assert "queue length 1, puts waiting: 1" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
     caplog.clear()
+    monkeypatch.setattr(module, "VERY_SLOW_CREATION_MS", -1)
     ahead = make()
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         ahead.request(SIZE)
         wait_until(lambda: ahead.spare() is not None)
     assert "queue length 1, puts waiting: 0" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
     caplog.clear()
     monkeypatch.setattr(module, "SLOW_CREATION_MS", 1e9)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         make().take(2 * SIZE, LONG_S)
     assert "took" not in caplog.text
 
