@@ -18,9 +18,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    from rocketstore.cli.app import run
-    from rocketstore.cli.standard_streams import name_output, open_closed
+    try:
+        from rocketstore.cli.app import run
+        from rocketstore.cli.standard_streams import name_output, open_closed
 
-    open_closed()
-    name_output()
-    return run()
+        open_closed()
+        name_output()
+        return run()
+    except KeyboardInterrupt:  # while modules are loaded
+        return 130

@@ -97,14 +97,14 @@ class Moment(_Parameter):
 _SHAPE = (
     click.option(
         "--index-slots",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 2**28),
         default=5_000_000,
         show_default=True,
         help="Slots of an index file, which does not say it itself; the default is RocketMQ's.",
     ),
     click.option(
         "--index-entries",
-        type=click.IntRange(2),
+        type=click.IntRange(2, 100_000_000),
         default=20_000_000,
         show_default=True,
         help="Entries of an index file, likewise.",

@@ -6,6 +6,7 @@ import datetime
 
 import click
 
+import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import print_messages
 from rocketstore.cli.parameters import (
@@ -59,6 +60,9 @@ def command(
         found = opened.query(topic, key, begin=begin, end=end, limit=limit)
         print_messages(found, form)
         missing = opened.recovery.missing
+        known = topic in opened.topics()
+    if not found and not known:
+        raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
     if not found:
         click.echo(f"rocketstore: no message of {topic} has the key {key!r}", err=True)
         return exit_codes.FAILED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.cli import exit_codes
+from rocketstore.cli import exit_codes, main, standard_streams
 
 
 def test_help_has_examples_and_exit_codes(invoke) -> None:
@@ -38,6 +38,9 @@ def test_every_command_explains_itself(invoke, name: str) -> None:
         ("ingest", "store", "--topic", "t", "--durability", "hope"),
         ("ingest", "store", "--topic", "t", "--queues", "2", "--queue-id", "0"),
         ("ingest", "store"),
+        ("verify", "store", "--index-slots", str(10**20)),
+        ("verify", "store", "--index-entries", str(10**20)),
+        ("recover", "store", "--index-slots", str(2**28 + 1)),
     ],
 )
 def test_wrong_arguments_are_code_2(invoke, words: tuple[str, ...]) -> None:
@@ -130,6 +133,14 @@ def test_a_reader_that_goes_away_is_no_traceback(start, store_path: Path) -> Non
     assert child.stderr is not None
     assert child.stderr.read() == ""
     child.stdout = None
+
+
+def test_a_signal_while_modules_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(standard_streams, "open_closed", interrupted)
+    assert main() == exit_codes.INTERRUPTED
 
 
 def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:

@@ -108,6 +108,12 @@ def test_query_by_key_newest_first(invoke, store_path: Path) -> None:
     assert invoke(*words, "--limit", 2).output.splitlines() == ["second 9", "second 8"]
 
 
+def test_query_of_an_unknown_topic_is_an_error(invoke, store_path: Path) -> None:
+    result = invoke("query", store_path, "unknown", "o-7")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"rocketstore: {store_path} has no topic 'unknown'\n"
+
+
 def test_query_between_times(invoke, store_path: Path) -> None:
     words = ("query", store_path, "orders", "second", "--format", "%s")
     assert invoke(*words, "--end", "1000").exit_code == 1
