@@ -32,26 +32,37 @@ class StandardConsole(Console):
         raise BrokenPipeError
 
 
-class _Output(io.FileIO):
+class _Output(io.BufferedWriter):
     """Standard output, which is named by what it raises: the store's disk may be full as well. What is
-    buffered behind that leads nowhere, and raises nothing again."""
+    buffered behind that leads nowhere, and raises nothing again.
+
+    Not by a raw stream: a signal between its write and its return would have the bytes written twice."""
 
     def write(self, data: Buffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            error.filename = "standard output"
-            _lead_nowhere(self.fileno())
+            self._name(error)
             raise
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._name(error)
+            raise
+
+    def _name(self, error: OSError) -> None:
+        error.filename = "standard output"
+        _lead_nowhere(self.fileno())
 
 
 def name_output() -> None:
     """Its errors have its name, and no name in a store is one: what it cannot encode is escaped."""
     old = sys.stdout
     if isinstance(old, io.TextIOWrapper) and old is sys.__stdout__:
-        output = _Output(old.fileno(), "w", closefd=False)
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(output),
+            _Output(io.FileIO(old.fileno(), "w", closefd=False)),
             encoding=old.encoding,
             errors="backslashreplace",
             line_buffering=old.line_buffering,
