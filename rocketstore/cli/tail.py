@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from rocketstore.cli.following import Following, lock_state
 from rocketstore.cli.output import print_messages
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, format_option, open_to_read
-from rocketstore.cli.queue_reading import messages_of, step_over
+from rocketstore.cli.queue_reading import messages_of
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
@@ -64,7 +66,9 @@ def command(
     def damaged(error: rocketstore.CorruptRecordError) -> None:
         faults[error.physical_offset] = error
 
-    with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
+    open_store = partial(open_to_read, store, commit_log_dir=commit_log_dir, index_enabled=False)
+    lock = lock_state(store)
+    with open_store() as opened:
         missing = opened.recovery.missing
         if not follow and topic not in opened.topics():
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
@@ -83,14 +87,9 @@ def command(
             print_messages(_last(opened, topic, ends, lines, tag, damaged), form)
             for error in faults.values():
                 click.echo(f"rocketstore: {error}", err=True)
-            while follow:
-                try:
-                    messages = consumer.poll(500, timeout_s=1.0)
-                except rocketstore.CorruptRecordError as error:
-                    step_over(opened, consumer, tag, error)
-                    click.echo(f"rocketstore: {error}", err=True)
-                else:
-                    print_messages(messages, form)
+            if follow:
+                following = Following(store, open_store, queue_id, tag, lock)
+                following.run(opened, consumer, partial(print_messages, form=form))
     return exit_codes.DAMAGED if faults or missing else exit_codes.OK
 
 

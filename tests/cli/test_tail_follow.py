@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -65,6 +66,24 @@ def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:
         output, errors = child.communicate(timeout=PATIENCE_S)
         assert (output, errors.strip()) == ("", "")
     assert child.returncode == exit_codes.INTERRUPTED
+
+
+def test_follow_goes_on_with_a_writer_that_comes_after_a_crash(start, store_path: Path) -> None:
+    with rocketstore.open(store_path, "r+", durability="os") as store:
+        store.writer("orders", queue_id=0).put(b"in front")
+        shutil.copytree(store_path, crashed := store_path.with_name("crashed"))
+    child = start("tail", crashed, "orders", "-n", 1, "-f", "--format", "%p %s")
+    assert child.stdout is not None
+    assert child.stdout.readline() == "0 in front\n"
+    for life in range(2):
+        with rocketstore.open(crashed, "r+", durability="os") as store:
+            store.writer("orders", queue_id=life).put(b"life %d" % life)
+            assert child.stdout.readline() == f"{life} life {life}\n"
+            store.writer("orders", queue_id=7 + life).put(b"new queue %d" % life)
+            assert child.stdout.readline() == f"{7 + life} new queue {life}\n"
+    child.send_signal(signal.SIGINT)
+    output, errors = child.communicate(timeout=PATIENCE_S)
+    assert (output, errors.strip()) == ("", "")
 
 
 def test_follow_names_damage_among_the_last_messages_before_it_waits(
