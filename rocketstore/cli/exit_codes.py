@@ -56,4 +56,5 @@ def _text_of(error: BaseException) -> str:
         return "; ".join([text, *getattr(error, "__notes__", [])])
     # What is not there says why itself; its cause would say it again.
     cause = None if isinstance(error, rocketstore.MessageNotFoundError) else error.__cause__
-    return f"{text} (because: {' '.join(str(cause).split())})" if cause is not None else text
+    why = "" if cause is None else " ".join(str(cause).split())
+    return f"{text} (because: {why})" if why and why not in text else text

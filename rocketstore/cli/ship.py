@@ -55,4 +55,6 @@ def _uri(text: str) -> str:
     """A path as a URI; what begins as URIs do is left to the library."""
     if not text:
         raise click.BadParameter("is empty: a directory or a URI is wanted", param_hint="URI")
+    if re.fullmatch("[A-Za-z][A-Za-z0-9+.-]+:/*", text):
+        raise click.BadParameter(f"{text!r} names no bucket and no directory", param_hint="URI")
     return text if re.match("[A-Za-z][A-Za-z0-9+.-]+:", text) else Path(text).absolute().as_uri()

@@ -39,12 +39,15 @@ def test_every_command_explains_itself(invoke, name: str) -> None:
         ("ingest", "store", "--topic", "t", "--queues", "2", "--queue-id", "0"),
         ("ingest", "store"),
         ("verify", "store", "--index-slots", str(10**20)),
+        ("ship", "{store}", "s3://"),
+        ("ship", "{store}", "gs:"),
         ("verify", "store", "--index-entries", str(10**20)),
         ("recover", "store", "--index-slots", str(2**28 + 1)),
     ],
 )
-def test_wrong_arguments_are_code_2(invoke, words: tuple[str, ...]) -> None:
-    assert invoke(*words).exit_code == exit_codes.USAGE
+def test_wrong_arguments_are_code_2(invoke, store_path: Path, words: tuple[str, ...]) -> None:
+    result = invoke(*(word.format(store=store_path) for word in words))
+    assert result.exit_code == exit_codes.USAGE
 
 
 @pytest.mark.parametrize(
@@ -183,6 +186,9 @@ def test_a_cause_that_says_the_same_is_not_said_again() -> None:
     full = rocketstore.DiskFullError(28, "no room for a file", "x")
     full.__cause__ = OSError(28, "No space left on device", "y")
     assert exit_codes.in_one_line(full) == "x: no room for a file"
+    failed = rocketstore.ReadFailedError("place: [Errno 20]  cannot read")
+    failed.__cause__ = OSError(20, "cannot read")
+    assert exit_codes.in_one_line(failed) == "place: [Errno 20] cannot read"
     missing = rocketstore.MessageNotFoundError("no record begins at physical offset 5 (magic)")
     missing.__cause__ = rocketstore.CorruptRecordError(5, "magic")
     assert exit_codes.in_one_line(missing) == "no record begins at physical offset 5 (magic)"
