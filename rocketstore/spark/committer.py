@@ -58,7 +58,7 @@ def commit(
 
     Raises:
         SparkFaceError: RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
-            RS_WRITE_FAILED: the store cannot be opened;
+            RS_WRITE_FAILED: the store cannot be opened, or fails while it is appended to;
             RS_HANDED_OVER when somebody took the commit and says nothing more: its outcome is open,
             until the same version is committed again.
     """
@@ -68,7 +68,7 @@ def commit(
         store = reach(path, request, lock_timeout_s, on_step, largest)
     if store is None:
         return request.answer()
-    with store, journal_lock(path):
+    with told_path("RS_WRITE_FAILED", path), store, journal_lock(path):
         on_step("locked")
         try:
             return commit_to(store, path, writer, version, files, on_step)

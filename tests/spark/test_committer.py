@@ -170,6 +170,26 @@ def test_a_body_that_the_store_does_not_take_is_refused(tmp_path: Path) -> None:
     assert log_of(root) == [b"first", b"y"]
 
 
+def test_a_store_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark keeps the text of an error alone. The next one finishes the commit."""
+    root = tmp_path / "s"
+    make(root)
+    staged = stage_bodies(root, "1", [b"a", b"b"])
+
+    def fail(*_: object, **__: object) -> None:
+        raise rocketstore.StoreFailedError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rocketstore.Store, "put_frames", fail)
+        with pytest.raises(
+            SparkFaceError, match=rf"RS_WRITE_FAILED\] host=\S+ path={root}: .*no room"
+        ):
+            commit(str(root), "q", 0, [staged])
+    assert Path(staged.path).exists()
+    assert not commit(str(root), "q", 0, [staged])
+    assert log_of(root) == [b"first", b"a", b"b"]
+
+
 def test_a_body_larger_than_the_default_is_appended(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with rocketstore.open(root, commit_log_file_size_bytes=16 << 20, index_enabled=False):
