@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Routing", "encode_batch", "stage"]
 
 TOPIC_BYTES_MAX = 127
+#: Both bits say that the body is made of messages (format.md 4.2).
+INNER_BATCH = 0xC0
 #: Columns of numbers that encode_frames takes as they are.
 NUMBERS = {"flag": "flags", "sys_flag": "sys_flags", "reconsume_times": "reconsume_times"}
 
@@ -164,7 +166,7 @@ def bad_row(row: int, reason: str) -> SparkFaceError:
 
 
 def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int, str]:
-    """Rows without what a message must have, or with a topic that none may have; and why."""
+    """Rows that are not one message, without what it must have, or with a topic that none may have; and why."""
     found: dict[int, str] = {}
     for name in ("body", "topic"):
         array = columns.get(name)
@@ -179,6 +181,11 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
             if reason:
                 bad = np.flatnonzero(numbers == number)
                 found.update(dict.fromkeys(map(int, bad), reason))
+    flags = columns.get("sys_flag")
+    if flags is not None and rows:
+        kinds = flags.fill_null(0).to_numpy(zero_copy_only=False) & INNER_BATCH
+        packed = np.flatnonzero(kinds == INNER_BATCH)
+        found.update(dict.fromkeys(map(int, packed), "an inner batch, several messages in one"))
     queues = columns.get("queue_id")
     if queues is not None and rows:
         below = np.flatnonzero(queues.fill_null(0).to_numpy(zero_copy_only=False) < 0)

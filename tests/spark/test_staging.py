@@ -102,6 +102,14 @@ def test_rows_without_a_queue_take_turns(tmp_path: Path) -> None:
             "below 0",
         ),
         ({"body": ["a", "b"], "topic": ["t", "t"], "keys": [["a"], [None]]}, "null"),
+        (
+            {
+                "body": ["a", "b"],
+                "topic": ["t", "t"],
+                "sys_flag": pa.array([None, 0x1C0], pa.int32()),
+            },
+            "row 11 .*inner batch, several messages",
+        ),
     ],
 )
 def test_bad_rows_are_named(columns: dict[str, Any], reason: str) -> None:
