@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.archive.manifest import NAME, Manifest
@@ -179,7 +181,7 @@ class Place:
         path = f"{self._path}/{name}"
         staged = self._staged(name)
         if self._kind not in SHOWN_WHOLE:  # these have no directories
-            self._fs.create_dir(self._path, recursive=True)
+            self._make_directory()
         try:
             self._write(staged, chunks)
             if self._kind == "local":
@@ -195,6 +197,17 @@ class Place:
                 with contextlib.suppress(OSError):
                     self._fs.delete_file(staged)
             raise
+
+    def _make_directory(self) -> None:
+        """With those above it. On a local file system their names are synced, or a crash could take all that
+        is shipped with them."""
+        missing = []
+        if self._kind == "local":
+            above = [self._path, *map(str, Path(self._path).parents)]
+            missing = list(itertools.takewhile(lambda path: not os.path.exists(path), above))
+        self._fs.create_dir(self._path, recursive=True)
+        for path in missing:
+            _sync(os.path.dirname(path))
 
     def _staged(self, name: str) -> str:
         """Under which path an object is written: its own, where nobody sees it before it is whole; else one
