@@ -1,11 +1,15 @@
-"""What nobody needs any more: staged files of commits that are done, given up, or were never made."""
+"""What nobody needs any more: staged files of commits that are done, given up, or were never made.
+
+What cannot be removed, for it belongs to another user for example, stays: no commit fails for that.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from rocketstore.spark.bad_rows import STAGED
@@ -13,6 +17,8 @@ from rocketstore.spark.inbox import inbox_directory, withdraw_files
 from rocketstore.spark.journal import Staged, is_pending, needed_files, sink_directory
 
 __all__ = ["abandon", "discard", "remove_orphans"]
+
+logger = logging.getLogger(__name__)
 
 #: Of the files that the sink makes: frames, rows that cannot be messages, requests.
 SUFFIXES = {".frames", ".parquet", ".json", ".taken", ".done", ".tmp"}
@@ -22,7 +28,7 @@ ORPHAN_AGE_S = 7 * 24 * 3600.0
 def discard(files: Sequence[Staged]) -> None:
     """Removes staged files, and their directories when those are empty."""
     for file in files:
-        with contextlib.suppress(FileNotFoundError):
+        with _staying(file.path):
             os.unlink(file.path)
     for directory in {os.path.dirname(file.path) for file in files}:
         with contextlib.suppress(OSError):
@@ -69,8 +75,8 @@ def remove_old(directory: Path, oldest: float, kept: Collection[str] = ()) -> in
     """Removes the sink's files in a directory that were last changed before `oldest`, in seconds since
     1970, but for those of these names."""
     removed = 0
-    for file in directory.iterdir() if directory.is_dir() else ():
-        with contextlib.suppress(FileNotFoundError):
+    for file in _entries(directory):
+        with _staying(file):
             old = file.suffix in SUFFIXES and file.stat().st_mtime < oldest
             if old and file.name not in kept:
                 file.unlink()
@@ -79,4 +85,26 @@ def remove_old(directory: Path, oldest: float, kept: Collection[str] = ()) -> in
 
 
 def _directories(path: Path) -> list[Path]:
-    return [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+    return [entry for entry in _entries(path) if entry.is_dir()]
+
+
+def _entries(directory: Path) -> list[Path]:
+    """None where there is no directory, perhaps since now."""
+    try:
+        return list(directory.iterdir())
+    except OSError as error:
+        _tell(directory, error)
+        return []
+
+
+@contextlib.contextmanager
+def _staying(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _tell(path, error)
+
+
+def _tell(path: str | os.PathLike[str], error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        logger.warning("%s is not cleaned up: %s", os.fspath(path), error)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import random
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,6 +254,49 @@ def test_orphans_of_every_kind(tmp_path: Path) -> None:
     given = {"staging": str(elsewhere), "bad_rows": str(elsewhere)}
     assert remove_orphans(str(root), age_s=-60, **given) == len(custom)
     assert all(file.exists() for file in kept)
+
+
+def test_no_commit_fails_for_what_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a staging directory of several users files belong to others. It was committed all the same: who
+    wrote it again would have it twice."""
+    root = tmp_path / "s"
+    make(root)
+    staged, other = stage_bodies(root, "1", [b"a"]), stage_bodies(root, "2", [b"b"])
+    unlink = os.unlink
+
+    def refuse(path: object, *more: Any, **others: Any) -> None:
+        if str(path).endswith(".frames"):
+            raise PermissionError(errno.EPERM, "not yours", str(path))
+        unlink(path, *more, **others)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        assert commit(str(root), "q", 0, [staged])
+        assert remove_orphans(str(root), age_s=-60) == 0
+    assert Journal(root).pending() is None
+    assert Path(staged.path).exists() and Path(other.path).exists()
+    assert log_of(root) == [b"first", b"a"]
+
+
+def test_a_directory_that_goes_while_it_is_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of another write has just removed its own."""
+    root = tmp_path / "s"
+    make(root)
+    run = Path(stage_bodies(root, "1", [b"a"]).path).parent
+    listed = Path.iterdir
+
+    def gone(path: Path) -> Any:
+        if path == run:
+            shutil.rmtree(path)
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", gone)
+    assert remove_orphans(str(root), age_s=-60) == 0
+    assert not run.exists()
 
 
 def test_destroy_takes_the_sink_with_it(tmp_path: Path) -> None:
