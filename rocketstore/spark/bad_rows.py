@@ -14,7 +14,7 @@ from rocketstore.spark.journal import file_name, sync_directory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["STAGED", "BadRows", "discard_bad_rows", "keep_bad_rows"]
+__all__ = ["STAGED", "BadRows", "discard_bad_rows", "keep_bad_rows", "settle_bad_rows"]
 
 #: Readers of Parquet pass over names that begin like this.
 STAGED = "_staged"
@@ -66,6 +66,16 @@ def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
     with told_path("RS_WRITE_FAILED", directory):
         os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
         sync_directory(directory)
+
+
+def settle_bad_rows(
+    path: str, writer: str | None, version: int, partition: int, given_up: bool
+) -> None:
+    """Of a write that failed: rows of one that somebody will finish are kept, those of another are not."""
+    if given_up or writer is None:
+        discard_bad_rows(path)
+    else:
+        keep_bad_rows(path, writer, version, partition)
 
 
 def discard_bad_rows(path: str) -> None:

@@ -35,11 +35,13 @@ def discard(files: Sequence[Staged]) -> None:
             os.rmdir(directory)
 
 
-def abandon(path: str, files: Sequence[Staged]) -> None:
+def abandon(path: str, files: Sequence[Staged]) -> bool:
     """Removes the staged files of a write that is given up, unless somebody has begun to append them: a
-    commit that was begun is finished, and needs them."""
-    if withdraw_files(path, files) and not is_pending(path, files):
+    commit that was begun is finished, and needs them. True when they were removed."""
+    given_up = withdraw_files(path, files) and not is_pending(path, files)
+    if given_up:
         discard(files)
+    return given_up
 
 
 def remove_orphans(

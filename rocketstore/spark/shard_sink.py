@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from rocketstore import ConfigError, StoreConfig
-from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
+from rocketstore.spark.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.cleaning import remove_orphans
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.options import WriteOptions, bad_option
@@ -77,11 +77,7 @@ class ShardWriter(DataSourceArrowWriter):
         done = [message for message in messages if message is not None]
         done.sort(key=lambda message: message.partition)
         options = self.options
-        writer = options.app_id or f"batch-{self.run}"
-        version = 0 if options.version is None else options.version
-        for message in done:
-            if message.bad_rows is not None:
-                keep_bad_rows(message.bad_rows, writer, version, message.partition)
+        writer, version = self.name
         with told_path("RS_WRITE_FAILED", options.path):
             commit_shards(
                 options.path,
@@ -91,10 +87,19 @@ class ShardWriter(DataSourceArrowWriter):
                 version=version,
                 lock_timeout_s=options.lock_timeout_s,
             )
+        for message in done:
+            if message.bad_rows is not None:
+                keep_bad_rows(message.bad_rows, writer, version, message.partition)
         remove_orphans(options.path, bad_rows=options.bad_rows_path)
 
     def abort(self, messages: list[Any]) -> None:
-        abandon_shards(self.options.path, self.run)
+        given_up = abandon_shards(self.options.path, self.run)
         for message in messages:
             if message is not None and message.bad_rows is not None:
-                discard_bad_rows(message.bad_rows)
+                settle_bad_rows(message.bad_rows, *self.name, message.partition, given_up)
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """Writer and version of this write."""
+        options = self.options
+        return options.app_id or f"batch-{self.run}", options.version or 0

@@ -140,14 +140,17 @@ def commit_shards(
     return not known
 
 
-def abandon_shards(path: str, run: str) -> None:
-    """Removes all of a run that is given up, unless its commit was begun: then it will be finished."""
+def abandon_shards(path: str, run: str) -> bool:
+    """Removes all of a run that is given up, unless its commit was begun: then it will be finished. True
+    when it was removed."""
     try:
         found = _read(path)
     except SparkFaceError:
-        return  # nobody knows
-    if found is None or not any(_run_of(move) == run for move in _moves(found)):
-        _remove(Path(path) / STAGED / run)
+        return False  # nobody knows
+    if found is not None and any(_run_of(move) == run for move in _moves(found)):
+        return False
+    _remove(Path(path) / STAGED / run)
+    return True
 
 
 def _finish(root: Path, found: dict[str, Any], on_step: Step) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 
 import rocketstore
 from rocketstore import StoreLockedError
-from rocketstore.spark.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
+from rocketstore.spark.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.cleaning import abandon, remove_orphans
 from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError, told_path
@@ -128,24 +128,24 @@ class Base:
         done = [message for message in messages if message is not None]
         done.sort(key=lambda message: message.partition)
         staged = [message.staged for message in done if message.staged is not None]
-        for message in done:
-            if message.bad_rows is not None:
-                keep_bad_rows(message.bad_rows, writer, version, message.partition)
         options = self.options
         if staged:
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
+        for message in done:
+            if message.bad_rows is not None:
+                keep_bad_rows(message.bad_rows, writer, version, message.partition)
         remove_orphans(
             options.path,
             staging=os.path.dirname(options.staging),
             bad_rows=options.bad_rows_path,
         )
 
-    def drop(self, messages: Sequence[Any]) -> None:
+    def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:
         done = [message for message in messages if message is not None]
-        abandon(self.options.path, [m.staged for m in done if m.staged is not None])
+        given_up = abandon(self.options.path, [m.staged for m in done if m.staged is not None])
         for message in done:
             if message.bad_rows is not None:
-                discard_bad_rows(message.bad_rows)
+                settle_bad_rows(message.bad_rows, writer, version, message.partition, given_up)
 
 
 class Writer(Base, DataSourceArrowWriter):
@@ -162,7 +162,7 @@ class Writer(Base, DataSourceArrowWriter):
         self.append(messages, self.writer, self.version)
 
     def abort(self, messages: list[Any]) -> None:
-        self.drop(messages)
+        self.drop(messages, self.writer, self.version)
 
 
 class StreamWriter(Base, DataSourceStreamArrowWriter):
@@ -178,8 +178,7 @@ class StreamWriter(Base, DataSourceStreamArrowWriter):
         super().__init__(schema, options)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        queries = {m.query_id for m in messages if m is not None and m.query_id}
-        writer = self.options.app_id or next(iter(queries), None)
+        writer = self.writer_of(messages)
         if writer is None:
             if any(m is not None and (m.staged or m.bad_rows) for m in messages):
                 raise SparkFaceError("RS_NO_QUERY_ID", "the query has no id: give txnAppId")
@@ -187,4 +186,8 @@ class StreamWriter(Base, DataSourceStreamArrowWriter):
         self.append(messages, writer, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        self.drop(messages)
+        self.drop(messages, self.writer_of(messages), batchId)
+
+    def writer_of(self, messages: Sequence[Any]) -> str | None:
+        queries = {m.query_id for m in messages if m is not None and m.query_id}
+        return self.options.app_id or next(iter(queries), None)

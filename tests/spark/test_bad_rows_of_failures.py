@@ -1,0 +1,80 @@
+"""Rows that cannot be messages, of writes that fail: kept when the write is finished by somebody, not else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.committer import commit
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.file_lock import FileLock
+from rocketstore.spark.options import WriteOptions
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+pytest.importorskip("pyspark", reason="needs pyspark: make spark")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def writer_of(root: Path, **options: str) -> Any:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from rocketstore.spark.shard_sink import ShardWriter
+    from rocketstore.spark.sink import Writer
+
+    schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
+    given = {"path": str(root), "badRows": "divert", "lockTimeout": "0", **options}
+    chosen = WriteOptions.parse(given)
+    return (Writer if chosen.shards is None else ShardWriter)(schema, chosen, False)
+
+
+def write(writer: Any) -> None:
+    """As Spark does: what cannot be committed is aborted."""
+    batch = pa.RecordBatch.from_pydict({"body": ["a", None], "topic": ["t", "t"]})
+    messages = [writer.write(iter([batch]))]
+    try:
+        writer.commit(messages)
+    except SparkFaceError:
+        writer.abort(messages)
+        raise
+
+
+def kept(root: Path) -> int:
+    return len(list(root.rglob("bad_rows/*.parquet")))
+
+
+def test_of_a_write_that_never_came_to_the_store(tmp_path: Path) -> None:
+    """It is written again, and its bad rows are there once."""
+    with rocketstore.open(tmp_path), pytest.raises(SparkFaceError, match="RS_STORE_LOCKED"):
+        write(writer_of(tmp_path))
+    assert list(tmp_path.rglob("*.parquet")) == []
+    write(writer_of(tmp_path))
+    assert kept(tmp_path) == 1
+
+
+def test_of_a_write_that_the_next_one_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise rocketstore.StoreFailedError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rocketstore.Store, "put_frames", fail)
+        with pytest.raises(SparkFaceError, match="RS_WRITE_FAILED"):
+            write(writer_of(tmp_path))
+    assert kept(tmp_path) == 1
+    commit(str(tmp_path), "another", 0, [])
+    with rocketstore.open(tmp_path, "r") as store:
+        assert [m.body for m in store.consumer("t")] == [b"a"]
+
+
+def test_of_a_load_that_never_came_to_the_shards(tmp_path: Path) -> None:
+    options = {"shards": "auto", "segmentBytes": "8m"}
+    lock = FileLock(tmp_path / "shards.lock", 1, "RS_SHARDS_LOCKED")
+    with lock, pytest.raises(SparkFaceError, match="RS_SHARDS_LOCKED"):
+        write(writer_of(tmp_path, **options))
+    assert list(tmp_path.rglob("*.parquet")) == []
+    write(writer_of(tmp_path, **options))
+    assert kept(tmp_path) == 1
