@@ -6,10 +6,8 @@ A dead store opened with mode "r" takes the same way over private mappings, so n
 
 from __future__ import annotations
 
-import dataclasses
-import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
@@ -56,8 +54,6 @@ from rocketstore.log.store_state import (
     save_store_state,
 )
 
-logger = logging.getLogger(__name__)
-
 __all__ = ["Opening", "open_engine"]
 
 VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
@@ -78,25 +74,31 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
             engine.recovery, indexed=options.config.index_enabled
         ):
             return engine
-        # Nothing had to be recovered in memory, so the files themselves are read: a writer that comes
-        # is followed.
+        # Nothing had to be recovered in memory: the files are read, and a writer that comes is followed.
         engine.close()
-        fitted = dataclasses.replace(options, config=engine.config)
+        fitted = replace(options, config=engine.config)
         return open_followed(path, layout, fitted, engine.recovery)
     make_directories(layout)
-    lock = StoreLock.acquire(layout)
-    clean = not abort_exists(layout)
+    lock: StoreLock | None = None
+    opened: Engine | None = None
+    clean = False
     try:
+        lock = StoreLock.acquire(layout)
+        clean = not abort_exists(layout)
         destroy.finish_removal(layout)
-        return Opening(path, layout, options, "write", lock, index_is_there).run()
+        opened = Opening(path, layout, options, "write", lock, index_is_there).run()
+        opened.start()
+        return opened
     except BaseException as error:
+        if opened is not None:
+            opened.close()  # the lock goes behind the threads that run
+            raise
         try:
             if clean and isinstance(error, MissingSegmentsError):
-                # Nothing was changed. With the mark left behind the next open would see a crash and go
-                # by its rules.
-                remove_abort(layout)
+                remove_abort(layout)  # nothing was changed, and the next open sees no crash
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
         raise
 
 
@@ -188,9 +190,8 @@ class Opening:
         parts = self._derive(config, log, queues, report, state, catching_up)
         if lock is None or page is None:
             return starting.read_only(parts)
-        template = dataclasses.replace(catching_up.checkpoint, boot_id=boot_id(), run_id=run_id)
-        record_crc = self._record_crc(state)
-        files = (own_file, rocketmq)
+        template = replace(catching_up.checkpoint, boot_id=boot_id(), run_id=run_id)
+        files, record_crc = (own_file, rocketmq), self._record_crc(state)
         return starting.for_writing(parts, lock, page, files, template, record_crc=record_crc)
 
     def _derive(

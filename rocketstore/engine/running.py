@@ -143,6 +143,13 @@ class Engine:
         """Set once, before the engine is handed out."""
         self.reader = Reader(source, self._statistics.record_get)
 
+    def start(self) -> None:
+        """Starts the workers. After an error, and the exception of a signal's handler, some may run: `close`."""
+        assert self._dispatcher is not None
+        closing_at_exit.remember(self)
+        for worker in (*self.write.workers(), self._dispatcher, self.write.checkpointer):
+            worker.start()
+
     # ---- guards ----
 
     @property

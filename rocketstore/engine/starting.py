@@ -1,9 +1,9 @@
-"""Workers of a store that is open for writing, and what close does with them."""
+"""The parts of a store that is open for writing, each with the few values that it needs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from rocketstore._native.durations import Durations
 from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore.config import Durability, StoreConfig
-from rocketstore.engine import closing_at_exit
 from rocketstore.engine.first_offset import FirstOffset
 from rocketstore.engine.ring_size import ring_bytes
 from rocketstore.engine.running import Engine, WriteParts
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from rocketstore.log.positions import PositionsPage
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
-    from rocketstore.log.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +129,7 @@ def for_writing(
     *,
     record_crc: bool,
 ) -> Engine:
-    """Starts the workers; puts are admitted when this returns."""
+    """The engine, whose workers do not run before its `start`."""
     start = _Start(parts)
     commit_log = start.commit_log
     log = commit_log.log
@@ -176,21 +174,7 @@ def for_writing(
     commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     page.publish(parts.positions)
     page.go_live()
-    _start_all([*write.workers(), parts.dispatcher, checkpointer])
-    engine = _engine(parts, start.statistics, write)
-    closing_at_exit.remember(engine)
-    return engine
-
-
-def _start_all(workers: Sequence[Worker]) -> None:
-    """All of them run, or none."""
-    try:
-        for worker in workers:
-            worker.start()
-    except BaseException:
-        for worker in workers:
-            worker.stop()
-        raise
+    return _engine(parts, start.statistics, write)
 
 
 class _Start:

@@ -40,9 +40,10 @@ class Worker:
         self.name = name
         self.signal = Signal() if signal is None else signal
         self._on_failure = on_failure
-        # Written by `start`, `stop` and `end_with`, under the lock; the thread itself writes `_failure` only.
+        # `stop` and `end_with` write under the lock, `start` before them; the thread itself writes `_failure` only.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._first = [None]  # whoever takes it out: the thread, or a `stop` that came before it
         self._stopping = False
         self._last_act: Callable[[], None] | None = None
         self._failure: BaseException | None = None
@@ -56,12 +57,11 @@ class Worker:
         """Runs once in the thread when it was stopped, after its last step; not after a failure."""
 
     def start(self) -> None:
-        with self._lock:
-            if self._thread is not None or self._stopping:
-                raise RuntimeError(f"{self.name} was started or stopped before")
-            thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            start_thread(thread)
-            self._thread = thread
+        if self._thread is not None or self._stopping:
+            raise RuntimeError(f"{self.name} was started or stopped before")
+        # Without the lock, and known before it runs: the exception of a signal's handler may end this anywhere.
+        self._thread = threading.Thread(target=self._begin, name=self.name, daemon=True)
+        start_thread(self._thread)
 
     def wake(self) -> None:
         """The next step comes at once; one that runs now is followed by another."""
@@ -76,7 +76,7 @@ class Worker:
             self._stopping = True
             thread = self._thread
         self.signal.notify()
-        if thread is None or thread is threading.current_thread():
+        if thread is None or thread is threading.current_thread() or self._take_first():
             return True
         thread.join(timeout_s)
         return not thread.is_alive()
@@ -101,6 +101,17 @@ class Worker:
     def failure(self) -> BaseException | None:
         """What ended the thread, if `stop` did not."""
         return self._failure
+
+    def _take_first(self) -> bool:
+        try:
+            self._first.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _begin(self) -> None:
+        if self._take_first():
+            self._run()
 
     def _run(self) -> None:
         try:
