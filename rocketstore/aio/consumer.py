@@ -121,11 +121,8 @@ class Consumer:
 
     async def _go_back(self, consumer: rocketstore.Consumer, before: dict[int, int]) -> None:
         """What was handed out has reached nobody: it comes again."""
-        for queue_id, offset in consumer.positions.items():
-            back: int | Literal["earliest"] = before.get(queue_id, "earliest")
-            if back != offset:
-                with contextlib.suppress(rocketstore.RocketStoreError):
-                    await self._shielded(self._port.start(consumer.seek, back, queue_id=queue_id))
+        with contextlib.suppress(rocketstore.RocketStoreError):
+            await self._shielded(self._port.start(_seek_back, consumer, before))
 
     async def next_message(self, timeout_s: float | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
@@ -240,12 +237,14 @@ class Consumer:
         return fetching.result()
 
     async def _shielded(self, future: asyncio.Future[T]) -> T:
-        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread."""
+        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread, however
+        often it is cancelled meanwhile."""
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             while not future.done():
-                await asyncio.wait([future])
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
             if not future.cancelled():
                 future.exception()  # taken note of
             raise
@@ -253,6 +252,13 @@ class Consumer:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"positions={self.positions}"
         return f"<rocketstore.aio.Consumer topic={self._topic!r}, {state}>"
+
+
+def _seek_back(consumer: rocketstore.Consumer, before: dict[int, int]) -> None:
+    for queue_id, offset in consumer.positions.items():
+        back: int | Literal["earliest"] = before.get(queue_id, "earliest")
+        if back != offset:
+            consumer.seek(back, queue_id=queue_id)
 
 
 class Following:

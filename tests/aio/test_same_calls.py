@@ -77,14 +77,19 @@ def test_columns(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("handed_out", [True, False])
 def test_a_cancelled_poll_of_columns_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handed_out: bool, times: int
 ) -> None:
-    """Also one whose thread has handed them out already."""
+    """Also one whose thread has handed them out already, and one that is cancelled again while it waits for that."""
     taken, go_on = threading.Event(), threading.Event()
     original = rocketstore.Consumer.poll_columns
 
     def held(consumer: rocketstore.Consumer, *args: object, **named: object) -> rocketstore.Columns:
+        if not handed_out:
+            taken.set()
+            assert go_on.wait(20)
         columns = original(consumer, *args, **named)  # type: ignore[arg-type]
         taken.set()
         assert go_on.wait(20)
@@ -98,7 +103,10 @@ def test_a_cancelled_poll_of_columns_loses_nothing(
             monkeypatch.setattr(rocketstore.Consumer, "poll_columns", held)
             polling = asyncio.ensure_future(consumer.poll_columns(7))
             await happens(taken.is_set)
-            polling.cancel()
+            for _ in range(times):
+                polling.cancel()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # so often the task has had the exception
             go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await polling
