@@ -31,7 +31,7 @@ from rocketstore.log.populator import Populator
 from rocketstore.log.preallocator import Preallocator
 from rocketstore.log.put_queues import PutQueues
 from rocketstore.log.store_source import StoreSource
-from rocketstore.log.store_state import load_store_state, save_store_state
+from rocketstore.log.store_state import load_store_state, save_store_state, time_breaks
 from rocketstore.log.unfinished_files import withdraw_file
 from rocketstore.log.write_buffer_pool import WriteBufferPool
 from rocketstore.services.histogram import PUT_TIME_BOUNDS_NS
@@ -115,6 +115,7 @@ def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None)
             batches=parts.batches,
             verify=parts.verify,
             check=engine.check_readable,
+            time_breaks=partial(time_breaks, parts.layout),
         )
     )
     return engine

@@ -29,7 +29,7 @@ from rocketstore.log.other_queues import BatchQueues
 from rocketstore.log.queue_directories import directory_names, is_queue_id
 from rocketstore.log.queue_ends import FollowedEnds
 from rocketstore.log.segment_listing import usual_size
-from rocketstore.log.store_state import has_stale_checksums
+from rocketstore.log.store_state import has_stale_checksums, time_breaks
 from rocketstore.log.unit_matching import UnitMatching
 from rocketstore.log.writer_watch import WriterWatch
 
@@ -149,6 +149,9 @@ class Follower:
 
     def visible(self) -> int:
         return self._horizon.visible
+
+    def time_breaks(self) -> list[tuple[int, int]]:
+        return time_breaks(self._layout)
 
     def catch_up(self) -> None:
         """Looks where the writer is now."""

@@ -88,6 +88,10 @@ class ReadSource(Protocol):
         """The physical offset up to which messages may be shown (D-32)."""
         ...
 
+    def time_breaks(self) -> Sequence[tuple[int, int]]:
+        """Ranges of physical offsets in which store times may fall from one record to the next."""
+        ...
+
     def catch_up(self) -> None:
         """Brings the queues up to the visible end, where this process has the dispatcher."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.scanner import read_message
@@ -36,7 +37,7 @@ from rocketstore.log.fetch import (
 )
 from rocketstore.log.light_queues import offset_in_queue
 from rocketstore.log.read_source import segment_at
-from rocketstore.log.time_search import offset_at
+from rocketstore.log.time_search import breaks_of, offset_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,8 @@ UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
 # Units that one fetch looks at for a filter that takes none of them: RocketMQ's 16,000 bytes.
 FILTER_UNITS = 800
+_STORE_TIME = attrgetter("store_timestamp_ms")
+_PHYSICAL_OFFSET = attrgetter("physical_offset")
 
 
 class _Place(NamedTuple):
@@ -279,19 +282,26 @@ class Reader:
         queue = self._source.queue(topic, queue_id)
         if queue is None:
             return 0
-        found = offset_at(
-            queue, when_ms, partial(self.store_time, topic, queue_id), boundary=boundary
-        )
+        store_time = partial(self._first_number, _STORE_TIME, topic, queue_id)
+        place = partial(self._first_number, _PHYSICAL_OFFSET, topic, queue_id)
+        ranges = () if isinstance(queue, BatchQueue) else self._source.time_breaks()
+        breaks = breaks_of(queue, ranges, place)
+        found = offset_at(queue, when_ms, store_time, boundary=boundary, breaks=breaks)
         if found < queue.max_offset or isinstance(queue, BatchQueue):
             return found
         return queue.written_end  # what is missing behind it may be younger: who reads hears of it
 
-    def store_time(
-        self, topic: str, queue_id: int, from_offset: int, to_offset: int
+    def _first_number(
+        self,
+        number_of: Callable[[Message], int],
+        topic: str,
+        queue_id: int,
+        from_offset: int,
+        to_offset: int,
     ) -> tuple[int, int] | None:
-        """Queue offset and store time of the first message in [from_offset, to_offset).
+        """Queue offset of the first message in [from_offset, to_offset), and one number of it; None without.
 
-        None without one. For `time_search.offset_at`. Records that cannot be read have no time.
+        For `time_search`. Records that cannot be read are none. Of a batch queue: the store time.
         """
         source = self._source
         offset, width = from_offset, 1
@@ -324,7 +334,7 @@ class Reader:
                 first = found[0]
                 # A record may name the queue twice: the search has to come on.
                 at = max(offset, offset_in_queue(first, topic, queue_id))
-                return at, first.store_timestamp_ms
+                return at, number_of(first)
             offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
         return None
 

@@ -33,6 +33,7 @@ class StoreSource:
         batches: BatchQueues,
         verify: int,
         check: Callable[[], None],
+        time_breaks: Callable[[], Sequence[tuple[int, int]]],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -42,6 +43,7 @@ class StoreSource:
         self._batches = batches
         self._verify = verify
         self.check = check
+        self.time_breaks = time_breaks
 
     @property
     def segment_size(self) -> int:

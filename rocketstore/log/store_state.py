@@ -28,6 +28,7 @@ __all__ = [
     "load_store_state",
     "new_store_state",
     "save_store_state",
+    "time_breaks",
 ]
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,16 @@ def load_store_state(layout: StoreLayout) -> StoreState | None:
     except (TypeError, ValueError, KeyError) as error:
         logger.warning("%s is no state of a store: %r", layout.store_json, error)
         return None
+
+
+def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
+    """Ranges in which records begin whose store time may be less than that of one before. Within what another
+    program wrote there may be more: it takes the clock as it is."""
+    state = load_store_state(layout)
+    if state is None:
+        return []
+    edges = {(offset, offset + 1) for part in state.foreign for offset in part}
+    return sorted({*state.falls, *edges})
 
 
 def has_stale_checksums(layout: StoreLayout) -> bool:

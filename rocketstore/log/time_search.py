@@ -1,19 +1,20 @@
 """Which queue offset belongs to a time: binary search over the records' own store timestamps.
 
 Bounds are exact, which RocketMQ's are not: it answers 0 where every message is younger, and 4.9
-picks a neighbour by distance (vectors `time_lookup`). Store times do not fall within what
-rocketstore wrote; where another writer's clock fell, the answer is one of the places where the
-times cross.
+picks a neighbour by distance (vectors `time_lookup`). Where store times may fall, as after a clock that
+was set back, what lies on either side is searched by itself. Only within what another program wrote it is not
+known where: the answer is one of the places where the times cross, as it is RocketMQ's.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Boundary", "TimedQueue", "offset_at"]
+__all__ = ["Boundary", "TimedQueue", "breaks_of", "offset_at"]
 
 Boundary = Literal["lower", "upper"]
 
@@ -34,32 +35,58 @@ def offset_at(
     store_time: Callable[[int, int], tuple[int, int] | None],
     *,
     boundary: Boundary = "lower",
+    breaks: Iterable[int] = (),
 ) -> int:
     """Queue offset for a time, in a queue with messages minimum … maximum - 1.
 
     "lower": the first message stored at or after `when_ms`; the maximum when there is none.
-    "upper": the last message stored at or before `when_ms`; minimum - 1 when there is none, so that
-    `upper + 1` is always the first message that is younger.
+    "upper": the last message stored at or before `when_ms`; minimum - 1 when there is none. No message behind
+    it is as old, and none in front of "lower" as young.
 
     `store_time(from_offset, to_offset)` gives (queue offset, store time in ms) of the first
     message in that half-open range, None when it holds none: units without a record (pre-blanks,
-    damage) have no time.
+    damage) have no time. `breaks`: queue offsets with which store times may fall.
     """
     minimum, maximum = queue.min_offset, queue.max_offset
+    within = {offset for offset in breaks if minimum < offset < maximum}
+    parts = list(pairwise(sorted({minimum, *within, maximum})))
     if boundary == "lower":
-        first = _first_not_before(minimum, maximum, when_ms, store_time)
-        found = store_time(first, maximum) if first < maximum else None
-        return maximum if found is None else found[0]
+        for low, high in parts:
+            first = _first_not_before(low, high, when_ms, store_time)
+            found = store_time(first, high) if first < high else None
+            if found is not None:
+                return found[0]
+        return maximum
     if boundary != "upper":
         raise ValueError(f"boundary = {boundary!r}: 'lower' or 'upper'")
-    younger = _first_not_before(minimum, maximum, when_ms + 1, store_time)
-    return _last_message(minimum, younger, store_time)
+    for low, high in reversed(parts):
+        younger = _first_not_before(low, high, when_ms + 1, store_time)
+        last = _last_message(low, younger, store_time)
+        if last >= low:
+            return last
+    return minimum - 1
+
+
+def breaks_of(
+    queue: TimedQueue,
+    ranges: Iterable[tuple[int, int]],
+    place: Callable[[int, int], tuple[int, int] | None],
+) -> Iterable[int]:
+    """Queue offsets of the messages with which store times may fall, by ranges of physical offsets.
+
+    `place`: as `store_time` of `offset_at`, with the physical offset of the message.
+    """
+    minimum, maximum = queue.min_offset, queue.max_offset
+    for start, end in ranges:
+        first = _first_not_before(minimum, maximum, start, place)
+        last = first if end == start + 1 else _first_not_before(first, maximum, end - 1, place)
+        yield from range(first, last + 1)
 
 
 def _first_not_before(
     minimum: int,
     maximum: int,
-    when_ms: int,
+    wanted: int,
     store_time: Callable[[int, int], tuple[int, int] | None],
 ) -> int:
     """The least n whose first message at or behind n is not older, or the maximum."""
@@ -67,7 +94,7 @@ def _first_not_before(
     while low < high:
         middle = (low + high) // 2
         found = store_time(middle, high)
-        if found is None or found[1] >= when_ms:
+        if found is None or found[1] >= wanted:
             high = middle
         else:
             low = found[0] + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests import native_probe
 from tests.process.other_process import SMALL, TOPIC, other_process
 from tests.small_store import open_small, parts
 
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 #: Puts ten messages, steps the clock, puts ten more; opens again, puts ten more; says all store times.
 STEPS = """
 from pathlib import Path
@@ -172,3 +174,44 @@ def test_what_is_asked_by_time_is_found_where_times_fell(
                 found = store.query(TOPIC, "k", begin=begin, end=end, limit=1000)
                 wanted = sorted(time for time in times if begin <= time <= end)
                 assert sorted(m.store_timestamp_ms for m in found) == wanted, (begin, end)
+
+
+#: Offsets for each store time, while the store is open for writing.
+OFFSETS = LIVES.replace(
+    "        store.wait_flushed",
+    """        bounds = sorted({*times, times[-1] + 1})
+        found = [[store.offset_at(TOPIC, 0, at, end) for end in ("lower", "upper")] for at in bounds]
+        assert found == [
+            [
+                min((n for n, time in enumerate(times) if time >= at), default=len(times)),
+                max((n for n, time in enumerate(times) if time <= at), default=-1),
+            ]
+            for at in bounds
+        ]
+        store.wait_flushed""",
+)
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [
+        # A day ahead, for a short time: a search by halves meets none of these messages.
+        [[0, 100], [86_400, 20], [-86_400, 300]],
+        [[0, 100], [86_400, 20], [-86_300, 200], [90_000, 40], [-180_000, 200], [0, 30]],
+    ],
+)
+def test_an_offset_for_a_time_passes_over_nothing(
+    built: Path, tmp_path: Path, lives: list[Any]
+) -> None:
+    """Who begins at a time is given all that was stored then or later."""
+    with other_process(OFFSETS, tmp_path, given=[str(built), lives], durability="os",
+                       max_query_results=1000) as other:  # fmt: skip
+        times: list[int] = json.loads(other.line())
+    with rocketstore.open(tmp_path, "r", **SMALL) as store:
+        for at in sorted({*times, times[-1] + 1}):
+            young = [n for n, time in enumerate(times) if time >= at]
+            assert store.offset_at(TOPIC, 0, at) == min(young, default=len(times))
+            with store.consumer(TOPIC, queue_id=0) as consumer:
+                consumer.seek(EPOCH + datetime.timedelta(milliseconds=at))
+                found = [m.queue_offset for m in consumer]
+            assert set(young) <= set(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.time_search import offset_at
+from rocketstore.log.time_search import breaks_of, offset_at
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "vectors.json"
 
@@ -121,3 +121,42 @@ def test_a_clock_that_fell_gives_a_place_where_the_times_cross() -> None:
 def test_an_unknown_boundary_is_refused() -> None:
     with pytest.raises(ValueError, match="boundary"):
         offset_at(Queue([1]), 1, Queue([1]).store_time, boundary="middle")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_where_times_fall(rng: random.Random, known: bool) -> None:
+    """Nothing that is as young is in front of the lower bound, nothing as old behind the upper one. Without
+    being told where times fall, an answer is a place where they cross."""
+    for _ in range(300):
+        times: list[int | None] = []
+        breaks = []
+        for _ in range(rng.randrange(1, 6)):
+            breaks.append(len(times) + 5)
+            part = sorted(rng.randrange(20) for _ in range(rng.randrange(8)))
+            times += [time if rng.random() < 0.8 else None for time in part]
+        queue = Queue(times, min_offset=5)
+        given = breaks if known else []
+        for when in range(-1, 22):
+            lower = offset_at(queue, when, queue.store_time, boundary="lower", breaks=given)
+            upper = offset_at(queue, when, queue.store_time, boundary="upper", breaks=given)
+            young = [5 + n for n, time in enumerate(times) if time is not None and time >= when]
+            old = [5 + n for n, time in enumerate(times) if time is not None and time <= when]
+            if known:
+                assert lower == min(young, default=queue.max_offset)
+                assert upper == max(old, default=4)
+            else:
+                assert lower in (*young, queue.max_offset)
+                assert upper in (*old, 4)
+
+
+def test_breaks_of_ranges() -> None:
+    """A range of one byte is one place; within a longer one times may fall with each message."""
+    queue = Queue([10, 20, None, 30, 40, 50], min_offset=2)
+    for ranges, expected in (
+        ([(20, 21)], [3]),
+        ([(21, 22)], [4]),
+        ([(11, 12), (45, 46), (60, 61)], [3, 7, 8]),
+        ([(11, 41)], [3, 4, 5, 6]),
+        ([(0, 1)], [2]),
+    ):
+        assert list(breaks_of(queue, ranges, queue.store_time)) == expected
