@@ -161,10 +161,14 @@ class Checkpointer(Worker):
     def _store_rocketmq(self, store_time: int, *, derived: bool) -> None:
         """Times that are truly forced, as RocketMQ expects them (format.md 8, 17)."""
         physic, logics, index, master, confirm = self._rocketmq.load()
-        physic = max(physic, store_time)
+        if 0 < store_time < physic:
+            # Times fell (D-28): one from before would stand for the queues of what came behind, and RocketMQ's
+            # recovery begin too late. That of the index stays: it deletes index files that end later.
+            logics = 0
+        physic = store_time or physic
         positions = self._commit_log.positions
         if derived and positions.dispatched >= positions.flushed:
-            logics = max(logics, store_time)
+            logics = store_time or logics
             index = max(index, store_time)
         self._rocketmq.store(physic, logics, index, master, confirm)
 

@@ -14,8 +14,10 @@ import rocketstore
 from rocketstore._native import syscalls
 from rocketstore.log.clock_watch import ClockWatch
 from tests import native_probe
+from tests.checkpoints import rocketmq_times
 from tests.process.other_process import SMALL, TOPIC, other_process
 from tests.small_store import open_small, parts
+from tests.waiting import wait_until
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 #: Puts ten messages, steps the clock, puts ten more; opens again, puts ten more; says all store times.
@@ -215,3 +217,31 @@ def test_an_offset_for_a_time_passes_over_nothing(
                 consumer.seek(EPOCH + datetime.timedelta(milliseconds=at))
                 found = [m.queue_offset for m in consumer]
             assert set(young) <= set(found)
+
+
+#: The second life puts what no queue flush covers, and is killed.
+KILLED = LIVES.replace(
+    "        store.wait_flushed(store.end_offset)",
+    """        store.flush()
+        if step_s < 0:
+            say(json.dumps(times))
+            time.sleep(60)""",
+).replace("from pathlib", "import time\nfrom pathlib", 1)
+
+
+def test_no_checkpoint_speaks_for_what_came_behind_a_fall(built: Path, tmp_path: Path) -> None:
+    """RocketMQ's recovery begins at the newest file that is as old as the checkpoint: with a time from before
+    the fall that is the last one, whatever of the queues of those before was lost."""
+    given: Any = [str(built), [[86_400, 50], [-86_400, 50]]]
+    with other_process(
+        KILLED, tmp_path, given=given, durability="os", max_query_results=1000,
+        consume_queue_flush_interval_ms=1_000_000,
+    ) as other:  # fmt: skip
+        times: list[int] = json.loads(other.line())
+        assert times[50] < times[49]
+        wait_until(lambda: rocketmq_times(tmp_path)[0] == times[-1])
+        other.kill()
+    assert max(rocketmq_times(tmp_path)[:2]) == times[-1]
+    with rocketstore.open(tmp_path, "r+", **SMALL, durability="os"):
+        pass
+    assert rocketmq_times(tmp_path)[:3] == (times[-1], times[-1], times[49])
