@@ -194,6 +194,7 @@ class _Start:
                 parts.report.end,
             ),
             wide_topics=config.auto_wide_topic,
+            topics=parts.queues.topics,
             max_light_queues=config.max_light_queues,
         )
         self.put_times = Durations(PUT_TIME_BOUNDS_NS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rocketstore._native.queue_state import QueueState
 from rocketstore.errors import MessageRejectedError
@@ -23,11 +23,16 @@ class PutQueues:
         next_offset: Callable[[str, int], int],
         *,
         wide_topics: bool,
+        topics: Callable[[], Iterable[str]] = tuple,
         max_light_queues: int = 20_000,
     ) -> None:
+        """`topics`: those that have queues in the store."""
         self._next_offset = next_offset
         self._wide_topics = wide_topics
+        self._topics = topics
         self._max_light_queues = max_light_queues
+        #: Light queues that there are; listed at the first use.
+        self._light: set[str] | None = None
         self._lock = threading.RLock()
         self._states: dict[tuple[str, int], QueueState] = {}
 
@@ -57,7 +62,7 @@ class PutQueues:
         names = properties.get("INNER_MULTI_DISPATCH", "")
         if not names or not is_listed(topic):
             return []
-        states = []
+        places, new = [], []
         for name in names.split(","):
             if not is_safe_topic(name.encode()):
                 raise MessageRejectedError(
@@ -68,27 +73,36 @@ class PutQueues:
                 raise MessageRejectedError(
                     f"INNER_MULTI_DISPATCH = {names!r}: light queues need light_queue_enabled=True"
                 )
-            if is_light and (name, 0) not in self._states:
-                self._check_light(name)
-            states.append(self.state(name, 0 if is_light else queue_id))
-        own = self.state(topic, queue_id)
-        if len({own, *states}) <= len(states):
+            place = (name, 0 if is_light else queue_id)
+            places.append(place)
+            if is_light and place not in self._states:
+                new.append(name)
+        if len({(topic, queue_id), *places}) <= len(places):
             raise MessageRejectedError(
                 f"INNER_MULTI_DISPATCH = {names!r}: names a queue twice, or "
-                f"{own.topic}/{queue_id}, which has the message already"
+                f"{topic}/{queue_id}, which has the message already"
             )
-        if len(states) > MAX_LISTED:
+        if len(places) > MAX_LISTED:
             raise MessageRejectedError(
-                f"INNER_MULTI_DISPATCH names {len(states)} queues, at most {MAX_LISTED}"
+                f"INNER_MULTI_DISPATCH names {len(places)} queues, at most {MAX_LISTED}"
             )
-        return states
+        if new:
+            self.state(topic, queue_id)  # behind this the store knows all queues of its log
+            self._admit_light(new)
+        return [self.state(*place) for place in places]
 
-    def _check_light(self, name: str) -> None:
-        light = sum(topic.startswith(LIGHT_PREFIX) for topic, _ in list(self._states))
-        if light >= self._max_light_queues:
-            raise MessageRejectedError(
-                f"light queue {name!r}: there are {light} already (max_light_queues)"
-            )
+    def _admit_light(self, names: Sequence[str]) -> None:
+        """Those that the store has go on, whatever their number; new ones count with them."""
+        with self._lock:
+            if self._light is None:
+                self._light = {name for name in self._topics() if name.startswith(LIGHT_PREFIX)}
+            new = set(names) - self._light
+            count = len(self._light)
+            if new and count + len(new) > self._max_light_queues:
+                raise MessageRejectedError(
+                    f"light queue {min(new)!r}: there are {count} already (max_light_queues)"
+                )
+            self._light |= new
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes put to each topic since the store was opened."""

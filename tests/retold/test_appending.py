@@ -238,3 +238,15 @@ def test_light_queues_have_a_highest_number(tmp_path: Path) -> None:
         plain(store, b"y", properties={"INNER_MULTI_DISPATCH": "%LMQ%b"})
         assert dispatched(store).max_queue_offset("%LMQ%b", 0) == 2
         assert store.queues("%LMQ%c") == []
+    # It is the store that has them, and not the process: neither does a restart make room, nor does a lower
+    # number shut out those that there are.
+    for limit in (2, 1):
+        with open_small(tmp_path, max_light_queues=limit, **LIGHT) as store:
+            for name in ("%LMQ%c", "%LMQ%b,%LMQ%c"):
+                with pytest.raises(MessageRejectedError, match="there are 2 already"):
+                    plain(store, b"x", properties={"INNER_MULTI_DISPATCH": name})
+            plain(store, b"z", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
+    with open_small(tmp_path, max_light_queues=3, **LIGHT) as store:
+        with pytest.raises(MessageRejectedError, match="there are 2 already"):
+            plain(store, b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%c,%LMQ%d"})
+        plain(store, b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%c"})
