@@ -221,9 +221,11 @@ def _replacement(one: DamagedRange) -> bytes:
 
 
 def _record(one: DamagedRange, offset: int, size: int, stand_in: StandIn | None = None) -> bytes:
+    properties = b"" if stand_in is None else stand_in.properties
     return encode_record(
         topic=REPAIR_TOPIC,
-        body=bytes(size - RECORD_BYTES_MIN),
+        body=bytes(size - RECORD_BYTES_MIN - len(properties)),
+        properties=properties,
         queue_id=0 if stand_in is None else stand_in.queue_id,
         # An ordered consumer of RocketMQ commits what is behind it.
         queue_offset=0 if stand_in is None else stand_in.queue_offset,

@@ -33,6 +33,10 @@ UNITS_STEP: Final = 1 << 16
 RECORD_BYTES_MIN: Final = 92
 #: A body that is there: clients of RocketMQ hand out null for one of no bytes.
 STAND_IN_BODY_BYTES: Final = 1
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+#: Of stand-ins there: RocketMQ, which delivers what becomes due, drops a message for this topic; without a topic it
+#: would try again for ever.
+SCHEDULE_PROPERTIES: Final = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"
 
 
 class Interval(Protocol):
@@ -64,6 +68,7 @@ class StandIn:
     size: int
     queue_id: int
     queue_offset: int
+    properties: bytes
 
     @property
     def end(self) -> int:
@@ -119,11 +124,16 @@ def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
         if _last_unit(Path(hit.path).parent) != hit.start // UNIT_SIZE + number:
             continue
         at = bisect_right(starts, int(hit.offsets[-1])) - 1
-        place = _next_place(found[at], ranges[at])
+        queue = Path(hit.path).parent
+        properties = SCHEDULE_PROPERTIES if queue.parent.name == SCHEDULE_TOPIC else b""
+        place = _next_place(found[at], ranges[at], len(properties))
         if place is not None:
             queue_offset = hit.start // UNIT_SIZE + number
-            queue_id = int(Path(hit.path).parent.name)
-            found[at].append(StandIn(hit.path, number, *place, queue_id, queue_offset))
+            if place[1] < RECORD_BYTES_MIN + len(properties):
+                properties = b""
+            found[at].append(
+                StandIn(hit.path, number, *place, int(queue.name), queue_offset, properties)
+            )
     return found
 
 
@@ -142,11 +152,14 @@ def _last_unit(directory: Path) -> int:
     return -1
 
 
-def _next_place(taken: Sequence[StandIn], one: Mendable) -> tuple[int, int] | None:
+def _next_place(
+    taken: Sequence[StandIn], one: Mendable, properties_size: int
+) -> tuple[int, int] | None:
     """Start and size of a stand-in behind those that there are: either nothing is left behind it, or another
     record fits there. Else that of the last one; None where there is no room at all."""
     start = taken[-1].end if taken else one.start
-    room, size = one.records_end - start, RECORD_BYTES_MIN + STAND_IN_BODY_BYTES
+    room = one.records_end - start
+    size = RECORD_BYTES_MIN + STAND_IN_BODY_BYTES + properties_size
     if room >= size + RECORD_BYTES_MIN:
         return start, size
     if room >= RECORD_BYTES_MIN:

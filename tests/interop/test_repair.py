@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rocketstore import tools
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle
 from tests.interop.views import Tally
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -141,3 +143,39 @@ def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
             assert found == set(range(end)) - gone
     tally.scenarios += 1
     tally.messages += 2 * len(ends)
+
+
+def test_delayed_messages_are_delivered_behind_a_lost_one(
+    version: str, oracle: Oracle, tally: Tally, tmp_path: Path
+) -> None:
+    """RocketMQ 4 tries a message without a topic for its own again and again, and none behind it."""
+    if not version.startswith("4"):
+        pytest.skip("of RocketMQ 5 the broker delivers, not the store")
+    path = tmp_path / "store"
+
+    def delayed(body: bytes) -> dict[str, object]:
+        return Sent(body=body, properties=(("DELAY", "1"),)).for_oracle()
+
+    with oracle.open(path, SMALL) as theirs:  # where a level lasts hours
+        behind = Sent(body=b"behind", queue_id=1).for_oracle()
+        [_, lost, _] = theirs.put([delayed(b"first"), delayed(b"lost" * 10), behind])
+        theirs.settle()
+    write(path, lost["physical_offset"] + 100, b"\xff" * 7)
+    with rocketstore.open(path, config=config_of(SMALL)):
+        pass
+    report = tools.repair(path, **SHAPE)
+    assert report.ok and report.units == 1
+    with oracle.open(path, {**SMALL, "messageDelayLevel": "1s"}) as theirs:
+        theirs.put([delayed(b"new")])
+        delivered = [base64.b64encode(body).decode() for body in (b"first", b"new")]
+
+        def bodies() -> list[str]:
+            queues = theirs.dump()["queues"]
+            found = [q for q in queues if (q["topic"], q["queue_id"]) == ("Orders", 0)]
+            return [m["body"] for q in found for m in q["messages"]]
+
+        wait_until(lambda: len(bodies()) >= 2)
+        assert bodies() == delivered
+    assert tools.verify(path, **SHAPE).ok
+    tally.scenarios += 1
+    tally.messages += 2
