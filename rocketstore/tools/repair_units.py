@@ -140,7 +140,7 @@ def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
 def _last_unit(directory: Path) -> int:
     """Queue offset of the last unit of a queue, -1 without any."""
     for start, size in reversed(list_files(directory)):
-        if size == 0 or size % UNIT_SIZE:
+        if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
             continue
         file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
         try:
