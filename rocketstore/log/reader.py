@@ -321,12 +321,8 @@ class Reader:
             place = _Place(topic, queue_id, offset, file, position, queue.extension)
             try:
                 found = self._units(place, count, None, verify=0)
-            except (
-                CorruptRecordError,
-                ReadFailedError,
-                StoreClosedError,
-            ):  # the last: trimmed away
-                if count > 1:
+            except (CorruptRecordError, ReadFailedError, StoreClosedError):
+                if count > 1:  # the last of these: trimmed away
                     width = 1
                     continue
                 found = []
