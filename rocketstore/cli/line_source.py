@@ -74,7 +74,11 @@ class LineSource:
             select.select([self._descriptor, self._stop.descriptor], [], [])
             if self._stop.received is not None:
                 return
-            chunk = os.read(self._descriptor, READ_BYTES)
+            try:
+                chunk = os.read(self._descriptor, READ_BYTES)
+            except OSError as error:
+                error.filename = "the input"  # the store's files have names
+                raise
             if not chunk:
                 break
             lines = (rest + chunk).split(b"\n")

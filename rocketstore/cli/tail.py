@@ -23,6 +23,15 @@ __all__ = ["command"]
 Damaged = Callable[[rocketstore.CorruptRecordError], object]
 
 
+def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What no message can have is no tag."""
+    words = [] if value is None else value.split("||")
+    lone = any("\ud800" <= sign <= "\udfff" for sign in value or "")  # bytes that are no text
+    if lone or not all(map(str.strip, words)):
+        raise click.BadParameter(f"{value!r}: a tag, or several with || between them")
+    return value
+
+
 @click.command(short_help="The last messages, and those to come.")
 @STORE
 @click.argument("topic")
@@ -36,7 +45,7 @@ Damaged = Callable[[rocketstore.CorruptRecordError], object]
     help="So many of the last.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
-@click.option("--tag", default=None, help="Only messages with this tag.")
+@click.option("--tag", default=None, callback=_tag, help="Only messages with this tag.")
 @commit_log_dir_option
 @format_option
 def command(

@@ -239,6 +239,18 @@ def test_a_named_pipe_is_waited_for_until_a_signal_comes(
     assert (child.returncode, errors) == (exit_codes.INTERRUPTED, "resume with --start-line 1\n")
 
 
+def test_an_input_that_cannot_be_read_is_named(start, tmp_path: Path) -> None:
+    with open(tmp_path / "for writing", "w") as unreadable:
+        words = ("ingest", tmp_path / "store", "--topic", "t", "--segment-bytes", 1 << 20)
+        child = start(*words, stdin=unreadable)
+        _, errors = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == exit_codes.FAILED
+    assert errors.splitlines() == [
+        "rocketstore: line 1: the input: Bad file descriptor",
+        "resume with --start-line 1",
+    ]
+
+
 def test_stopped_and_resumed_stores_each_line_once(start, tmp_path: Path) -> None:
     """Ctrl-C while lines pour in; the line that is named is the first one missing."""
     store = tmp_path / "store"
