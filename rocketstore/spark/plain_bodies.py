@@ -13,12 +13,19 @@ from rocketstore.spark.failures import SparkFaceError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NEEDED", "with_plain_bodies"]
+__all__ = ["NEEDED", "with_plain_bodies", "with_plain_flags"]
 
 #: Columns that a scan needs for it, beside the body.
 NEEDED: Final = ("sys_flag", "physical_offset")
 #: Of one chunk: offsets in a column are 32 bits wide.
 MOST_BYTES: Final = 1 << 30
+
+
+def with_plain_flags(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The columns of a chunk with `sys_flag` as rows show it whose bodies are unpacked."""
+    flags = columns["sys_flag"]
+    plain = np.where(flags & COMPRESSED, flags & ~np.int32(COMPRESSION_BITS), flags)
+    return {**columns, "sys_flag": plain.astype(flags.dtype)}
 
 
 def with_plain_bodies(columns: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -47,6 +54,4 @@ def with_plain_bodies(columns: Mapping[str, Any]) -> Mapping[str, Any]:
         text = f"{ends[-1]} bytes of bodies from {offsets[0]} on are too many for a batch"
         raise SparkFaceError("RS_BODIES_TOO_LARGE", f"{text}; decompress=false leaves them packed")
     data = np.frombuffer(b"".join(bodies), np.uint8)
-    plain_flags = np.where(flags & COMPRESSED, flags & ~np.int32(COMPRESSION_BITS), flags)
-    plain = BytesColumn(ends.astype(np.int32), data)
-    return {**columns, "body": plain, "sys_flag": plain_flags.astype(flags.dtype)}
+    return {**with_plain_flags(columns), "body": BytesColumn(ends.astype(np.int32), data)}

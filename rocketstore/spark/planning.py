@@ -28,7 +28,7 @@ from rocketstore.spark.delivered import NEEDED, delivered
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED as NEEDED_TO_UNPACK
-from rocketstore.spark.plain_bodies import with_plain_bodies
+from rocketstore.spark.plain_bodies import with_plain_bodies, with_plain_flags
 from rocketstore.spark.presence import Present, check_archive, check_store, note_present
 from rocketstore.spark.queue_bounds import Bounds, resolve
 from rocketstore.spark.read_options import LATEST, ReadOptions
@@ -218,7 +218,8 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
             if bounds:
                 rows = both(rows, kept(columns, bounds))
             if options.conditions:
-                rows = both(rows, keep(columns, columns.rows, options.conditions))
+                shown = with_plain_flags(columns) if unpacks(options) else columns
+                rows = both(rows, keep(shown, columns.rows, options.conditions))
             if rows is not None and not rows.any():
                 continue
             found = with_plain_bodies(columns) if unpacks(options) else columns

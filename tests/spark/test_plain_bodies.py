@@ -55,6 +55,22 @@ def test_rows_have_plain_bodies(tmp_path: Path, rng: random.Random) -> None:
     assert len(read(root, columns="queue_offset")) == 100
 
 
+@pytest.mark.parametrize(
+    ("test", "wanted"),
+    [('"in", [0]', ["plain", "packed"]), ('">", [0]', []), ('"in", [769]', [])],
+    ids=["zero", "above", "as stored"],
+)
+def test_conditions_are_about_flags_as_rows_show_them(
+    tmp_path: Path, test: str, wanted: list[str]
+) -> None:
+    """A body that was unpacked is not called compressed any more, and Spark would test what it sees."""
+    root = store_with(tmp_path / "s", [(b"plain", PLAIN), (zlib.compress(b"packed"), ZLIB)])
+    conditions = f'[["sys_flag", {test}]]'
+    assert [row["body"].decode() for row in read(root, conditions=conditions)] == wanted
+    stored = read(root, conditions=conditions, decompress="false")
+    assert [row["sys_flag"] for row in stored] == [PLAIN if test == '"in", [0]' else ZLIB]
+
+
 def test_bodies_that_cannot_be_unpacked_are_named(tmp_path: Path) -> None:
     root = store_with(tmp_path / "s", [(b"fine", PLAIN), (b"no stream", ZLIB)])
     with pytest.raises(SparkFaceError, match=r"RS_BAD_COMPRESSION.*zlib.*decompress=false"):
