@@ -28,15 +28,16 @@ def with_plain_flags(columns: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**columns, "sys_flag": plain.astype(flags.dtype)}
 
 
-def with_plain_bodies(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The columns of a chunk, with bodies unpacked and without the bits of `sys_flag` that said so.
+def with_plain_bodies(columns: Mapping[str, Any], rows: Any = None) -> Mapping[str, Any]:
+    """The columns of a chunk, with bodies unpacked and without the bits of `sys_flag` that said so. `rows`: a
+    boolean array of those that are wanted; bodies of others stay as they are.
 
     Raises:
         DecompressionError: a body that is no stream of its kind, or longer than 64 MiB.
         SparkFaceError: RS_NO_CODEC, RS_BODIES_TOO_LARGE.
     """
     flags = columns["sys_flag"]
-    packed = np.flatnonzero(flags & COMPRESSED)
+    packed = np.flatnonzero(flags & COMPRESSED if rows is None else (flags & COMPRESSED) * rows)
     if not len(packed):
         return columns
     bodies = columns["body"].tolist()

@@ -222,7 +222,7 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
                 rows = both(rows, keep(shown, columns.rows, options.conditions))
             if rows is not None and not rows.any():
                 continue
-            found = with_plain_bodies(columns) if unpacks(options) else columns
+            found = with_plain_bodies(columns, rows) if unpacks(options) else columns
             batch = to_batch(found, columns.rows, options.fields, rows)
             if batch.num_rows:
                 yield batch

@@ -80,6 +80,23 @@ def test_bodies_that_cannot_be_unpacked_are_named(tmp_path: Path) -> None:
         read(root)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": '{"t": {"0": 2}}'},
+        {"endingOffsets": '{"t": {"0": 1}}'},
+        {"conditions": '[["queue_offset", "in", [0, 2]]]'},
+    ],
+    ids=["starting", "ending", "conditions"],
+)
+def test_bodies_that_nobody_wants_are_not_unpacked(tmp_path: Path, options: dict[str, str]) -> None:
+    """So a read can begin behind one that cannot be."""
+    good = zlib.compress(b"good"), ZLIB
+    root = store_with(tmp_path / "s", [good, (b"no stream", ZLIB), good])
+    rows = read(root, **options)
+    assert {row["body"] for row in rows} == {b"good"} and 1 not in {r["queue_offset"] for r in rows}
+
+
 def test_a_missing_codec_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     root = store_with(tmp_path / "s", [(b"?", ZSTD)])

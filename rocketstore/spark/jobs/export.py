@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from rocketstore.spark.delivered import delivered
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
@@ -93,7 +94,8 @@ def export_part(
     files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)
     try:
         for columns in scan:
-            files.add(with_plain_bodies(columns) if unpack else columns, columns.rows)
+            plain = with_plain_bodies(columns, delivered(columns)) if unpack else columns
+            files.add(plain, columns.rows)
         yield from files.finish()
     finally:
         files.close()
