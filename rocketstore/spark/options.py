@@ -66,8 +66,10 @@ def place_of(path: str | os.PathLike[str]) -> str:
     """An archive's URI as it is, a store's directory as an absolute path. `file://` may be both: an archive
     has a manifest."""
     text = os.fspath(path)
-    local = text.removeprefix("file://")
-    if is_uri(text) and (local == text or os.path.exists(os.path.join(unquote(local), NAME))):
+    if not is_uri(text):
+        return os.path.abspath(text)
+    local = unquote(text.removeprefix("file://")) if text.startswith("file://") else None
+    if local is None or os.path.exists(os.path.join(local, NAME)):
         return text
     return os.path.abspath(local)
 

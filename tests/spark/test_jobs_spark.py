@@ -111,6 +111,8 @@ def test_compact_into_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "s")
     with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*another store"):
         jobs.compact(nobody, tmp_path / "s", tmp_path / "link")
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*another store"):
+        jobs.compact(nobody, f"file://{tmp_path}/s", tmp_path / "s")
 
 
 def test_compact_of_shards_is_refused(tmp_path: Path) -> None:

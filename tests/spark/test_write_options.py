@@ -11,6 +11,7 @@ import rocketstore
 from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import WriteOptions
+from rocketstore.spark.read_options import ReadOptions
 from tests.spark.staged import stage_bodies
 
 
@@ -19,6 +20,15 @@ def test_kafkas_own_options_are_left_aside(tmp_path: Path) -> None:
     assert WriteOptions.parse(given).topic == "t"
     with pytest.raises(SparkFaceError, match=r"RS_UNKNOWN_OPTION.*kafkaesque"):
         WriteOptions.parse({**given, "kafkaesque": "1"})
+
+
+def test_a_file_uri_names_the_path_that_it_encodes(tmp_path: Path) -> None:
+    """As it does for an archive: a sink made a store beside the one that was meant."""
+    uri, path = f"file://{tmp_path}/a%20b%25", tmp_path / "a b%"
+    assert WriteOptions.parse({"path": uri, "topic": "t"}).path == str(path)
+    assert ReadOptions.parse({"path": uri}, stream=False).path == str(path)
+    literal = tmp_path / "a%20b"
+    assert ReadOptions.parse({"path": str(literal)}, stream=False).path == str(literal)
 
 
 def test_staging_is_found_from_any_directory(

@@ -43,7 +43,7 @@ def compact(
     """
     from pyspark.sql import functions as f
 
-    if os.path.realpath(path) == os.path.realpath(target):
+    if os.path.realpath(place_of(path)) == os.path.realpath(place_of(target)):
         raise SparkFaceError(
             "RS_BAD_OPTION",
             f"target = {os.fspath(target)!r}: another store than the one that is read",
