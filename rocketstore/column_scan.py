@@ -21,7 +21,7 @@ from rocketstore.log.layout import StoreLayout
 from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
 from rocketstore.scan_filter import RecordFilter, Wanted
-from rocketstore.scan_reading import CHECKS, ScanReading
+from rocketstore.scan_reading import CHECKS, ScanReading, checks_of
 from rocketstore.store import Store
 
 if TYPE_CHECKING:
@@ -216,13 +216,14 @@ class Scan:
         return replace(self, **changes) if changes else self
 
     def _first_times(self, layout: StoreLayout) -> list[tuple[int, int]]:
-        """Start of each segment in reach and the store time of its first record, where there is one."""
-        files = LogFiles(layout)
+        """Start of each segment in reach and the store time of its first record, where there is one that can be
+        believed: a time that is damaged would hide segments, and the damage with them."""
+        files, checks = LogFiles(layout), checks_of(self)
         try:
             starts = files.starts()
             first = max((start for start in starts if start <= self.begin_offset), default=0)
             wanted = (start for start in starts if first <= start < self.end_offset)
-            found = ((start, files.first_store_time(start)) for start in wanted)
+            found = ((start, files.first_store_time(start, checks)) for start in wanted)
             return [(start, time_ms) for start, time_ms in found if time_ms is not None]
         finally:
             files.close()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketstore.column_scan import Scan
     from rocketstore.log.layout import StoreLayout
 
-__all__ = ["CHECKS", "ScanReading", "is_foreign"]
+__all__ = ["CHECKS", "ScanReading", "checks_of", "is_foreign"]
 
 #: Rows of a chunk at most.
 CHUNK_ROWS: Final = 8192
@@ -175,21 +175,26 @@ class ScanReading:
             yield Columns(arrays, chunk.rows, chunk.begin, chunk.end)
 
     def _scanner(self) -> ColumnScanner:
-        scan = self._scan
-        verify, wanted = CHECKS[scan.verify], scan.filter
-        if verify & VERIFY_RECORD_CRC:
-            archive = scan.archive
-            if archive.foreign if archive is not None else is_foreign(scan._layout()):
-                verify |= VERIFY_LENIENT
+        scan, wanted = self._scan, self._scan.filter
         return ColumnScanner(
             scan.columns,
             room=CHUNK_ROWS,
-            verify=verify,
+            verify=checks_of(scan),
             accept=wanted.acceptance(),
             tags=None if wanted.tags is None else [tag.encode() for tag in wanted.tags],
             from_ms=wanted.start_ms,
             to_ms=wanted.end_ms,
         )
+
+
+def checks_of(scan: Scan) -> int:
+    """What is tested in each record: VERIFY_* bits."""
+    verify = CHECKS[scan.verify]
+    if verify & VERIFY_RECORD_CRC:
+        archive = scan.archive
+        if archive.foreign if archive is not None else is_foreign(scan._layout()):
+            verify |= VERIFY_LENIENT
+    return verify
 
 
 def is_foreign(layout: StoreLayout) -> bool:

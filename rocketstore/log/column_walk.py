@@ -209,13 +209,14 @@ class LogFiles(SegmentFiles):
         length = self._files[start][1]
         return start + (length if length == self.size else max(0, length - BLANK_SIZE_MIN + 1))
 
-    def first_store_time(self, start: int) -> int | None:
-        """Store time of the record that the file of this start begins with; None without one."""
+    def first_store_time(self, start: int, verify: int) -> int | None:
+        """Store time of the record that the file of this start begins with; None without one. `verify`: VERIFY_*
+        bits."""
         try:
             file = self.at(start)
             if file is None:
                 return None
-            return read_message(file, 0, file.size, verify=0).store_timestamp_ms
+            return read_message(file, 0, file.size, verify=verify).store_timestamp_ms
         except (CorruptRecordError, ReadFailedError):
             return None
 

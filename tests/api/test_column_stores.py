@@ -249,6 +249,28 @@ def test_times_leave_segments_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert LogFiles(StoreLayout(made.root)).starts()[0] < scan.begin_offset
 
 
+def test_a_time_that_is_damaged_leaves_no_segment_out(tmp_path: Path, rng: random.Random) -> None:
+    """It would hide what follows, and the damage with it."""
+    fill_at_random(tmp_path, rng, 300)
+    rows = messages_of(tmp_path)
+    *_, last = sorted((tmp_path / "commitlog").glob("0*"))
+    while int(last.name) > rows[-1]["physical_offset"]:  # made ahead
+        last = last.with_name(f"{int(last.name) - (64 << 10):020d}")
+    damaged = next(row for row in rows if row["physical_offset"] == int(last.name))
+    content = bytearray(last.read_bytes())
+    at = 68 if damaged["sys_flag"] & 0x10 else 56  # behind an address of 16 or 4 bytes
+    content[at + 2] ^= 0x10  # of its store time, which comes to lie ahead
+    last.write_bytes(content)
+    wanted = {"columns": ["physical_offset"], "end_timestamp": rows[-1]["store_timestamp_ms"] + 1}
+    with pytest.raises(rocketstore.CorruptRecordError, match="record crc"):
+        list(rocketstore.scan(tmp_path, **wanted))
+    scan = rocketstore.scan(tmp_path, on_damage="skip", **wanted)
+    found = [row["physical_offset"] for row in rows_of(scan)]
+    rows.remove(damaged)
+    assert found == [row["physical_offset"] for row in rows]
+    assert [damage.start for damage in scan.report.damage] == [damaged["physical_offset"]]
+
+
 def test_an_empty_store(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "store", durability="os") as store:
         scan = rocketstore.scan(store)
