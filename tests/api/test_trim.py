@@ -136,6 +136,22 @@ def test_one_segment_does_not_stop_retention(
         assert store.trim(late) == results[-1].physical_offset // SEGMENT * SEGMENT
 
 
+def test_a_time_that_is_damaged_removes_nothing(tmp_path: Path) -> None:
+    """A flipped bit makes the second segment begin in another year: the first one is as young as before."""
+    store, results = filled(tmp_path)
+    store.close()
+    with segments(tmp_path)[1].open("r+b") as file:
+        file.seek(56 + 2)  # of the store time
+        byte = file.read(1)[0]
+        file.seek(56 + 2)
+        file.write(bytes([byte & ~1]))
+    before = datetime.datetime.fromtimestamp(
+        results[0].store_timestamp_ms / 1000 - 86_400, datetime.UTC
+    )
+    with open_small(tmp_path) as store:
+        assert store.trim(before) == 0
+
+
 def test_queue_files_of_pre_blanks_go(tmp_path: Path) -> None:
     """Those that fill a gap have no record whose end could be trimmed."""
     store, _ = filled(tmp_path)
