@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Spark's own setting, off by default: while it is off, it refuses readers that ask for filters.
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+#: Held while the setting is not the session's own: another thread would take it for that, and leave it so.
+ASKING: Final = threading.Lock()
 
 
 def read(
@@ -79,18 +82,19 @@ def ask(session: SparkSession, frame: DataFrame) -> str | None:
     none, or fails to hand them over. Nothing is run."""
     from rocketstore.spark.filters import answer_in
 
-    before = session.conf.get(PUSHDOWN)
-    session.conf.set(PUSHDOWN, "true")
-    try:
-        frame.inputFiles()  # the least that makes Spark plan
-    except Exception as error:
-        found = answer_in(str(error))
-        if found is not None:
-            return found
-        if "[RS_" in str(error):
-            raise
-        # Spark cannot hand over every literal: its worker fails at times that datetime does not know.
-        logger.info("no filters are asked for: %s", error)
-    finally:
-        session.conf.set(PUSHDOWN, str(before))
+    with ASKING:
+        before = session.conf.get(PUSHDOWN)
+        session.conf.set(PUSHDOWN, "true")
+        try:
+            frame.inputFiles()  # the least that makes Spark plan
+        except Exception as error:
+            found = answer_in(str(error))
+            if found is not None:
+                return found
+            if "[RS_" in str(error):
+                raise
+            # Spark cannot hand over every literal: its worker fails at times that datetime does not know.
+            logger.info("no filters are asked for: %s", error)
+        finally:
+            session.conf.set(PUSHDOWN, str(before))
     return None

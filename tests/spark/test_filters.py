@@ -6,7 +6,9 @@ import datetime
 import operator
 import pickle
 import random
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -324,3 +326,29 @@ def test_answers_travel_in_the_text_of_an_error(tmp_path: Path) -> None:
 def test_conditions_that_nobody_wrote_are_refused(text: str) -> None:
     with pytest.raises(SparkFaceError, match=r"^\[RS_BAD_OPTION\] conditions"):
         ReadOptions.parse({"path": "p", "conditions": text}, stream=False)
+
+
+def test_two_threads_ask_in_turns() -> None:
+    """The second would take the setting of the first for the session's own, and leave it so."""
+    from rocketstore.spark.frame import PUSHDOWN, ask
+
+    settings = {PUSHDOWN: "false"}
+    seen: list[str] = []
+    planned = threading.Event()
+
+    def second_plans() -> None:
+        seen.append(settings[PUSHDOWN])
+        planned.set()
+
+    def first_plans() -> None:
+        second.start()
+        assert not planned.wait(0.2)
+        seen.append(settings[PUSHDOWN])
+
+    conf = SimpleNamespace(get=settings.__getitem__, set=settings.__setitem__)
+    session: Any = SimpleNamespace(conf=conf)
+    frames: list[Any] = [SimpleNamespace(inputFiles=plans) for plans in (first_plans, second_plans)]
+    second = threading.Thread(target=ask, args=(session, frames[1]))
+    assert ask(session, frames[0]) is None
+    second.join()
+    assert seen == ["true", "true"] and settings == {PUSHDOWN: "false"}
