@@ -25,7 +25,7 @@ from rocketstore import (
 from rocketstore.archive.place import Place, is_uri, shown
 from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.delivered import NEEDED, delivered
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.plain_bodies import with_plain_bodies, with_plain_flags
@@ -57,22 +57,25 @@ REMEDY = "name others, or give failOnDataLoss=false"
 
 
 def open_store(path: str) -> Store:
-    """The store for reading; the system's errors with a code."""
-    try:
-        return rocketstore.open(path, "r")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise SparkFaceError("RS_NO_STORE", f"path = {path!r}: {error}") from error
-    except PermissionError as error:
-        raise SparkFaceError("RS_NO_PERMISSION", f"path = {path!r}: {error}") from error
+    """The store for reading; errors with a code."""
+    with told_path("RS_READ_FAILED", path):
+        try:
+            return rocketstore.open(path, "r")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise SparkFaceError("RS_NO_STORE", f"path = {path!r}: {error}") from error
+        except PermissionError as error:
+            raise SparkFaceError("RS_NO_PERMISSION", f"path = {path!r}: {error}") from error
 
 
 def store_uuid(path: str) -> str:
     """What tells this store from another under the same path; empty where only RocketMQ wrote."""
-    try:
-        with open(os.path.join(path, "rocketstore", "store.json"), encoding="utf-8") as file:
-            return str(json.load(file)["uuid"])
-    except (FileNotFoundError, KeyError, ValueError):
-        return ""
+    name = os.path.join(path, "rocketstore", "store.json")
+    with told_path("RS_READ_FAILED", path):
+        try:
+            with open(name, encoding="utf-8") as file:
+                return str(json.load(file)["uuid"])
+        except (FileNotFoundError, KeyError, ValueError):
+            return ""
 
 
 def scan_of(path: str, **given: Any) -> Any:

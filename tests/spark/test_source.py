@@ -12,6 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
 from rocketstore.spark.views import VIEWS, ddl
 from tests.spark.reading import make_store, rows_in, rows_of
@@ -227,6 +228,23 @@ def test_what_means_nothing_is_refused(
     make_store(tmp_path / "s", rng, 40)
     with pytest.raises(SparkFaceError, match=rf"^\[{code}"):
         read_all(tmp_path / "s", **options)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "rocketstore/checkpoint"])
+def test_a_store_that_cannot_be_opened_is_named(
+    tmp_path: Path, rng: random.Random, name: str
+) -> None:
+    """Spark keeps the text of an error alone."""
+    root = tmp_path / "s"
+    make_store(root, rng, 40)
+    (root / name).unlink()
+    (root / name).mkdir()
+    named = rf"RS_READ_FAILED\] host=\S+ path={root}: .*{name}"
+    with pytest.raises(SparkFaceError, match=named):
+        read_all(root)
+    stream = Progress(ReadOptions.parse({"path": str(root)}, stream=True))
+    with pytest.raises(SparkFaceError, match=named):
+        stream.initial()
 
 
 def test_ranges_that_are_empty(tmp_path: Path, rng: random.Random) -> None:
