@@ -250,7 +250,7 @@ def test_a_store_that_cannot_be_opened_is_named(
 def test_ranges_that_are_empty(tmp_path: Path, rng: random.Random) -> None:
     """What begins where it ends, and topics that are not there by failOnDataLoss=false."""
     root = tmp_path / "s"
-    make_store(root, rng, 40)
+    make_store(root, rng, 400)
     here = '{"orders": {"0": 2}}'
     for options in (
         {"startingTimestamp": "9", "endingTimestamp": "9"},
