@@ -44,7 +44,7 @@ def forget(engine: Engine) -> None:
 def close_all() -> None:
     """Closes what is open and waits, no longer than `LONGEST_S`."""
     deadline = time.monotonic() + LONGEST_S
-    for engine, token in list(_open.items()):
+    for engine, token in _open.copy().items():
         if syscalls.forked_since(token):  # by a fork that Python has not seen
             forget(engine)
             continue

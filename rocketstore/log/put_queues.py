@@ -107,7 +107,8 @@ class PutQueues:
     def totals(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes put to each topic since the store was opened."""
         totals: dict[str, tuple[int, int]] = {}
-        for (topic, _), state in list(self._states.items()):
+        # Not a list of the pairs: each is an object, for which the collector may run, and then other threads.
+        for (topic, _), state in self._states.copy().items():
             messages, size = totals.get(topic, (0, 0))
             totals[topic] = (messages + state.messages, size + state.bytes)
         return totals

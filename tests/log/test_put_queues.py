@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import threading
 
 import pytest
@@ -69,3 +71,23 @@ def test_totals_of_a_topic() -> None:
     for queue_id in range(3):
         queues.state("t", queue_id)
     assert queues.totals() == {"t": (0, 0)}
+
+
+def test_totals_while_queues_come_to_be() -> None:
+    """The collector may come wherever an object is made. Those that it ends may let another thread run."""
+    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    numbers = itertools.count()
+
+    def another(*_: object) -> None:
+        queues.state("t", next(numbers))
+
+    for _ in range(1000):
+        another()
+    before = gc.get_threshold()
+    gc.callbacks.append(another)
+    gc.set_threshold(50)
+    try:
+        assert queues.totals() == {"t": (0, 0)}
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(another)
