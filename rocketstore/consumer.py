@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rocketstore.column_poll import ColumnPoll
     from rocketstore.columns import Columns
     from rocketstore.log.consumer_offsets import ConsumerOffsets
+    from rocketstore.log.queue_cursors import Place
     from rocketstore.log.reader import Reader
 
 __all__ = ["Consumer", "ConsumerBusyError"]
@@ -175,27 +176,43 @@ class Consumer:
     def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Up to `max_messages`; waits up to `timeout_s` seconds for the first (None: for ever)."""
         max_messages = at_most("max_messages", max_messages)
+        messages: list[Message] = []
+        places: list[Place] = []
         with self._use():
-            cursors = self._cursors
-            messages = list(islice(cursors.left, max_messages))
-            met, self._met = self._met, self._met if messages else None
-            if met is not None and not messages:
-                raise met
-            # Each queue gives an even share when its turn comes, until the list is full.
-            share = max(1, max_messages // max(1, len(cursors)))
-            if not messages and self._wait(share, timeout_s):
-                messages += islice(cursors.left, max_messages - len(messages))
             try:
-                while 0 < len(messages) < max_messages:
-                    if not cursors.fill(min(share, max_messages - len(messages))):
-                        break
-                    messages += islice(cursors.left, max_messages - len(messages))
-            except Exception as error:
-                # What is in hand goes out first. The next call raises it: other queues that always have
-                # more would hide it.
-                self._met = error
-                logger.debug("a poll of %s ends early", self._topic, exc_info=True)
-            return messages
+                self._poll(messages, places, max_messages, timeout_s)
+                return messages
+            except BaseException:
+                if places:  # by Ctrl-C, say: what is in hand has reached nobody
+                    self._cursors.go_back(places)
+                raise
+
+    def _poll(
+        self,
+        messages: list[Message],
+        places: list[Place],
+        max_messages: int,
+        timeout_s: float | None,
+    ) -> None:
+        cursors = self._cursors
+        cursors.hand_out(messages, places, max_messages)
+        met, self._met = self._met, self._met if messages else None
+        if met is not None and not messages:
+            raise met
+        # Each queue gives an even share when its turn comes, until the list is full.
+        share = max(1, max_messages // max(1, len(cursors)))
+        if not messages and self._wait(share, timeout_s):
+            cursors.hand_out(messages, places, max_messages)
+        try:
+            while 0 < len(messages) < max_messages:
+                if not cursors.fill(min(share, max_messages - len(messages))):
+                    break
+                cursors.hand_out(messages, places, max_messages - len(messages))
+        except Exception as error:
+            # What is in hand goes out first. The next call raises it: other queues that always have
+            # more would hide it.
+            self._met = error
+            logger.debug("a poll of %s ends early", self._topic, exc_info=True)
 
     def poll_columns(
         self,

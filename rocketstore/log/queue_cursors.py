@@ -6,6 +6,7 @@ neighbours. Within a queue messages keep their order.
 
 from __future__ import annotations
 
+from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rocketstore._native.message import Message
     from rocketstore.log.reader import Reader
 
-__all__ = ["Cursor", "Edge", "QueueCursors"]
+__all__ = ["Cursor", "Edge", "Place", "QueueCursors"]
 
 Edge = Literal["earliest", "latest"]
 
@@ -47,6 +48,10 @@ class Cursor:
         self.floating = floating
         self.committed = committed
         self.status = read.FOUND
+
+
+#: A cursor, and how far it was handed out.
+Place = tuple[Cursor, int]
 
 
 class QueueCursors:
@@ -142,6 +147,19 @@ class QueueCursors:
         left = length_hint(self.left)
         return self._batch[-left:] if left else []
 
+    def hand_out(self, messages: list[Message], places: list[Place], most: int) -> None:
+        """Adds up to `most` of what was fetched, and where their queue stood, for `go_back`."""
+        cursor = self._batch_cursor
+        if cursor is not None and length_hint(self.left):
+            places.append((cursor, self.handed(cursor)))
+            messages += islice(self.left, most)
+
+    def go_back(self, places: list[Place]) -> None:
+        """What was handed out from these places on has reached nobody: it comes again."""
+        self.forget_batch()
+        for cursor, position in reversed(places):
+            cursor.position = position
+
     def forget_batch(self) -> None:
         """Drops what was fetched and not handed out; the cursor goes back to it."""
         if self._batch_cursor is not None:
@@ -197,12 +215,18 @@ class QueueCursors:
         )
         messages, next_offset, cursor.status = found
         if cursor.status == read.FOUND:
+            rest = None
             if self._tags is not None:
                 messages = [message for message in messages if message.tags in self._tags]
-            cursor.position, cursor.floating = next_offset, False
-            if self._tags is None and len(messages) == limit and len(self._order) == 1:
-                self._rest = self._reader.run_from(self._topic, cursor.queue_id, next_offset)
-            self._batch, self._batch_cursor, self.left = messages, cursor, iter(messages)
+            elif len(messages) == limit and len(self._order) == 1:
+                rest = self._reader.run_from(self._topic, cursor.queue_id, next_offset)
+            left = iter(messages)
+            # In one line, behind all that may fail: between two a signal's handler may raise, and the queue
+            # stand behind a batch that nobody has.
+            self._batch, self._batch_cursor, self._rest, self.left, cursor.position = (
+                messages, cursor, rest, left, next_offset
+            )  # fmt: skip
+            cursor.floating = False
             return bool(messages)
         if cursor.status in _PASSED_OVER:
             cursor.position = next_offset

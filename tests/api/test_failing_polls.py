@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from rocketstore import Consumer, Message
+from rocketstore.log import queue_cursors
 from rocketstore.log.reader import Reader
 from tests.consumer_setting import Setting
+from tests.striking import at_each_line
 
 
 def test_the_longest_and_the_wrong_timeouts(setting: Setting) -> None:
@@ -49,3 +53,60 @@ def test_a_poll_that_fails_behind_messages(
         seen += batch
     assert [m.queue_offset for m in seen if m.queue_id == 0] == list(range(10))
     assert [m.queue_offset for m in seen if m.queue_id == 1] == list(range(40))
+
+
+def in_turns(consumer: Consumer) -> list[Message]:
+    return consumer.poll(30)
+
+
+def one_by_one(consumer: Consumer) -> list[Message]:
+    return [next(consumer)]
+
+
+@pytest.mark.parametrize("call", [in_turns, one_by_one])
+def test_ctrl_c_at_any_line_of_a_poll(
+    setting: Setting, call: Callable[[Consumer], list[Message]]
+) -> None:
+    """What no caller got comes again: a commit behind Ctrl-C must not step over it."""
+    for queue_id in range(3):
+        setting.made.fill(12, queue_id=queue_id)
+
+    polling = False
+
+    def ctrl_c() -> None:
+        if polling:
+            raise KeyboardInterrupt
+
+    def work() -> None:
+        nonlocal polling
+        consumer = setting.consumer()
+        seen = consumer.poll(5)
+        try:
+            polling = True
+            seen += call(consumer)
+        except KeyboardInterrupt:
+            assert sum(consumer.positions.values()) == len(seen)
+        finally:
+            polling = False
+        seen += list(consumer)
+        assert sorted((m.queue_id, m.queue_offset) for m in seen) == [
+            (queue_id, offset) for queue_id in range(3) for offset in range(12)
+        ]
+
+    assert at_each_line(queue_cursors, work, ctrl_c) > 30
+
+
+def test_an_error_behind_a_full_batch(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look at what follows may fail, too, by the limit of descriptors for one; the batch is not lost."""
+    setting.made.fill(10)
+    consumer, run_from = setting.consumer(queue_id=0), Reader.run_from
+
+    def fail(self: Reader, *where: Any) -> Any:
+        monkeypatch.setattr(Reader, "run_from", run_from)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Reader, "run_from", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        consumer.poll(4)
+    assert consumer.positions == {0: 0}
+    assert [m.queue_offset for m in consumer] == list(range(10))
