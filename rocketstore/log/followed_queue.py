@@ -152,8 +152,12 @@ class FollowedQueue:
             return
         if not self._starts:
             self._list()
-            if self._starts:
-                self._find_end(horizon)
+            try:
+                if self._starts:
+                    self._find_end(horizon)
+            except BaseException:
+                self._starts.clear()  # it is looked for again, and not from the first unit on
+                raise
             self._know_end(horizon)
             if not self._starts:
                 return
@@ -226,23 +230,19 @@ class FollowedQueue:
                     low = middle
                 else:
                     high = middle
-            self._max_offset = first + high
-            if self._step_back(file, first):
+            if self._step_back(file, first, first + high):
                 return
 
-    def _step_back(self, file: MappedFile, first: int) -> bool:
-        """Takes units off the end that are not those of their records: stale or half written.
-
-        False when none is left in this file.
+    def _step_back(self, file: MappedFile, first: int, end: int) -> bool:
+        """Takes units off `end` that are not those of their records, stale or half written, and only then
+        believes it. False when none is left in this file.
         """
-        end = self._max_offset
         while end > first and not self._matches(file, self._position(file, end - 1), end - 1):
             end -= 1
-        self._max_offset = end
-        self._last_physical_offset = -1
+        last = -1
         if end > first:
-            unit = self._units(file, self._position(file, end - 1), 1)[0]
-            self._last_physical_offset = int(unit["physical_offset"])
+            last = int(self._units(file, self._position(file, end - 1), 1)[0]["physical_offset"])
+        self._max_offset, self._last_physical_offset = end, last
         return end > first
 
     def _position(self, file: MappedFile, queue_offset: int) -> int:

@@ -212,12 +212,12 @@ class Follower:
                 or writer.state == "java"
                 or self._writer.state == "recovering"
             )
-            self._writer = writer
-            self._stopped = None
             if begins_anew:
                 # Another run may have cut the log: what was known of the files is forgotten, and
                 # readers validate their cursors against the new bounds.
                 self._forget()
+            self._writer = writer  # behind it: when that failed, the next look begins anew, too
+            self._stopped = None
             self._changes = -1
         self._move()
 
