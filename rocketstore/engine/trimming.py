@@ -55,11 +55,11 @@ class Trim:
         if begin > self._minimum:
             self._positions.minimum = begin
             write.checkpointer.save(derived=True, minimum=begin)
+            write.page.publish(self._positions)  # who reads beside us knows why files are gone
             self._segments.remove_before(begin)
             self._queues.trim(begin)
             if write.index is not None:
                 write.index.trim(begin)
-            write.page.publish(self._positions)
         return begin
 
     @property

@@ -12,6 +12,7 @@ import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
 from rocketstore.engine.trimming import Trim
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.reader import Reader
 from rocketstore.log.store_source import StoreSource
 from tests.small_store import (
@@ -268,3 +269,28 @@ def test_a_trim_within_a_read(
         else:
             assert [m.queue_offset for m in consumer] == kept
         assert kept[0] > 1
+
+
+@pytest.mark.parametrize("reset", ["earliest", None])
+def test_a_reader_of_another_process_in_the_middle_of_a_trim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reset: Literal["earliest"] | None
+) -> None:
+    """It hears that messages were trimmed away, and not that a file of its queue is missing."""
+    store, results = filled(tmp_path)
+    kept = [r.queue_offset for r in results if r.physical_offset >= 5 * SEGMENT]
+    trim, polls = ConsumeQueueStore.trim, []
+    with store, open_small(tmp_path, "r") as reading:
+        consumer = reading.consumer("orders", queue_id=0, reset=reset)
+        assert [next(consumer).queue_offset for _ in range(10)] == list(range(10))
+
+        def trim_and_poll(queues: ConsumeQueueStore, minimum: int) -> None:
+            trim(queues, minimum)
+            try:
+                polls.append([m.queue_offset for m in consumer.poll(1)])
+            except OffsetOutOfRangeError as error:
+                polls.append([error.minimum])
+
+        monkeypatch.setattr(ConsumeQueueStore, "trim", trim_and_poll)
+        assert store.trim(5 * SEGMENT) == 5 * SEGMENT
+    assert polls == [kept[:1]]
+    assert kept[0] > 20
