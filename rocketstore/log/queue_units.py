@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Final
 
@@ -51,7 +52,9 @@ def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
         with os.scandir(directory) as entries:
             for entry in entries:
                 start = parse_segment_name(entry.name)
-                if start is not None and entry.is_file(follow_symlinks=False):
+                if start is None or not entry.is_file(follow_symlinks=False):
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # that one was removed meanwhile
                     found.append((start, entry.stat(follow_symlinks=False).st_size))
     except FileNotFoundError:
         return []

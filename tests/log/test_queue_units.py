@@ -10,7 +10,14 @@ import numpy
 import pytest
 
 from rocketstore.log import queue_units
-from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, has_units_up_to
+from rocketstore.log.layout import parse_segment_name, segment_name
+from rocketstore.log.queue_units import (
+    PRE_BLANK_SIZE,
+    UNIT,
+    UNIT_SIZE,
+    has_units_up_to,
+    list_files,
+)
 from tests.small_store import watched
 
 FILE_UNITS = 10
@@ -70,3 +77,20 @@ def test_what_cannot_be_read_is_not_known(
     calls.errors[call] = OSError(errno.EIO, "bad block")
     assert not has_units_up_to(queue, FILE_SIZE, 5)
     assert ("close" in calls.made) == (call == "pread")
+
+
+def test_a_file_that_goes_while_its_directory_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a writer that trims: the others are there all the same."""
+    for start in (0, 200, 400):
+        (tmp_path / segment_name(start)).write_bytes(bytes(200))
+
+    def removed_meanwhile(name: str) -> int | None:
+        if name == segment_name(0):
+            (tmp_path / name).unlink()
+        return parse_segment_name(name)
+
+    monkeypatch.setattr(queue_units, "parse_segment_name", removed_meanwhile)
+    assert list_files(tmp_path) == [(200, 200), (400, 200)]
+    assert list_files(tmp_path / "nothing") == []
