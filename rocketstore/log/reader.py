@@ -244,14 +244,12 @@ class Reader:
             raise MessageNotFoundError(text) from error
 
     def first_store_time(self, segment: MappedFile) -> int | None:
-        """Store time in ms of the record that a log file begins with; None when it has none that can be
-        believed: by a damaged one the files in front of it would go before their time."""
-        source = self._source
-        limit = min(segment.size, source.visible() - segment.start_offset)
+        """Store time in ms of the record that a log file begins with; None for one that cannot be believed."""
+        limit = min(segment.size, self._source.visible() - segment.start_offset)
         if limit <= 0:
             return None
         try:
-            return read_message(segment, 0, limit, verify=source.verify).store_timestamp_ms
+            return read_message(segment, 0, limit, verify=self._source.verify).store_timestamp_ms
         except (CorruptRecordError, ReadFailedError):
             return None
 
