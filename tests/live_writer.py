@@ -38,6 +38,16 @@ class LiveWriter:
         self.page.end()
         syscalls.unlock_first_byte(self.lock_fd)
 
+    def lose_all(self, topic: str) -> None:
+        """What it wrote is gone, and the next run makes files of the same names."""
+        for directory in (self.layout.commit_log, self.layout.queue_directory(topic, 0)):
+            for path in directory.iterdir():
+                path.unlink()
+        self.made.end = 0
+        self.made.records.clear()
+        self.made._dispatched = 0
+        self.made._next.clear()
+
     def die(self) -> None:
         """As a killed process: the lock goes, the page stays as it was."""
         syscalls.unlock_first_byte(self.lock_fd)

@@ -15,6 +15,7 @@ import numpy
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.frames import SCHEDULE_TOPIC
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE, list_files
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ UNITS_STEP: Final = 1 << 16
 RECORD_BYTES_MIN: Final = 92
 #: A body that is there: clients of RocketMQ hand out null for one of no bytes.
 STAND_IN_BODY_BYTES: Final = 1
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 #: Of stand-ins there: RocketMQ, which delivers what becomes due, drops a message for this topic; without a topic it
 #: would try again for ever.
 SCHEDULE_PROPERTIES: Final = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"

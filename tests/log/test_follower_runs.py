@@ -69,13 +69,7 @@ def test_a_new_run_that_is_met_without_descriptors(
     reader = Reader(source)
     assert reader.bounds("orders", 0) == (0, 60)
     live.die()
-    for directory in (live.layout.commit_log, live.layout.queue_directory("orders", 0)):
-        for path in directory.iterdir():
-            path.unlink()
-    live.made.end = 0
-    live.made.records.clear()
-    live.made._dispatched = 0
-    live.made._next.clear()
+    live.lose_all("orders")
     again = live.made.fill(4)
     live.start()
 
