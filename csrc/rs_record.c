@@ -256,17 +256,23 @@ rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record)
     return rs_decode_fields(&reader, record);
 }
 
-/* Ten digits as rs_put_record_crc writes them, the last one first; UINT32_MAX when they are no number. */
+/* Ten digits as rs_put_record_crc writes them, the last one first; UINT32_MAX when they are no number. Eight
+ * at a time: the lowest byte of `eight` is the first of them, which neighbours join by pairs, fours and all. */
 static uint32_t rs_read_digits(const uint8_t *digits)
 {
-    uint64_t number = 0;
-    for (int i = RS_RECORD_CRC_DIGITS - 1; i >= 0; i--) {
-        unsigned digit = digits[i] - (unsigned)'0';
-        if (digit > 9)
-            return UINT32_MAX;
-        number = 10 * number + digit;
-    }
-    return number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+    static_assert(RS_RECORD_CRC_DIGITS == 10, "eight and two");
+    const uint64_t ascii = rs_load64(digits), eight = ascii - 0x3030303030303030u;
+    const unsigned ninth = digits[8] - (unsigned)'0', first = digits[9] - (unsigned)'0';
+    /* Above '9' 0x46 more sets the top bit of a byte; below '0' the difference has it, or a carry's. */
+    if (((ascii + 0x4646464646464646u) | eight) & 0x8080808080808080u || ninth > 9 || first > 9)
+        return UINT32_MAX;
+    const uint64_t pairs = 10 * eight + (eight >> 8); /* in bytes 0, 2, 4 and 6 */
+    const uint64_t mask = 0x000000FF000000FFu;
+    const uint64_t low = (pairs & mask) * (1000000u * (1ull << 32) + 100);
+    const uint64_t high = (pairs >> 16 & mask) * (10000u * (1ull << 32) + 1);
+    const uint64_t number = (low + high) >> 32;
+    const uint64_t all = (uint32_t)number + 100000000ull * ninth + 1000000000ull * first;
+    return all > UINT32_MAX ? UINT32_MAX : (uint32_t)all;
 }
 
 bool rs_record_crc_find(const rs_record *record, uint32_t *crc)
