@@ -59,11 +59,11 @@ EXTENSIONS: dict[str, list[str]] = {
     ],
     "column_texts": [
         "rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_message_id",
-        "rs_scan", "rs_columns",
+        "rs_scan", "rs_columns", "rs_dictionary",
     ],
     "columns": [
         "rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_message_id",
-        "rs_scan", "rs_columns",
+        "rs_scan", "rs_columns", "rs_dictionary",
     ],
     "queue_file": ["rs_queue_file"],
     "index_file": ["rs_index_file", "rs_properties"],

@@ -5,68 +5,6 @@
 #define VIEW_SIZE 16
 #define VIEW_INLINE 12
 
-/* Topics, hosts and tags are short: a call of memcmp takes longer than this. */
-static inline bool same(rs_span a, rs_span b)
-{
-    if (a.size != b.size)
-        return false;
-    size_t at = 0;
-    for (; a.size - at >= 8; at += 8)
-        if (rs_load64(a.bytes + at) != rs_load64(b.bytes + at))
-            return false;
-    for (; at < a.size; at++)
-        if (a.bytes[at] != b.bytes[at])
-            return false;
-    return true;
-}
-
-/* ---- dictionary ---- */
-
-static inline uint64_t mixed(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-    return hash ^ (hash >> 32);
-}
-
-static uint64_t hash_of(uint64_t seed, rs_span text)
-{
-    uint64_t hash = mixed(seed, text.size);
-    size_t at = 0;
-    for (; text.size - at >= 8; at += 8)
-        hash = mixed(hash, rs_load64(text.bytes + at));
-    uint64_t rest = 0;
-    for (; at < text.size; at++)
-        rest = rest << 8 | text.bytes[at];
-    return mixed(hash, rest);
-}
-
-int32_t rs_dictionary_find(const rs_dictionary *dictionary, rs_span text)
-{
-    const uint64_t hash = hash_of(dictionary->seed, text);
-    const size_t mask = dictionary->slot_count - 1;
-    for (size_t slot = (size_t)hash & mask;; slot = (slot + 1) & mask) {
-        uint32_t number = dictionary->slots[slot];
-        if (number == 0)
-            return -1;
-        const rs_word *word = &dictionary->words[number - 1];
-        if (word->hash == hash && same(word->text, text))
-            return (int32_t)(number - 1);
-    }
-}
-
-void rs_dictionary_add(rs_dictionary *dictionary, rs_word word)
-{
-    const size_t mask = dictionary->slot_count - 1;
-    word.hash = hash_of(dictionary->seed, word.text);
-    size_t slot = (size_t)word.hash & mask;
-    while (dictionary->slots[slot])
-        slot = (slot + 1) & mask;
-    dictionary->words[dictionary->count++] = word;
-    dictionary->slots[slot] = (uint32_t)dictionary->count;
-}
-
-/* ---- walking ---- */
-
 /* What a row needs beyond its record. */
 typedef struct row {
     int32_t topic;
@@ -96,7 +34,7 @@ static void find_tags_and_keys(rs_span properties, row *found)
 static bool number_of(rs_column_walk *walk, const rs_dictionary *dictionary, rs_span text,
                       uint32_t *last, int32_t *number)
 {
-    if (*last < dictionary->count && same(dictionary->words[*last].text, text)) {
+    if (*last < dictionary->count && rs_same_text(dictionary->words[*last].text, text)) {
         *number = (int32_t)*last;
         return true;
     }
@@ -126,7 +64,7 @@ static bool has_queue(const rs_word *topic, int32_t queue_id)
 static bool has_tag(const rs_column_walk *walk, rs_span tags)
 {
     for (size_t i = 0; i < walk->tag_count; i++)
-        if (same(walk->tags[i], tags))
+        if (rs_same_text(walk->tags[i], tags))
             return true;
     return false;
 }
@@ -146,8 +84,8 @@ static rs_status choose_topic(rs_column_walk *walk, const rs_columns *columns,
 }
 
 /* RS_OK: a row. RS_NOT_FOUND: a topic or host is not known yet. RS_NOTHING: not wanted. */
-static rs_status choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
-                        row *found)
+static inline __attribute__((always_inline)) rs_status
+choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record, row *found)
 {
     if (record->store_timestamp_ms < walk->from_ms ||
         (record->store_timestamp_ms >= walk->to_ms && walk->to_ms != INT64_MAX))
@@ -170,99 +108,124 @@ static rs_status choose(rs_column_walk *walk, const rs_columns *columns, const r
     return RS_OK;
 }
 
-static void put_numbers(const rs_columns *to, size_t i, const rs_record *record, const row *found)
+/* Rows on their way to the columns, which take one after the other all of them: that a column is not wanted
+ * is asked once for many rows. */
+#define BLOCK_ROWS 16
+
+typedef struct block {
+    rs_record records[BLOCK_ROWS];
+    row rows[BLOCK_ROWS];
+    size_t count;
+} block;
+
+#define PUT(column, value)                                                                         \
+    for (size_t i = 0; to->column && i < count; i++)                                               \
+    to->column[to->rows + i] = (value)
+
+static void put_numbers(const rs_columns *to, const rs_record *records, const row *rows,
+                        size_t count)
 {
-    if (to->topic)
-        to->topic[i] = found->topic;
-    if (to->born_host)
-        to->born_host[i] = found->born_host;
-    if (to->store_host)
-        to->store_host[i] = found->store_host;
-    if (to->queue_id)
-        to->queue_id[i] = record->queue_id;
-    if (to->size)
-        to->size[i] = (int32_t)record->size;
-    if (to->body_size)
-        to->body_size[i] = (int32_t)record->body.size;
-    if (to->flag)
-        to->flag[i] = record->flag;
-    if (to->sys_flag)
-        to->sys_flag[i] = (int32_t)record->sys_flag;
-    if (to->reconsume_times)
-        to->reconsume_times[i] = record->reconsume_times;
-    if (to->queue_offset)
-        to->queue_offset[i] = record->queue_offset;
-    if (to->physical_offset)
-        to->physical_offset[i] = record->physical_offset;
-    if (to->born_timestamp_ms)
-        to->born_timestamp_ms[i] = record->born_timestamp_ms;
-    if (to->store_timestamp_ms)
-        to->store_timestamp_ms[i] = record->store_timestamp_ms;
-    if (to->prepared_transaction_offset)
-        to->prepared_transaction_offset[i] = record->prepared_transaction_offset;
-    if (to->tags_code)
-        to->tags_code[i] = found->tags.size ? rs_tags_code(found->tags) : 0;
+    PUT(topic, rows[i].topic);
+    PUT(born_host, rows[i].born_host);
+    PUT(store_host, rows[i].store_host);
+    PUT(queue_id, records[i].queue_id);
+    PUT(size, (int32_t)records[i].size);
+    PUT(body_size, (int32_t)records[i].body.size);
+    PUT(flag, records[i].flag);
+    PUT(sys_flag, (int32_t)records[i].sys_flag);
+    PUT(reconsume_times, records[i].reconsume_times);
+    PUT(queue_offset, records[i].queue_offset);
+    PUT(physical_offset, records[i].physical_offset);
+    PUT(born_timestamp_ms, records[i].born_timestamp_ms);
+    PUT(store_timestamp_ms, records[i].store_timestamp_ms);
+    PUT(prepared_transaction_offset, records[i].prepared_transaction_offset);
+    PUT(tags_code, rows[i].tags.size ? rs_tags_code(rows[i].tags) : 0);
 }
 
-static void put_spans(const rs_columns *to, size_t i, const rs_record *record, const row *found)
+static void put_spans(const rs_columns *to, const rs_record *records, const row *rows, size_t count)
 {
-    if (to->body)
-        to->body[i] = record->body;
-    if (to->tags)
-        to->tags[i] = found->tags;
-    if (to->keys)
-        to->keys[i] = found->keys;
-    if (to->properties)
-        to->properties[i] = record->properties;
+    PUT(body, records[i].body);
+    PUT(tags, rows[i].tags);
+    PUT(keys, rows[i].keys);
+    PUT(properties, records[i].properties);
 }
 
-static void put_row(rs_columns *columns, const rs_record *record, const row *found)
+#undef PUT
+
+static void put_rows(rs_columns *columns, const rs_record *records, const row *rows, size_t count)
 {
-    put_numbers(columns, columns->rows, record, found);
-    put_spans(columns, columns->rows, record, found);
-    columns->rows++;
-    columns->bytes += record->size;
+    put_numbers(columns, records, rows, count);
+    put_spans(columns, records, rows, count);
+    columns->rows += count;
 }
 
 rs_status rs_columns_take(rs_column_walk *walk, rs_columns *columns, const rs_record *records,
                           size_t count)
 {
     while (columns->rows < count) {
-        const rs_record *record = &records[columns->rows];
-        row found = {0};
-        rs_status status = choose(walk, columns, record, &found);
+        const rs_record *next = records + columns->rows;
+        const size_t left = count - columns->rows, most = left < BLOCK_ROWS ? left : BLOCK_ROWS;
+        row rows[BLOCK_ROWS] = {0};
+        rs_status status = RS_OK;
+        size_t taken = 0;
+        while (taken < most && status == RS_OK) {
+            status = choose(walk, columns, &next[taken], &rows[taken]);
+            if (status == RS_OK)
+                columns->bytes += next[taken++].size;
+        }
+        put_rows(columns, next, rows, taken);
         if (status != RS_OK)
             return status;
-        put_row(columns, record, &found);
     }
     return RS_OK;
 }
 
-rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to, uint64_t byte_limit)
+static void put_block(rs_columns *columns, block *taken)
 {
-    rs_record record;
+    put_rows(columns, taken->records, taken->rows, taken->count);
+    taken->count = 0;
+}
+
+static rs_status walk_records(rs_column_walk *walk, rs_columns *columns, size_t to,
+                              uint64_t byte_limit, block *taken)
+{
     bool stale;
     while (walk->at < to) {
-        if (columns->rows == columns->room)
+        if (columns->rows + taken->count == columns->room)
             return RS_OK;
-        rs_status status = rs_scan_judge(&walk->scan, walk->at, &record, &stale);
+        if (taken->count == BLOCK_ROWS)
+            put_block(columns, taken);
+        rs_record *record = &taken->records[taken->count];
+        row *found = &taken->rows[taken->count];
+        rs_status status = rs_scan_judge(&walk->scan, walk->at, record, &stale);
         if (status != RS_OK)
             return status;
-        row found = {0};
-        status = choose(walk, columns, &record, &found);
+        const uint32_t size = record->size;
+        *found = (row){0};
+        status = choose(walk, columns, record, found);
         if (status == RS_NOT_FOUND)
             return status;
         if (status == RS_OK) {
-            if (columns->rows && columns->bytes + record.size > byte_limit)
+            if (columns->rows + taken->count && columns->bytes + size > byte_limit)
                 return RS_OK;
-            put_row(columns, &record, &found);
+            columns->bytes += size;
+            taken->count++;
         }
         walk->records++;
         walk->record_crc_mismatches += stale;
-        rs_scan_fetch_ahead(&walk->scan, walk->at, record.size);
-        walk->at += record.size; /* decode has checked: not beyond the file */
+        rs_scan_fetch_ahead(&walk->scan, walk->at, size);
+        walk->at += size; /* decode has checked: not beyond the file */
     }
     return RS_END_OF_FILE;
+}
+
+rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to, uint64_t byte_limit)
+{
+    block taken;
+    taken.count = 0;
+    rs_status status = walk_records(walk, columns, to, byte_limit, &taken);
+    put_block(columns, &taken);
+    return status;
 }
 
 /* ---- bytes ---- */
