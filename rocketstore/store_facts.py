@@ -8,6 +8,7 @@ from rocketstore.arguments import text, whole_number
 from rocketstore.engine.running import Engine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.running_flags import RunningFlags
+from rocketstore.services.histogram import Latency
 from rocketstore.services.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
     from rocketstore.log.recovery import RecoveryReport
 
-__all__ = ["Mode", "RunningFlags", "Statistics", "StoreFacts"]
+__all__ = ["Latency", "Mode", "RunningFlags", "Statistics", "StoreFacts"]
 
 Mode = Literal["rw", "r+", "r"]
 
@@ -39,6 +40,12 @@ class StoreFacts:
         """Names of the consumer groups with stored offsets, sorted; of `topic`, or of any."""
         topic = None if topic is None else text("topic", topic)
         return list(self._open().offsets.groups(topic))
+
+    def committed(self, topic: str, group: str) -> dict[int, int]:
+        """Where a consumer group goes on: the queue offsets that it has stored, by queue id; empty for one that
+        never committed. In mode "r" what the writer stored meanwhile."""
+        topic, group = text("topic", topic), text("group", group)
+        return self._open().offsets.get(topic, group)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the oldest message kept; 0 for a queue that does not exist."""

@@ -33,7 +33,7 @@ FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 COMMENT_COLUMNS_MAX = 120
 
-FACES = {"cli", "aio", "spark", "arrow", "ui"}
+FACES = {"cli", "aio", "spark", "arrow", "metrics", "ui"}
 #: Modules without any policy or state, which every Python layer may use.
 VALUES = {"arguments", "compression", "errors", "config", "message", "option_values", "timestamps"}
 C_HEADERS = {"stdint.h", "stddef.h", "stdbool.h", "stdatomic.h", "string.h", "assert.h"}

@@ -107,8 +107,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
 
 def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> int:
     """Messages of a topic that the group has not committed yet; of a queue without an offset, all there is."""
-    with store.consumer(topic, group=group) as consumer:
-        stored = consumer.positions
+    stored = store.committed(topic, group)
     return sum(
         row["max"] - min(max(stored.get(row["queue_id"], 0), row["min"]), row["max"])
         for row in queues

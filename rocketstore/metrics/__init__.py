@@ -1,0 +1,13 @@
+"""What open stores count, for Prometheus. Needs `rocketstore[metrics]`.
+
+from prometheus_client import REGISTRY, start_http_server
+
+REGISTRY.register(StoreCollector({"orders": store}))
+start_http_server(9309)
+"""
+
+from __future__ import annotations
+
+from rocketstore.metrics.store_collector import StoreCollector
+
+__all__ = ["StoreCollector"]

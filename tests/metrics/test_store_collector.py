@@ -1,0 +1,143 @@
+"""What a scrape gives: in the text that Prometheus reads, of open stores, readers and closed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client", reason="needs prometheus_client: the extra metrics")
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import rocketstore
+from rocketstore.log.running_flags import Reason
+from rocketstore.metrics import StoreCollector
+
+Labels = frozenset[tuple[str, str]]
+
+
+def scraped(stores: dict[str, rocketstore.Store]) -> dict[tuple[str, Labels], float]:
+    """Samples by name and labels, as they come through the text."""
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(StoreCollector(stores))
+    found: dict[tuple[str, Labels], float] = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        assert family.documentation and family.type != "unknown", family
+        for sample in family.samples:
+            place = sample.name.removeprefix("rocketstore_"), frozenset(sample.labels.items())
+            assert place not in found, f"twice: {place}"
+            found[place] = sample.value
+    return found
+
+
+def value(found: dict[tuple[str, Labels], float], name: str, **labels: str) -> float:
+    return found[name, frozenset(labels.items())]
+
+
+def names(found: Iterable[tuple[str, Labels]], store: str) -> set[str]:
+    return {name for name, labels in found if ("store", store) in labels}
+
+
+def test_a_scrape_tells_what_was_put_read_and_committed(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        for queue_id in (0, 1):
+            store.writer("orders", queue_id=queue_id).put_batch([b"12345"] * 10)
+        store.writer("moves").put(b"m")
+        with store.consumer("orders", queue_id=0, group="billing") as billing:
+            assert len(billing.poll(4)) == 4
+            billing.commit()
+        found = scraped({"main": store})
+        stats = store.stats()
+        assert value(found, "open", store="main") == 1
+        assert value(found, "messages", store="main", topic="orders") == 20
+        # Six of the queue that it reads, and ten of the one that it has never committed.
+        lag = value(found, "group_lag_messages", store="main", topic="orders", group="billing")
+        assert lag == 16
+        assert value(found, "put_messages_total", store="main", topic="orders") == 20
+        put_bytes = value(found, "put_bytes_total", store="main", topic="orders")
+        assert put_bytes == stats.topics["orders"].bytes > 0
+        assert value(found, "put_failures_total", store="main") == 0
+        assert value(found, "reads_total", store="main", result="found") == stats.get_found > 0
+        assert value(found, "read_messages_total", store="main") == stats.transferred_messages
+        for position in ("begin", "dispatched", "flushed", "visible", "end"):
+            told = value(found, "position_bytes", store="main", position=position)
+            assert told <= getattr(store, f"{position}_offset")
+        assert value(found, "position_bytes", store="main", position="end") == store.end_offset
+
+
+def test_times_are_seconds(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s", durability="disk") as store:
+        writer = store.writer("orders")
+        for _ in range(5):
+            writer.put(b"x")
+        found = scraped({"main": store})
+        times = store.stats().put_latency
+        assert value(found, "put_seconds_count", store="main") == times.count == 5
+        assert times.mean_ns is not None and times.p99_ns is not None
+        total = value(found, "put_seconds_sum", store="main")
+        assert total == pytest.approx(5 * times.mean_ns / 1e9)
+        p99 = value(found, "put_seconds", store="main", quantile="0.99")
+        assert p99 == pytest.approx(times.p99_ns / 1e9)
+        assert value(found, "flush_seconds_count", store="main") >= 1
+
+
+def test_a_store_that_did_nothing_has_no_times(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        found = scraped({"main": store})
+    assert value(found, "put_seconds_count", store="main") == 0
+    assert ("put_seconds", frozenset({("store", "main"), ("quantile", "0.5")})) not in found
+
+
+def test_a_reader_follows_the_offsets_of_the_writer(tmp_path: Path) -> None:
+    with (
+        rocketstore.open(tmp_path / "s", durability="os") as store,
+        rocketstore.open(tmp_path / "s", "r") as reader,
+    ):
+        store.writer("orders").put_batch([b"x"] * 9)
+        assert reader.committed("orders", "billing") == {}
+        with store.consumer("orders", group="billing") as billing:
+            billing.poll(7)
+            billing.commit()
+            assert store.committed("orders", "billing") == {0: 7}  # asked beside its consumer
+            assert reader.committed("orders", "billing") == {0: 7}
+            found = scraped({"main": store, "beside": reader})
+    for name in ("main", "beside"):
+        labels = {"store": name, "topic": "orders"}
+        assert value(found, "messages", **labels) == 9
+        assert value(found, "group_lag_messages", group="billing", **labels) == 2
+
+
+def test_a_closed_store_says_that_and_nothing_else(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "a") as store:
+        store.writer("orders").put(b"x")
+        other = rocketstore.open(tmp_path / "b")
+        other.close()
+        found = scraped({"a": store, "b": other})
+    assert value(found, "open", store="a") == 1
+    assert value(found, "open", store="b") == 0
+    assert names(found, "b") == {"open"}
+    with pytest.raises(rocketstore.StoreClosedError):
+        other.committed("orders", "billing")
+
+
+def test_flags_are_told(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        assert not any(name == "blocked" for name, _ in scraped({"s": store}))
+        store.flags.set(Reason.DISK_FULL, "no room")
+        assert value(scraped({"s": store}), "blocked", store="s", reason="DISK_FULL") == 1
+        store.flags.clear(Reason.DISK_FULL)
+
+
+def test_names_that_need_escapes(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        found = scraped({'a "b"\n\\c': store})
+    assert value(found, "open", store='a "b"\n\\c') == 1
+
+
+@pytest.mark.parametrize("stores", [{"a": "path"}, {1: "path"}])
+def test_what_is_no_store_is_refused(stores: dict[str, rocketstore.Store]) -> None:
+    with pytest.raises(TypeError, match="name of a store|expected an open Store"):
+        StoreCollector(stores)
