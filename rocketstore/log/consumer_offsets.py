@@ -88,6 +88,8 @@ class ConsumerOffsets:
         self._claims: dict[str, weakref.ref[object]] = {}
         # Groups by topic, those of any by None, and the table that they are in.
         self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
+        # The largest offset of each queue, and the table that they are in.
+        self._floors: tuple[dict[str, object], dict[tuple[str, int], int]] = {}, {}
 
     def load(self) -> None:
         """Reads the file, or its `.bak`; one that is no use is reported and counts as empty."""
@@ -119,12 +121,11 @@ class ConsumerOffsets:
 
     def highest(self, topic: str, queue_id: int) -> int:
         """The largest offset stored for a queue: a floor of its next offset (D-17)."""
-        largest = 0
         with self._turn:
-            for stored_topic, _, stored_queue, offset in self._rows():
-                if stored_topic == topic and stored_queue == queue_id:
-                    largest = max(largest, offset)
-        return largest
+            table = self._table()
+            if table is not self._floors[0]:  # once for all queues, each of which asks
+                self._floors = table, _floors_in(table)
+            return self._floors[1].get((topic, queue_id), 0)
 
     def claim(self, topic: str, group: str, owner: object) -> None:
         """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
@@ -200,7 +201,7 @@ class ConsumerOffsets:
         clamped = []
         with self._turn:
             table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
-            for topic, group, queue_id, offset in self._rows():
+            for topic, group, queue_id, offset in _rows_of(self._table()):
                 limit = maximum(topic, queue_id)
                 if limit is not None and offset > limit:
                     clamped.append(Clamped(topic, group, queue_id, offset, limit))
@@ -221,13 +222,6 @@ class ConsumerOffsets:
     def _table(self) -> dict[str, object]:
         table = self._document.get("offsetTable")
         return table if isinstance(table, dict) else {}
-
-    def _rows(self) -> Iterator[tuple[str, str, int, int]]:
-        for key, row in self._table().items():
-            pair = _split(key)
-            if pair is not None:
-                for queue_id, offset in _offsets_of(row):
-                    yield pair[0], pair[1], queue_id, offset
 
     def _replace(self, table: dict[str, object]) -> None:
         """Writes the file, unless the store is only read, then takes the new table over; what cannot be
@@ -279,6 +273,23 @@ def _groups_in(table: dict[str, object]) -> dict[str | None, tuple[str, ...]]:
         for of in (topic, None):
             found.setdefault(of, set()).add(group)
     return {of: tuple(sorted(groups)) for of, groups in found.items()}
+
+
+def _floors_in(table: dict[str, object]) -> dict[tuple[str, int], int]:
+    """The largest offset that any group has stored, by topic and queue id."""
+    found: dict[tuple[str, int], int] = {}
+    for topic, _, queue_id, offset in _rows_of(table):
+        found[topic, queue_id] = max(offset, found.get((topic, queue_id), 0))
+    return found
+
+
+def _rows_of(table: dict[str, object]) -> Iterator[tuple[str, str, int, int]]:
+    """Topic, group, queue id and offset of all that makes sense."""
+    for key, row in table.items():
+        pair = _split(key)
+        if pair is not None:
+            for queue_id, offset in _offsets_of(row):
+                yield *pair, queue_id, offset
 
 
 def _offsets_of(row: object) -> Iterator[tuple[int, int]]:

@@ -213,6 +213,26 @@ def test_the_highest_offset_is_a_floor_for_the_next_message(layout: StoreLayout)
     write(layout, '{"offsetTable":{"orders@a":{0:5,1:9},"orders@b":{0:8},"other@c":{0:99}}}')
     offsets = loaded(layout)
     assert [offsets.highest("orders", n) for n in (0, 1, 2)] == [8, 9, 0]
+    offsets.commit("orders", "a", {0: 12, 1: 4}, 0, lambda end: None)
+    assert [offsets.highest("orders", n) for n in (0, 1, 2)] == [12, 4, 0]
+    write(layout, '{"offsetTable":{"orders@b":{0:8}}}')
+    offsets.load()
+    assert [offsets.highest("orders", n) for n in (0, 1, 2)] == [8, 0, 0]
+
+
+def test_the_floors_of_all_queues_take_one_look_at_the_table(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first put of each queue asks."""
+    write(layout, '{"offsetTable":{"orders@a":{0:5,1:9},"orders@b":{0:8}}}')
+    offsets = loaded(layout)
+    looks = []
+    offsets_of = consumer_offsets._offsets_of
+    monkeypatch.setattr(
+        consumer_offsets, "_offsets_of", lambda row: looks.append(row) or offsets_of(row)
+    )
+    assert [offsets.highest("orders", n) for n in range(1000)][:3] == [8, 9, 0]
+    assert len(looks) == 2
 
 
 def test_a_second_live_consumer_of_a_group_is_refused(layout: StoreLayout) -> None:
