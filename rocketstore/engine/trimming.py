@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.arguments import whole_number
+from rocketstore.engine.steps import Steps
 from rocketstore.errors import BackpressureError
 from rocketstore.timestamps import timestamp_ms
 
@@ -43,6 +44,7 @@ class Trim:
 
         Raises:
             BackpressureError: the disk took longer than the limit; nothing was trimmed.
+            OSError: a file cannot be removed; the next trim tries again.
         """
         write = self._write
         wanted = self._target(before)
@@ -53,14 +55,21 @@ class Trim:
             last = write.checkpointer.save(derived=True).last_record_start
             begin = self._new_begin(min(wanted, last))
         if begin > self._minimum:
+            write.live.let_go()
             self._positions.minimum = begin
             write.checkpointer.save(derived=True, minimum=begin)
             write.page.publish(self._positions)  # who reads beside us knows why files are gone
-            self._segments.remove_before(begin)
-            self._queues.trim(begin)
-            if write.index is not None:
-                write.index.trim(begin)
+            self._remove(begin)
         return begin
+
+    def _remove(self, begin: int) -> None:
+        """What can go goes: a queue whose file stays must not keep the log on a disk that is full."""
+        steps = Steps()
+        steps.take(self._segments.remove_before, begin)
+        steps.take(self._queues.trim, begin)
+        if self._write.index is not None:
+            steps.take(self._write.index.trim, begin)
+        steps.end()
 
     @property
     def _minimum(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.log.layout import parse_segment_name, segment_name
+from rocketstore.log.unfinished_files import unlink_if_there
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -36,6 +37,8 @@ class LiveLinks:
         self._lock = threading.RLock()  # a handler may close the store inside a put
         self._files: list[MappedFile] = []
         self._waiting: set[MappedFile] = set()  # linked, and not in use
+        self._sealed: list[MappedFile] = []  # durable, and may have their second name still
+        self._told_of: MappedFile | None = None
         self._possible = True
 
     def restore(self) -> list[str]:
@@ -93,8 +96,7 @@ class LiveLinks:
             return False
         live = self._live_path(file)
         try:
-            if os.path.lexists(live):
-                syscalls.unlink(live)
+            unlink_if_there(live)
             syscalls.link(file.path, live)
             syscalls.sync_directory(str(self._layout.live))
         except OSError as error:
@@ -132,17 +134,43 @@ class LiveLinks:
         return [file.fd for file in self._files]
 
     def settle(self, flushed: int) -> None:
-        """Segments that are whole and durable need no second name."""
+        """Segments that are whole and durable need no second name. One that cannot be removed harms no put: it is
+        tried again at each call."""
         with self._lock:
-            sealed = [file for file in self._files if file.end_offset <= flushed]
+            self._sealed += [file for file in self._files if file.end_offset <= flushed]
             self._files = [file for file in self._files if file.end_offset > flushed]
-        for file in sealed:
+        try:
+            self.let_go()
+        except OSError as error:
+            self._tell(error)
+
+    def let_go(self) -> None:
+        """Takes the second names of all segments that need none, as has to be before such a segment is removed:
+        `restore` would bring it back. Any thread may.
+
+        Raises:
+            OSError: one of them cannot be removed.
+        """
+        for file in tuple(self._sealed):
             self._remove(file)
+            with self._lock:
+                self._sealed = [other for other in self._sealed if other is not file]
+
+    def _tell(self, error: OSError) -> None:
+        """Once of each segment."""
+        first = next(iter(self._sealed), None)
+        if first is not self._told_of:
+            self._told_of = first
+            logger.warning(
+                "a second name of a segment cannot be removed; it is tried again, and the segment "
+                "is not trimmed before: %s",
+                error,
+            )
 
     def close(self) -> None:
         """A name that a failed disk keeps is dealt with by the next open (`restore`)."""
         with self._lock:
-            files, self._files = self._files, []
+            files, self._files, self._sealed = [*self._sealed, *self._files], [], []
         for file in files:
             try:
                 self._remove(file)
@@ -153,6 +181,4 @@ class LiveLinks:
         return str(self._layout.live / segment_name(file.start_offset))
 
     def _remove(self, file: MappedFile) -> None:
-        live = self._live_path(file)
-        if os.path.lexists(live):
-            syscalls.unlink(live)
+        unlink_if_there(self._live_path(file))

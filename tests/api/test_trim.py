@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import shutil
 import threading
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any, Literal
 import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
+from rocketstore._native import syscalls
 from rocketstore.engine.trimming import Trim
+from rocketstore.log import live_links
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.reader import Reader
 from rocketstore.log.store_source import StoreSource
@@ -165,6 +168,52 @@ def test_queue_files_of_pre_blanks_go(tmp_path: Path) -> None:
         assert store.min_queue_offset("orders", 0) > 100
         files = sorted((tmp_path / "consumequeue" / "orders" / "0").iterdir())
         assert int(files[0].name) // 20 > 100, [file.name for file in files]
+
+
+def refused(path: str) -> None:
+    if Path(path).exists():
+        raise PermissionError(errno.EACCES, "refused", path)
+
+
+def test_a_second_name_that_stays_fails_no_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment is not trimmed before: the next open would bring it back."""
+    with monkeypatch.context() as patch:
+        patch.setattr(live_links, "unlink_if_there", refused)
+        store, results = filled(tmp_path, durability="disk")
+        assert parts(store).commit_log.failure is None
+        with pytest.raises(PermissionError, match=f"live/{0:020d}"):
+            store.trim(3 * SEGMENT)
+        assert store.begin_offset == 0
+        assert len(everything(store)) == len(results)
+    with store:
+        assert store.trim(3 * SEGMENT) == 3 * SEGMENT
+        assert segments(tmp_path)[0].name == f"{3 * SEGMENT:020d}"
+        store.writer("orders").put(b"after", durability="disk")
+
+
+def test_a_segment_that_could_not_be_removed_goes_with_the_next_trim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of queues and of the index do not wait for that."""
+    store, _ = filled(tmp_path, 150)
+    queue = tmp_path / "consumequeue/orders/0"
+    before = len(list(queue.iterdir()))
+    real = syscalls.unlink
+
+    def kept(path: str) -> None:
+        (refused if path.endswith(f"/commitlog/{SEGMENT:020d}") else real)(path)
+
+    with store:
+        with monkeypatch.context() as patch:
+            patch.setattr(syscalls, "unlink", kept)
+            with pytest.raises(PermissionError, match="refused"):
+                store.trim(20 * SEGMENT)
+        assert segments(tmp_path)[0].name == f"{SEGMENT:020d}"
+        assert len(list(queue.iterdir())) < before
+        assert store.trim(20 * SEGMENT) == 20 * SEGMENT
+        assert segments(tmp_path)[0].name == f"{20 * SEGMENT:020d}"
 
 
 def test_messages_in_hand_stay_readable(tmp_path: Path) -> None:

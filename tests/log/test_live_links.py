@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from pathlib import Path
 
@@ -125,3 +127,39 @@ def test_a_segment_that_is_there_is_not_linked_again(
     assert calls.made == []
     assert links.descriptors() == [file.fd]
     links.close()
+
+
+def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No put needs it to go, so no put fails by it."""
+    links = LiveLinks(layout)
+    links.add(segment(layout, 0))
+    links.add(segment(layout, SIZE))
+
+    def refused(path: str) -> None:
+        raise PermissionError(errno.EACCES, "refused", path)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(live_links, "unlink_if_there", refused)
+        links.settle(SIZE)
+        links.settle(SIZE)
+        assert len(caplog.records) == 1
+        assert f"{0:020d}" in caplog.records[0].getMessage()
+        with pytest.raises(PermissionError):
+            links.let_go()
+        assert len(links.descriptors()) == 1
+    links.settle(SIZE)
+    assert names(layout.live) == [f"{SIZE:020d}"]
+
+
+def test_a_second_name_that_goes_meanwhile_is_no_error(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else removes it between a look and the removal."""
+    links = LiveLinks(layout)
+    links.add(segment(layout, 0))
+    os.unlink(layout.live / f"{0:020d}")
+    monkeypatch.setattr(os.path, "lexists", lambda path: True)
+    links.settle(SIZE)
+    links.prepare(segment(layout, SIZE))
