@@ -71,22 +71,26 @@ def put_message(
         fields.pop(name, None)
     if durability is None and fields.get("WAIT", "").lower() == "false":
         durability = "memory"
-    lights = engine.light_queues(topic, queue_id, fields)
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
     host = engine.config.store_host
-    return native.put_message(
-        engine.plain_writer(topic, queue_id),
-        body,
-        encoded,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),
-        born_host=pack_host(born_host or host),
-        store_host=pack_host(store_host or host),
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared_transaction_offset,
-        lights=lights,
-        durability=durability,
-        timeout_s=timeout_s,
-    )
+    lights = engine.light_queues(topic, queue_id, fields)
+    try:
+        return native.put_message(
+            engine.plain_writer(topic, queue_id),
+            body,
+            encoded,
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),
+            born_host=pack_host(born_host or host),
+            store_host=pack_host(store_host or host),
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
+            lights=lights,
+            durability=durability,
+            timeout_s=timeout_s,
+        )
+    finally:
+        if lights:
+            engine.write.put_queues.settle(lights)

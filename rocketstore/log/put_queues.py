@@ -33,6 +33,8 @@ class PutQueues:
         self._max_light_queues = max_light_queues
         #: Light queues that there are; listed at the first use.
         self._light: set[str] | None = None
+        #: Those that puts which have not ended would make: their next offsets before, and how many such puts.
+        self._coming: dict[str, tuple[int, int]] = {}
         self._lock = threading.RLock()
         self._states: dict[tuple[str, int], QueueState] = {}
 
@@ -58,7 +60,8 @@ class PutQueues:
     def listed(
         self, topic: str, queue_id: int, properties: Mapping[str, str], *, light: bool
     ) -> list[QueueState]:
-        """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7)."""
+        """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7); `settle` them when the put has
+        ended."""
         names = properties.get("INNER_MULTI_DISPATCH", "")
         if not names or not is_listed(topic):
             return []
@@ -75,7 +78,7 @@ class PutQueues:
                 )
             place = (name, 0 if is_light else queue_id)
             places.append(place)
-            if is_light and place not in self._states:
+            if is_light and (self._light is None or name not in self._light):
                 new.append(name)
         if len({(topic, queue_id), *places}) <= len(places):
             raise MessageRejectedError(
@@ -88,6 +91,9 @@ class PutQueues:
             )
         if new:
             self.state(topic, queue_id)  # behind this the store knows all queues of its log
+            for place in places:
+                if place[0] not in new:  # what can fail does so before they count
+                    self.state(*place)
             self._admit_light(new)
         return [self.state(*place) for place in places]
 
@@ -97,12 +103,31 @@ class PutQueues:
             if self._light is None:
                 self._light = {name for name in self._topics() if name.startswith(LIGHT_PREFIX)}
             new = set(names) - self._light
-            count = len(self._light)
-            if new and count + len(new) > self._max_light_queues:
+            more = new - self._coming.keys()
+            count = len(self._light) + len(self._coming)
+            if more and count + len(more) > self._max_light_queues:
                 raise MessageRejectedError(
-                    f"light queue {min(new)!r}: there are {count} already (max_light_queues)"
+                    f"light queue {min(more)!r}: there are {count} already (max_light_queues)"
                 )
-            self._light |= new
+            begins = {name: self.state(name, 0).next_offset for name in new}
+            for name, now in begins.items():
+                begin, puts = self._coming.get(name, (now, 0))
+                self._coming[name] = begin, puts + 1
+
+    def settle(self, states: Sequence[QueueState]) -> None:
+        """A put that listed these has ended. A queue that no put has brought a message is none."""
+        if not self._coming:
+            return
+        with self._lock:
+            for state in states:
+                if (coming := self._coming.pop(state.topic, None)) is None:
+                    continue
+                begin, puts = coming
+                if state.next_offset > begin:
+                    assert self._light is not None
+                    self._light.add(state.topic)
+                elif puts > 1:
+                    self._coming[state.topic] = begin, puts - 1
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes put to each topic since the store was opened."""

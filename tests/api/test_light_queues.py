@@ -127,6 +127,24 @@ def test_offsets_that_do_not_fit_are_refused_before_anything_is_stored(
         assert store.max_queue_offset("%LMQ%q7", 0) == 1
 
 
+def test_a_put_that_fails_makes_no_queue(tmp_path: Path) -> None:
+    """K-23: what it named is not there, and leaves room for others."""
+    with open_small(tmp_path, max_light_queues=2, **LIGHT) as store:
+        for number in range(5):
+            with pytest.raises(MessageRejectedError):
+                put(store, f"%LMQ%{number},%LMQ%more", bytes(100_000))
+        put(store, "%LMQ%a")
+        with pytest.raises(MessageRejectedError):
+            put(store, "%LMQ%a,%LMQ%0", bytes(100_000))
+        put(store, "%LMQ%b")
+        for name in ("%LMQ%0", "%LMQ%c"):
+            with pytest.raises(MessageRejectedError, match="there are 2 already"):
+                put(store, name)
+        put(store, "%LMQ%a,%LMQ%b")
+        assert dispatched(store).max_queue_offset("%LMQ%b", 0) == 2
+        assert sorted(store.topics()) == ["%LMQ%a", "%LMQ%b", "orders"]
+
+
 @pytest.mark.parametrize("names", ["%LMQ%a,%LMQ%a", "invoices,%LMQ%a,invoices", "orders"])
 def test_a_queue_is_listed_once(tmp_path: Path, names: str) -> None:
     """Else two of its offsets were of one message, whose place in the queue nobody could tell."""

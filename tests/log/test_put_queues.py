@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from rocketstore import InvalidTopicError, MessageRejectedError
+from rocketstore._native.queue_state import QueueState
 from rocketstore.log.put_queues import PutQueues
 
 
@@ -64,6 +65,21 @@ def test_light_names_go_to_queue_0() -> None:
     assert [(s.topic, s.queue_id) for s in states] == [("%LMQ%a", 0), ("plain", 5)]
     with pytest.raises(MessageRejectedError):
         queues.listed("t", 5, {"INNER_MULTI_DISPATCH": "%LMQ%a"}, light=False)
+
+
+def test_light_queues_of_puts_that_have_not_ended_count() -> None:
+    """Two puts for the last place: the first has it until it has failed."""
+    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False, max_light_queues=1)
+
+    def listed(name: str) -> list[QueueState]:
+        return queues.listed("t", 0, {"INNER_MULTI_DISPATCH": name}, light=True)
+
+    first, again = listed("%LMQ%a"), listed("%LMQ%a")
+    queues.settle(first)
+    with pytest.raises(MessageRejectedError, match="there are 1 already"):
+        listed("%LMQ%b")
+    queues.settle(again)
+    assert [state.topic for state in listed("%LMQ%b")] == ["%LMQ%b"]
 
 
 def test_totals_of_a_topic() -> None:
