@@ -115,7 +115,7 @@ def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None)
             batches=parts.batches,
             verify=parts.verify,
             check=engine.check_readable,
-            time_breaks=partial(time_breaks, parts.layout),
+            time_breaks=time_breaks(parts.layout),
         )
     )
     return engine

@@ -33,7 +33,7 @@ class StoreSource:
         batches: BatchQueues,
         verify: int,
         check: Callable[[], None],
-        time_breaks: Callable[[], Sequence[tuple[int, int]]],
+        time_breaks: Sequence[tuple[int, int]],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -43,7 +43,7 @@ class StoreSource:
         self._batches = batches
         self._verify = verify
         self.check = check
-        self.time_breaks = time_breaks
+        self._time_breaks = time_breaks
 
     @property
     def segment_size(self) -> int:
@@ -77,6 +77,10 @@ class StoreSource:
 
     def visible(self) -> int:
         return self._positions.visible
+
+    def time_breaks(self) -> Sequence[tuple[int, int]]:
+        """Those of the open: no other comes while the store is."""
+        return self._time_breaks
 
     def catch_up(self) -> None:
         """You read your own visible writes at once."""

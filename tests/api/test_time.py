@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import MessageRejectedError
+from rocketstore.log import store_state
 from tests.made_store import MadeStore
 from tests.small_store import open_small
 
@@ -62,3 +63,11 @@ def test_a_live_store(tmp_path: Path) -> None:
         hour = datetime.timedelta(hours=1)
         assert store.offset_at("orders", 0, when - hour) == 0
         assert store.offset_at("orders", 0, when + hour) == 5
+
+
+def test_no_file_is_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where times fall is known since the open."""
+    with open_small(tmp_path) as store:
+        result = store.writer("orders").put(b"x")
+        monkeypatch.setattr(store_state, "read_json", lambda *_: pytest.fail("read"))
+        assert store.offset_at("orders", 0, result.store_timestamp_ms) == 0
