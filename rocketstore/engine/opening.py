@@ -15,11 +15,12 @@ from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
 from rocketstore.engine import starting
 from rocketstore.engine.catching_up import CatchingUp
+from rocketstore.engine.clean_stop import CleanStop, stopped_cleanly
 from rocketstore.engine.followed import open_followed
 from rocketstore.engine.options import Options
 from rocketstore.engine.place import check_place
 from rocketstore.engine.running import Engine
-from rocketstore.errors import ConfigError, MissingSegmentsError
+from rocketstore.errors import ConfigError
 from rocketstore.log import destroy, recovery
 from rocketstore.log.arrivals import ArrivalCaller
 from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
@@ -34,9 +35,6 @@ from rocketstore.log.live_links import LiveLinks
 from rocketstore.log.lock import (
     OUR_MARK,
     StoreLock,
-    abort_exists,
-    create_abort,
-    remove_abort,
     rocketstore_wrote_last,
 )
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
@@ -70,7 +68,7 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
             return open_followed(path, layout, options)
         opening = Opening(path, layout, options, "private", None, index_is_there)
         engine = opening.run()
-        if opening.odd_sizes or not _stopped_cleanly(
+        if opening.odd_sizes or not stopped_cleanly(
             engine.recovery, indexed=options.config.index_enabled
         ):
             return engine
@@ -81,33 +79,18 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     make_directories(layout)
     lock: StoreLock | None = None
     opened: Engine | None = None
-    clean = False
     try:
         lock = StoreLock.acquire(layout)
-        clean = not abort_exists(layout)
         destroy.finish_removal(layout)
         opened = Opening(path, layout, options, "write", lock, index_is_there).run()
         opened.start()
         return opened
-    except BaseException as error:
+    except BaseException:
         if opened is not None:
             opened.close()  # the lock goes behind the threads that run
-            raise
-        try:
-            if clean and isinstance(error, MissingSegmentsError):
-                remove_abort(layout)  # nothing was changed, and the next open sees no crash
-        finally:
-            if lock is not None:
-                lock.release()
+        elif lock is not None:
+            lock.release()
         raise
-
-
-def _stopped_cleanly(report: recovery.RecoveryReport, *, indexed: bool) -> bool:
-    """Whether log, queues and index are whole as they lie on disk."""
-    if report.mode != "clean" or report.cut is not None or report.damage:
-        return False
-    derived = min(report.dispatch_start, report.index_start if indexed else report.end)
-    return derived >= report.end
 
 
 @dataclass(slots=True)
@@ -128,20 +111,23 @@ class Opening:
     def run(self) -> Engine:
         own_file = CheckpointFile(self.layout.own_checkpoint)
         rocketmq = RocketmqCheckpoint(self.layout.checkpoint)
+        stop = CleanStop(self.layout, own_file)
         try:
-            return self._run(own_file, rocketmq)
-        except BaseException:
+            return self._run(own_file, rocketmq, stop)
+        except BaseException as error:
+            stop.restore(error)
             own_file.close()
             rocketmq.close()
             if self.caller is not None:
                 self.caller.close()
             raise
 
-    def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
+    def _run(
+        self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint, stop: CleanStop
+    ) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
         layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
-        clean = not abort_exists(layout)
         page = None
         run_id = bytes(16)
         if lock is not None:
@@ -157,7 +143,7 @@ class Opening:
         state = self._load_state()
         own = None if self.options.untrusted else own_file.load()
         if lock is not None:
-            create_abort(layout)  # before anything changes: a stop from here on is not a clean one
+            stop.begin()
         positions = Positions()
         queues = ConsumeQueueStore(
             layout,
@@ -166,10 +152,12 @@ class Opening:
             lambda: _begin(log, positions),
         )
         queues.load()
+        marks = self._marks(own, ours, stop.found, log, queues, rocketmq.load(), state)
+        stop.recovers()
         report = recovery.recover(
             log,
             layout,
-            self._marks(own, ours, clean, log, queues, rocketmq.load(), state),
+            marks,
             checkpoint=own_file if lock is not None else None,
             max_unflushed_bytes=config.max_unflushed_bytes,
             max_record_bytes=config.record_limit_bytes,
@@ -180,6 +168,8 @@ class Opening:
             boot_id=boot_id(),
             run_id=run_id,
         )
+        if lock is not None:
+            stop.recovered(report, indexed=config.index_enabled)
         for position in ("wrote", "committed", "flushed", "visible"):
             setattr(positions, position, report.end)
         positions.minimum = report.begin

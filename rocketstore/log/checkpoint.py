@@ -133,6 +133,11 @@ class CheckpointFile:
             self._failed = None
             self._slot, self._newest = 1 - slot, checkpoint.generation
 
+    @property
+    def failed(self) -> bool:
+        """Whether a write or a sync has failed: what a slot holds is not known, and no other may be written."""
+        return self._failed is not None
+
     def close(self) -> None:
         with self._lock:
             fd, self._fd = self._fd, -1

@@ -1,0 +1,71 @@
+"""The clean stop that an open for writing finds, and leaves behind where it fails and has changed nothing.
+
+Else the next open would recover, as after a crash, for an option that was refused or memory that was short.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+from rocketstore.errors import MissingSegmentsError
+from rocketstore.log.lock import abort_exists, create_abort, remove_abort
+
+if TYPE_CHECKING:
+    from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint
+    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.recovery import RecoveryReport
+
+__all__ = ["CleanStop", "stopped_cleanly"]
+
+logger = logging.getLogger(__name__)
+
+
+def stopped_cleanly(report: RecoveryReport, *, indexed: bool) -> bool:
+    """Whether log, queues and index are whole as they lie on disk."""
+    if report.mode != "clean" or report.cut is not None or report.damage:
+        return False
+    derived = min(report.dispatch_start, report.index_start if indexed else report.end)
+    return derived >= report.end
+
+
+class CleanStop:
+    """One open's: `begin` → `recovers` → `recovered` → the end of the open. `restore` where it fails."""
+
+    def __init__(self, layout: StoreLayout, own_file: CheckpointFile) -> None:
+        self._layout = layout
+        self._own_file = own_file
+        self.found = not abort_exists(layout)
+        self._marked = False  # never by who only reads
+        self._stands = False
+        self._before: OwnCheckpoint | None = None
+        self._recovered = False
+
+    def begin(self) -> None:
+        """Before anything changes: a stop from here on is not a clean one."""
+        self._before = self._own_file.load()
+        self._marked = self._stands = self.found
+        create_abort(self._layout)
+
+    def recovers(self) -> None:
+        """What follows may change files."""
+        self._stands = False
+
+    def recovered(self, report: RecoveryReport, *, indexed: bool) -> None:
+        """It had nothing to do but to take the clean mark out of our checkpoint."""
+        self._stands = self._recovered = self.found and stopped_cleanly(report, indexed=indexed)
+
+    def restore(self, error: BaseException) -> None:
+        """The open ended with this error. Our checkpoint says again what it said, then `abort` goes."""
+        missing = self._marked and isinstance(error, MissingSegmentsError)  # before any change
+        if not (self._stands or missing) or self._own_file.failed:
+            return
+        try:
+            now = self._own_file.load()
+            if self._recovered and now is not None and not now.clean:
+                before = dataclasses.replace(self._before or now, clean=True)
+                self._own_file.store(dataclasses.replace(before, generation=now.generation + 1))
+            remove_abort(self._layout)
+        except OSError as trouble:
+            logger.warning("%s: the next open recovers: %s", self._layout.root, trouble)

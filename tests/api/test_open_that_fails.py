@@ -1,0 +1,97 @@
+"""An open that fails and has changed nothing leaves the marks of a clean stop as they were."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore import ConfigError
+from rocketstore.engine import starting
+from rocketstore.log.checkpoint import CheckpointFile
+from rocketstore.log.checkpointer import Checkpointer
+from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.file_system import FileSystem
+from rocketstore.log.live_links import LiveLinks
+from tests.small_store import everything, open_small
+
+
+def filled(path: Path) -> list[Any]:
+    with open_small(path) as store:
+        for number in range(30):
+            store.writer("orders").put(b"%d" % number * 200, keys=f"k{number}")
+        return [message.body for message in everything(store)]
+
+
+def no_memory(*_: object) -> None:
+    raise MemoryError
+
+
+def broken(*_: object) -> None:
+    raise OSError(errno.EIO, "broken")
+
+
+@pytest.mark.parametrize(("where", "name", "fault", "error"), [
+    (starting, "file_system", lambda _: FileSystem("nfs", network=True), ConfigError),
+    (starting, "Ring", no_memory, MemoryError),
+    (ConsumeQueueStore, "load", broken, OSError),
+    (Checkpointer, "begin", no_memory, MemoryError),
+    (LiveLinks, "add", broken, OSError),
+])  # fmt: skip
+def test_the_next_open_finds_a_clean_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Any, error: Any
+) -> None:
+    bodies = filled(tmp_path)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, fault)
+            with pytest.raises(error):
+                open_small(tmp_path)
+        assert not (tmp_path / "abort").exists()
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "clean"
+        assert [message.body for message in everything(store)] == bodies
+
+
+def test_a_new_store_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "file_system", lambda _: FileSystem("nfs", network=True))
+        with pytest.raises(ConfigError):
+            open_small(tmp_path)
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "clean"
+
+
+def test_after_a_crash_the_marks_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+    (tmp_path / "abort").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "Ring", no_memory)
+        with pytest.raises(MemoryError):
+            open_small(tmp_path)
+    assert (tmp_path / "abort").exists()
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "unclean"
+
+
+def test_nothing_is_restored_on_a_disk_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a slot of the checkpoint holds behind a failed sync is not known; the other one stays."""
+    bodies = filled(tmp_path)
+    store_it = CheckpointFile.store
+
+    def failing(self: CheckpointFile, checkpoint: Any) -> None:
+        store_it(self, checkpoint)
+        self._failed = 0
+        broken()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFile, "store", failing)
+        with pytest.raises(OSError, match="broken"):
+            open_small(tmp_path)
+    assert (tmp_path / "abort").exists()
+    with open_small(tmp_path) as store:
+        assert [message.body for message in everything(store)] == bodies
