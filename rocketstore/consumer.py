@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import time
@@ -277,6 +278,7 @@ class Consumer:
         Raises:
             OffsetOutOfRangeError: a position beyond the end of its queue, as `seek` may have set it.
                 Nothing is stored then: the next message would be put there, behind a gap.
+            StoreClosedError: another thread has closed the consumer meanwhile. Nothing is stored.
         """
         with self._use():
             if self._group is None or self._offsets is None:
@@ -294,7 +296,7 @@ class Consumer:
                     physical_end = max(physical_end, self._implied_end(cursor.queue_id, position))
             if changed:
                 wait = self._wait_flushed or _cannot_flush
-                self._offsets.commit(self._topic, self._group, changed, physical_end, wait)
+                self._offsets.commit(self._topic, self._group, changed, physical_end, wait, self)
             for cursor in self._cursors:
                 cursor.committed = changed.get(cursor.queue_id, cursor.committed)
             return self.positions
@@ -304,7 +306,9 @@ class Consumer:
         if not self._closed:
             self._closed = True
             self._release()
-            self._cursors.forget_batch()
+            with contextlib.suppress(ConsumerBusyError), self._one_call:
+                # What another thread is at in here, it holds.
+                self._cursors.forget_batch()
 
     def __enter__(self) -> Self:
         return self

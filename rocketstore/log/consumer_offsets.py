@@ -20,7 +20,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore._native.turn import Turn
-from rocketstore.errors import BackpressureError, RocketStoreError, StoreReadOnlyError
+from rocketstore.errors import (
+    BackpressureError,
+    RocketStoreError,
+    StoreClosedError,
+    StoreReadOnlyError,
+)
 from rocketstore.log import state_files
 from rocketstore.log.layout import check_group
 
@@ -144,9 +149,12 @@ class ConsumerOffsets:
         """Gives a claim back; nothing happens when `owner` does not hold it."""
         key = f"{topic}@{group}"
         with self._turn:
-            held = self._claims.get(key)
-            if held is not None and held() is owner:
+            if self._holds(key, owner):
                 self._claims.pop(key, None)
+
+    def _holds(self, key: str, owner: object) -> bool:
+        held = self._claims.get(key)
+        return held is not None and held() is owner
 
     def check_writable(self) -> None:
         if self._read_only:
@@ -163,13 +171,15 @@ class ConsumerOffsets:
         offsets: Mapping[int, int],
         physical_end: int,
         wait_flushed: Callable[[int], object],
+        owner: object = None,
     ) -> None:
         """Stores next offsets by queue id, durably, behind `wait_flushed(physical_end)`.
 
         `physical_end` is the end of the furthest record that the offsets step over. Whatever the
-        wait raises is raised, and nothing is stored then.
+        wait raises is raised, and nothing is stored then. `owner`: who has claimed the group.
 
         Raises:
+            StoreClosedError: the owner has given the group back while this waited; it may be another's.
             BackpressureError: in a signal's handler that came while its own thread stores offsets, which would
                 write over these.
         """
@@ -185,6 +195,11 @@ class ConsumerOffsets:
                 raise BackpressureError(
                     f"offsets of group {group!r}: this thread is at work on stored offsets "
                     "already, try again outside the signal handler"
+                )
+            if owner is not None and not self._holds(key, owner):
+                raise StoreClosedError(
+                    f"nothing was stored for group {group!r}: the consumer was closed while it "
+                    "committed, and the group may have another one by now"
                 )
             table = self._table()
             row = table.get(key)

@@ -210,6 +210,51 @@ def test_two_threads_at_once_are_an_error(setting: Setting) -> None:
     assert not thread.is_alive()
 
 
+def test_a_commit_that_a_close_overtakes_stores_nothing(setting: Setting) -> None:
+    """The group may have another consumer by then, whose offsets it would set back."""
+    setting.made.fill(30, queue_id=0)
+    first = setting.consumer(group="billing")
+    first.poll(5)
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def flush(end: int) -> None:
+        waiting.set()
+        assert go_on.wait(20)
+
+    first._wait_flushed = flush
+    heard: list[StoreClosedError] = []
+
+    def commit() -> None:
+        with pytest.raises(StoreClosedError, match="billing") as caught:
+            first.commit()
+        heard.append(caught.value)
+
+    thread = threading.Thread(target=commit, daemon=True)
+    thread.start()
+    assert waiting.wait(20)
+    first.close()
+    with setting.consumer(group="billing") as second:
+        second.poll(20)
+        assert second.commit() == {0: 20}
+        go_on.set()
+        thread.join(20)
+    assert len(heard) == 1
+    assert setting.stored() == {0: 20}
+
+
+def test_a_close_beside_a_call_leaves_its_messages_alone(setting: Setting) -> None:
+    setting.made.fill(10, queue_id=0)
+    consumer = setting.consumer()
+    assert consumer.prefetch()
+    with consumer._use():
+        consumer.close()
+        assert len(consumer._cursors.fetched()) == 10
+    assert consumer.closed
+    with setting.consumer() as other:
+        assert other.prefetch()
+    assert other._cursors.fetched() == []
+
+
 def until_raised(call: Callable[[], object]) -> None:
     """Calls again and again: the other thread may not have begun yet."""
     deadline = time.monotonic() + 10
