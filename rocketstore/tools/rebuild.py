@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native import syscalls
+from rocketstore.arguments import whole_number
 from rocketstore.config import StoreConfig
 from rocketstore.engine.options import Options
 from rocketstore.engine.rebuilding import Derived, rebuild_engine
@@ -92,9 +93,10 @@ def rebuild(
             rocketstore had stopped cleanly still counts as that.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
-    count = workers if workers is not None else os.cpu_count() or 1
-    if not 1 <= count <= WORKERS_MAX:
-        raise ValueError(f"workers = {workers}: 1 … {WORKERS_MAX}")
+    if workers is None:
+        count = min(os.cpu_count() or 1, WORKERS_MAX)
+    else:
+        count = whole_number("workers", workers, 1, WORKERS_MAX)
     started = time.monotonic()
     job = _Job(count, progress, run_parts or (lambda parts: job.run_here(parts)))
     engine = rebuild_engine(os.fspath(path), Options(StoreConfig(**options)), job.make)

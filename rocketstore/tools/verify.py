@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.config import StoreConfig
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.log_directories import list_log, log_directories
 from rocketstore.log.other_queues import batch_topics
@@ -58,12 +59,16 @@ def verify(
             outside of the store.
 
     Raises:
+        ConfigError: a shape of index files that none has; it says what is allowed.
         NotADirectoryError, FileNotFoundError: no directory, or one that holds other files and no store.
     """
+    config = StoreConfig(
+        index_slots=index_slots, index_entries=index_entries, commit_log_dir=commit_log_dir
+    )
     root = Path(path)
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is not the directory of a store")
-    layout = StoreLayout(root, log_directories(root, commit_log_dir))
+    layout = StoreLayout(root, log_directories(root, config.commit_log_dir))
     _check_place(layout)
     findings = Findings()
     watch = WriterWatch(layout)
@@ -78,7 +83,7 @@ def verify(
         growing = seen.state != "none"
         scope = Scope(begin, limit, growing, _foreign(layout))
         facts = _walk(layout, segments, scope, findings, progress)
-        shape = (index_slots, index_entries)
+        shape = (config.index_slots, config.index_entries)
         walk_index(layout, facts, findings, progress, shape, growing=growing)
         if not growing:
             check_checkpoint(layout, facts, findings)

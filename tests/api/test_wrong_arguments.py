@@ -20,6 +20,7 @@ from rocketstore import (
     Store,
     scan,
     shard_queue_id,
+    tools,
 )
 from tests.small_store import dispatched, open_small
 
@@ -46,6 +47,9 @@ OPTIONS: dict[str, tuple[list[object], Call]] = {
     "queue_id": ([-1, "0"], lambda s, x: s.writer("t", queue_id=x)),
     "visible": (["soon", 5], lambda s, x: rocketstore.open("x", visible=x)),
     "flush_interval_ms": ([0, "5"], lambda s, x: s.configure(flush_interval_ms=x)),
+    "index_slots": ([0, 10**20, 1.5, "x"], lambda s, x: tools.verify(".", index_slots=x)),
+    "index_entries": ([1, -1, 10**20, True], lambda s, x: tools.verify(".", index_entries=x)),
+    "commit_log_dir": ([5, None], lambda s, x: tools.verify(".", commit_log_dir=x)),
 }
 
 
@@ -97,6 +101,8 @@ WRONG_TYPES: list[tuple[str, object, Call]] = [
     ("split_bytes", "x", lambda s, x: scan(s).split(x)),
     ("queues", "4", lambda s, x: shard_queue_id("a", x)),
     ("shard_key", b"a", lambda s, x: shard_queue_id(x, 4)),
+    ("workers", "4", lambda s, x: tools.rebuild(".", workers=x)),
+    ("workers", True, lambda s, x: tools.rebuild(".", workers=x)),
 ]
 
 WRONG_VALUES: list[tuple[str, object, Call]] = [
@@ -127,6 +133,8 @@ WRONG_VALUES: list[tuple[str, object, Call]] = [
     ("threads", 65, lambda s, x: scan(s, threads=x)),
     ("end_timestamp", 5, lambda s, x: scan(s, start_timestamp=10, end_timestamp=x)),
     ("queues", 0, lambda s, x: shard_queue_id("a", x)),
+    ("workers", 257, lambda s, x: tools.rebuild(".", workers=x)),
+    ("workers", 10**20, lambda s, x: tools.rebuild(".", workers=x)),
 ]
 
 
