@@ -14,6 +14,7 @@ import click
 import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.standard_streams import NoReaderError, mute, readers
+from rocketstore.cli.terminating import terminated_as_interrupted
 
 __all__ = ["cli", "run"]
 
@@ -68,7 +69,7 @@ class Commands(click.Group):
         **extra: Any,
     ) -> NoReturn:
         try:
-            with readers():
+            with terminated_as_interrupted(), readers():
                 code = self._outcome(args, prog_name, complete_var, extra)
         except NoReaderError:
             mute()

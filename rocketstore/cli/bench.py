@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import click
@@ -141,31 +136,13 @@ def command(
         )
     facts = machine(directory)
     sizes, durabilities = tuple(dict.fromkeys(sizes)), tuple(dict.fromkeys(durabilities))
-    with _terminated_as_interrupted():
-        found = _measure(sizes, durabilities, seconds, directory)
+    found = _measure(sizes, durabilities, seconds, directory)
     rows = [_row(one, found) for one in found]
     _show(rows, facts)
     if target is not None:
         text = json.dumps({"machine": facts, "results": rows}, indent=1)
         target.write_text(text + "\n", encoding="utf-8")
     return exit_codes.OK
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does, with its own exit code: what was made is removed."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(exit_codes.TERMINATED)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
-        return
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _measure(

@@ -89,8 +89,9 @@ def rebuild(
         ConfigError: an option that means nothing; batch queues; queues or index on another disk.
         StoreLockedError: somebody has the store open for writing.
         CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones. So they
-            are after a KeyboardInterrupt while they are made, which stops all parts. A store that
-            rocketstore had stopped cleanly still counts as that.
+            are after a KeyboardInterrupt while they are made, or whatever else a signal handler raises, which
+            stops all parts. A store that rocketstore had stopped cleanly still counts as that. SIGTERM
+            without a handler kills: the next open recovers.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if workers is None:

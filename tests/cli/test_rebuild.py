@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,19 @@ from rocketstore.cli import exit_codes
 from tests.cli.conftest import SMALL, Invoke
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)
+#: The command line, which stops for ever where queues are made.
+WAITING = """
+import sys, threading
+import rocketstore.tools
+from rocketstore.cli.app import cli
+
+def wait(job, parts):
+    print("making", flush=True)
+    threading.Event().wait()
+
+sys.modules["rocketstore.tools.rebuild"]._Job.run_here = wait
+cli.main()
+"""
 
 
 def test_what_was_lost_is_there_again(invoke: Invoke, tmp_path: Path) -> None:
@@ -47,3 +63,35 @@ def test_damage_is_code_3(invoke: Invoke, tmp_path: Path, size: int) -> None:
     result = invoke("rebuild", tmp_path / "s", *SHAPE)
     assert result.exit_code == exit_codes.DAMAGED
     assert "rocketstore repair" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_rebuild_leaves_the_clean_store_that_it_found(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    store = tmp_path / "s"
+    with rocketstore.open(store, **SMALL) as opened:
+        opened.writer("orders").put(b"x", keys="k")
+    before = {
+        path: path.read_bytes() for path in (store / "consumequeue").rglob("0*") if path.is_file()
+    }
+    command = [sys.executable, "-c", WAITING, "rebuild", store, *map(str, SHAPE)]
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        # A test run in the background ignores Ctrl-C, and its children would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"making\n"
+        assert (store / "rocketstore" / "rebuild").is_dir() and (store / "abort").exists()
+        child.send_signal(number)
+        assert child.wait(60) == code
+    finally:
+        child.kill()
+        child.communicate()
+    assert not (store / "rocketstore" / "rebuild").exists() and not (store / "abort").exists()
+    assert {path: path.read_bytes() for path in before} == before
+    with rocketstore.open(store, "r+", **SMALL) as opened:
+        assert opened.recovery.mode == "clean"
