@@ -11,6 +11,7 @@ from rocketstore._native.codec import encode_properties, pack_host
 from rocketstore.arguments import text, whole_number
 from rocketstore.errors import MessageRejectedError
 from rocketstore.option_values import queue_ids_of
+from rocketstore.system_flags import INNER_BATCH
 from rocketstore.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from rocketstore.engine.running import Engine
 
 __all__ = ["check_numbers", "put_message"]
-
-#: sys_flag: the record stands for several messages (format.md 4.2).
-_INNER_BATCH = 0x80
 
 #: The bits of numbers that a recovery of RocketMQ reads in every record (format.md 14.1).
 _NUMBERS = {"DELAY": 32, "INNER_NUM": 16, "INNER_BASE": 64}
@@ -60,7 +58,7 @@ def put_message(
     topic = text("topic", topic)
     engine.check_topic(topic)
     (queue_id,) = queue_ids_of(queue_id, None)
-    if whole_number("sys_flag", sys_flag, 0, 2**32 - 1) & _INNER_BATCH:
+    if whole_number("sys_flag", sys_flag, 0, 2**32 - 1) & INNER_BATCH:
         # It took one place in its queue, and a client of RocketMQ hands out as many as it says.
         raise MessageRejectedError(
             f"sys_flag = {sys_flag:#x}: an inner batch needs a batch queue, and the store writes "

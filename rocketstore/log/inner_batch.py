@@ -7,26 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.codec import encode_record
 from rocketstore._native.message import Message
-from rocketstore.compression import decompress
+from rocketstore.compression import COMPRESSION_BITS, decompress
 from rocketstore.errors import CorruptRecordError
+from rocketstore.system_flags import BATCH_BITS, LONG_ADDRESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["count_of", "is_inner_batch", "messages_of"]
 
-#: sys_flag: the body is to be unpacked, and the record stands for several messages.
-_INNER_BATCH: Final = 0xC0
-#: sys_flag: the body is compressed, and how; and which addresses are long, which the encoder says itself.
-_COMPRESSION: Final = 0x701
-_LONG_ADDRESSES: Final = 0x30
+#: What a message out of a batch has not: it is whole and plain, and the encoder says which addresses are long.
+_DROPPED: Final = BATCH_BITS | COMPRESSION_BITS | LONG_ADDRESSES
 #: Size, magic, checksum, flag and body size of a message in a batch; only the last two count.
 _HEAD: Final = struct.Struct(">5i")
 _MOST: Final = 32767
 
 
 def is_inner_batch(message: Message) -> bool:
-    return message.sys_flag & _INNER_BATCH == _INNER_BATCH
+    return message.sys_flag & BATCH_BITS == BATCH_BITS
 
 
 def count_of(message: Message) -> int:
@@ -64,7 +62,7 @@ def messages_of(record: Message, count: int) -> list[Message]:
                 flag=flag,
                 queue_offset=record.queue_offset + number,
                 physical_offset=record.physical_offset,
-                sys_flag=record.sys_flag & ~(_INNER_BATCH | _COMPRESSION | _LONG_ADDRESSES),
+                sys_flag=record.sys_flag & ~_DROPPED,
                 born_timestamp_ms=record.born_timestamp_ms,
                 born_host=record.born_host,
                 store_timestamp_ms=record.store_timestamp_ms,

@@ -24,6 +24,7 @@ from rocketstore._native.scanner import (
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.log.recovery_report import Damage, Island
 from rocketstore.log.scan_ahead import ScanAhead
+from rocketstore.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -35,8 +36,6 @@ __all__ = ["LogWalk", "Rules"]
 CHUNK_BYTES = 16 << 20
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 SIZE_AND_MAGIC = 8
-TRANSACTION_TYPE = 0xC
-COMMIT = 0x8
 #: Records behind a tear that are named one by one in a report; beyond, only their range is.
 NAMED_RECORDS = 10_000
 ISLANDS_MAX = 1_000
@@ -327,6 +326,6 @@ def _read(file: MappedFile, offset: int) -> Message | None:
 
 def _queue_of(message: Message) -> tuple[str, int] | None:
     """The queue that a record has a number in; None for prepared and rolled back ones."""
-    if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
+    if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
         return None
     return message.topic, message.queue_id

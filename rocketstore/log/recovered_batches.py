@@ -11,6 +11,7 @@ from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.followed_queue import Horizon
 from rocketstore.log.inner_batch import count_of, is_inner_batch
 from rocketstore.log.other_queues import BatchQueues
+from rocketstore.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from rocketstore.log.recovery_report import RecoveryReport
 
 __all__ = ["recovered_batches"]
-
-#: sys_flag of what is in no queue: prepared and rolled back messages.
-_TRANSACTION = 0xC
-_IN_QUEUES = (0x0, 0x8)
 
 
 def recovered_batches(
@@ -62,7 +59,7 @@ def _complete(batches: BatchQueues, log: MappedFileQueue, report: RecoveryReport
         key = (record.topic, record.queue_id)
         if record.topic not in topics or not is_inner_batch(record):
             continue  # RocketMQ makes no unit of a single message in such a topic
-        if record.sys_flag & _TRANSACTION not in _IN_QUEUES:
+        if record.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
             continue
         if key not in ends:
             queue = batches.queue(*key)

@@ -21,6 +21,7 @@ from rocketstore.spark.journal import Staged
 from rocketstore.spark.message_columns import named_columns, narrowed
 from rocketstore.spark.row_properties import described, given_texts
 from rocketstore.spark.synced_file import SyncedFile
+from rocketstore.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Routing", "encode_batch", "stage"]
 
 TOPIC_BYTES_MAX = 127
-#: Both bits say that the body is made of messages (format.md 4.2).
-INNER_BATCH = 0xC0
 #: Columns of numbers that encode_frames takes as they are.
 NUMBERS = {"flag": "flags", "sys_flag": "sys_flags", "reconsume_times": "reconsume_times"}
 
@@ -183,8 +182,8 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
                 found.update(dict.fromkeys(map(int, bad), reason))
     flags = columns.get("sys_flag")
     if flags is not None and rows:
-        kinds = flags.fill_null(0).to_numpy(zero_copy_only=False) & INNER_BATCH
-        packed = np.flatnonzero(kinds == INNER_BATCH)
+        kinds = flags.fill_null(0).to_numpy(zero_copy_only=False) & BATCH_BITS
+        packed = np.flatnonzero(kinds == BATCH_BITS)
         found.update(dict.fromkeys(map(int, packed), "an inner batch, several messages in one"))
     queues = columns.get("queue_id")
     if queues is not None and rows:

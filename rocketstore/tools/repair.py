@@ -19,6 +19,7 @@ from rocketstore._native.codec import encode_record
 from rocketstore.errors import ReadFailedError, StoreLockedError
 from rocketstore.log.quarantine import keep_copy, pieces_of
 from rocketstore.opening import open_store
+from rocketstore.system_flags import ROLLED_BACK
 from rocketstore.tools.repair_damage import (
     BLANK,
     BLANK_MAGIC,
@@ -28,7 +29,7 @@ from rocketstore.tools.repair_damage import (
     with_stand_ins,
 )
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
-from rocketstore.tools.verify_log import REPAIR_TOPIC, ROLLED_BACK, STAND_IN_FLAG
+from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

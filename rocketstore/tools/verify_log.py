@@ -22,6 +22,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import is_listed, light_queues
 from rocketstore.log.scan_ahead import part_begin
+from rocketstore.system_flags import IN_QUEUES, INNER_BATCH, ROLLED_BACK, TRANSACTION_TYPE
 from rocketstore.tools.all_cores import map_on_all_cores
 
 if TYPE_CHECKING:
@@ -37,14 +38,10 @@ __all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 BLANK_SIZE_MIN = 8
 BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
-TRANSACTION_TYPE = 0xC
-COMMIT = 0x8
-INNER_BATCH = 0x80
 #: Of a file that one thread looks at in one go.
 PART_BYTES = 32 << 20
 #: Of records that stand for damage (`repair`).
 REPAIR_TOPIC = "%"
-ROLLED_BACK = 0xC
 #: Of those that the last unit of a queue points to (format 6.3); 0 in the others.
 STAND_IN_FLAG = 1
 
@@ -318,7 +315,7 @@ class _Walk:
     def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
         says of its queue counts only where it fits: else it would put those behind it in the wrong."""
-        if message.sys_flag & TRANSACTION_TYPE not in (0, COMMIT):
+        if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
             self._facts.mended += message.topic == REPAIR_TOPIC
             return
         if message.sys_flag & INNER_BATCH:
