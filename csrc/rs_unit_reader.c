@@ -64,7 +64,7 @@ static bool wanted(const rs_unit_reader *reader, int64_t tags_code)
     return low < reader->tags_code_count && reader->tags_codes[low] == tags_code;
 }
 
-/* Whether `repair` wrote a record for the last unit of a queue, whose own is lost (format.md 6.3). */
+/* Whether `repair` wrote a record for a unit whose own is lost (format.md 6.3). */
 static bool stands_in(const rs_record *record)
 {
     return rs_transaction_type(record->sys_flag) == RS_FLAG_ROLLBACK &&

@@ -2,8 +2,9 @@
 
 A damaged range becomes records of exactly its length that nobody is given: rolled back, with a body of
 zeros; and a blank, where it reaches the end of its file. All other records stay where they are. Units of
-queues that point into it become pre-blanks, so that no queue offset changes, and at the end of a queue one that
-points to such a record (format 6.3); the index is made anew. What was there is copied to quarantine before.
+queues that point into it become pre-blanks, so that no queue offset changes, or point to such a record where
+RocketMQ would lose more behind a pre-blank (format 6.3); the index is made anew. What was there is copied to
+quarantine before.
 """
 
 from __future__ import annotations

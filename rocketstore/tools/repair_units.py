@@ -1,7 +1,8 @@
 """Units of queues that point into damaged ranges of the log, and what they say when these are mended.
 
-They become pre-blanks, but for the last unit of a queue: RocketMQ takes where that one's record ends for how far
-the queue got, 2 GiB behind a pre-blank (format 6.3), and dispatches nothing below. It points to a stand-in.
+They become pre-blanks, but for two kinds that point to stand-ins (format 6.3). The last unit of a queue: RocketMQ
+takes where that one's record ends for how far the queue got, 2 GiB behind a pre-blank, and dispatches nothing below.
+And those of the log's first file: behind a pre-blank RocketMQ's consumers are given nothing more of that file.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Mendable(Interval, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A record within a damaged range that the last unit of a queue points to: unit `number` of the file `path`.
-    Where the range has no room for one each, units share the last."""
+    """A record within a damaged range that a unit points to, `number` of the file `path`. Where the range has no
+    room for one each, units share the last."""
 
     path: str
     number: int
@@ -116,24 +117,36 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
 
 
 def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
-    """Of each range: those for queues whose last unit points into it."""
-    found: list[list[StandIn]] = [[] for _ in ranges]
+    """Of each range: those for units that must not become pre-blanks, in the order of each queue."""
+    wanted: list[list[tuple[UnitsHit, int]]] = [[] for _ in ranges]
     starts = [one.start for one in ranges]
+    file_size = store.config.commit_log_file_size_bytes
     for hit in units_into(store, ranges):
-        number = hit.numbers[-1]
-        if _last_unit(Path(hit.path).parent) != hit.start // UNIT_SIZE + number:
-            continue
-        at = bisect_right(starts, int(hit.offsets[-1])) - 1
+        last = _last_unit(Path(hit.path).parent) - hit.start // UNIT_SIZE
+        for number, offset in zip(hit.numbers, hit.offsets.tolist(), strict=True):
+            at = bisect_right(starts, offset) - 1
+            # What stands behind a range in the log's first file RocketMQ passes over behind a pre-blank.
+            if number == last or ranges[at].end < file_size:
+                wanted[at].append((hit, number))
+    return [_placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
+
+
+def _placed(one: Mendable, units: Sequence[tuple[UnitsHit, int]]) -> list[StandIn]:
+    """Stand-ins from the start of a range on, small enough that all have room if their records had it."""
+    found: list[StandIn] = []
+    tight = len(units) * (RECORD_BYTES_MIN + STAND_IN_BODY_BYTES) > one.end - one.start
+    body_bytes = 0 if tight else STAND_IN_BODY_BYTES
+    for hit, number in units:
         queue = Path(hit.path).parent
         properties = SCHEDULE_PROPERTIES if queue.parent.name == SCHEDULE_TOPIC else b""
-        place = _next_place(found[at], ranges[at], len(properties))
-        if place is not None:
-            queue_offset = hit.start // UNIT_SIZE + number
-            if place[1] < RECORD_BYTES_MIN + len(properties):
-                properties = b""
-            found[at].append(
-                StandIn(hit.path, number, *place, int(queue.name), queue_offset, properties)
-            )
+        size = RECORD_BYTES_MIN + body_bytes + len(properties)
+        place = _next_place(found, one, size)
+        if place is None:
+            break  # no record fits
+        if place[1] < RECORD_BYTES_MIN + len(properties):
+            properties = b""
+        queue_offset = hit.start // UNIT_SIZE + number
+        found.append(StandIn(hit.path, number, *place, int(queue.name), queue_offset, properties))
     return found
 
 
@@ -152,15 +165,12 @@ def _last_unit(directory: Path) -> int:
     return -1
 
 
-def _next_place(
-    taken: Sequence[StandIn], one: Mendable, properties_size: int
-) -> tuple[int, int] | None:
+def _next_place(taken: Sequence[StandIn], one: Mendable, size: int) -> tuple[int, int] | None:
     """Start and size of a stand-in behind those that there are: either nothing is left behind it, or another
     record fits there. Else that of the last one; None where there is no room at all."""
     start = taken[-1].end if taken else one.start
     room = one.records_end - start
-    size = RECORD_BYTES_MIN + STAND_IN_BODY_BYTES + properties_size
-    if room >= size + RECORD_BYTES_MIN:
+    if room == size or room >= size + RECORD_BYTES_MIN:
         return start, size
     if room >= RECORD_BYTES_MIN:
         return start, room

@@ -42,7 +42,7 @@ BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 PART_BYTES = 32 << 20
 #: Of records that stand for damage (`repair`).
 REPAIR_TOPIC = "%"
-#: Of those that the last unit of a queue points to (format 6.3); 0 in the others.
+#: Of those that units of queues point to (format 6.3); 0 in the others.
 STAND_IN_FLAG = 1
 
 
@@ -117,7 +117,7 @@ class LogFacts:
 
 
 def is_stand_in(message: Message) -> bool:
-    """Whether a record stands for a lost one to the last unit of a queue."""
+    """Whether a record stands for a lost one to a unit of a queue."""
     told = message.topic, message.sys_flag & TRANSACTION_TYPE, message.flag
     return told == (REPAIR_TOPIC, ROLLED_BACK, STAND_IN_FLAG)
 

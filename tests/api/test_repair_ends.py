@@ -1,4 +1,4 @@
-"""Damage at the end of a queue: a record that nobody is given keeps its place there (format 6.3)."""
+"""Damage at the end of a queue and in the first file: records that nobody is given keep its place (format 6.3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import rocketstore
 from rocketstore import Message, Store, tools
 from tests.api.test_repair import SHAPE, expected, fill, is_sound, read, served, write
-from tests.small_store import open_small
+from tests.small_store import SMALL, open_small
 
 UNIT = struct.Struct(">qiq")
 PRE_BLANK = (0, 0x7FFFFFFF, 0)
@@ -125,6 +125,50 @@ def test_light_queues_share_one(tmp_path: Path) -> None:
         for name in ("t", *names):
             with store.consumer(name) as consumer:
                 assert len(list(consumer)) == 2
+    is_sound(root)
+
+
+def test_lost_messages_of_the_first_file(tmp_path: Path) -> None:
+    """With more of that file behind them; in later files, and where its end is lost too, pre-blanks are enough."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    file_size = int(SMALL["commit_log_file_size_bytes"])
+    ends = {m.physical_offset for m in lasts(messages).values()}
+    first = [m for m in messages if m.physical_offset < file_size]
+    later = [m for m in messages if m.physical_offset >= file_size]
+    inside = [m for m in first[2:-3] if m.physical_offset not in ends][:6:2]
+    blanks = [first[-1], *[m for m in later if m.physical_offset not in ends][:6:2]]
+    write(root, first[-1].physical_offset, bytes(file_size - first[-1].physical_offset))
+    for message in (*inside, *blanks[1:]):
+        damage(root, message)
+    report = tools.repair(root, **SHAPE)
+    assert report.ok and report.units == len(inside) + len(blanks)
+    for message in inside:
+        unit = units_of(root, message.topic, message.queue_id)[message.queue_offset]
+        there = Message.from_bytes(read(root, unit[0], unit[1]))
+        place = (there.topic, there.flag, there.queue_id, there.queue_offset, unit[2])
+        assert place == ("%", 1, message.queue_id, message.queue_offset, 0)
+        assert len(there.body) == 1
+    for message in blanks:
+        assert units_of(root, message.topic, message.queue_id)[message.queue_offset] == PRE_BLANK
+    assert served(root) == expected(messages, {m.physical_offset for m in (*inside, *blanks)})
+    is_sound(root)
+
+
+def test_the_smallest_records_have_stand_ins_of_their_own(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with open_small(root, record_crc=False) as store:
+        for _ in range(12):
+            store.writer("t").put(b"")
+        records = list(store.consumer("t"))
+    assert {record.size for record in records} == {92}
+    lost = records[1:11]
+    write(root, lost[0].physical_offset, bytes(92 * len(lost)))
+    report = tools.repair(root, **SHAPE)
+    assert report.ok and report.units == len(lost)
+    assert [unit[:2] for unit in units_of(root, "t")] == [(m.physical_offset, 92) for m in records]
+    with open_small(root, "r+") as store:
+        assert [m.queue_offset for m in store.consumer("t")] == [0, 11]
     is_sound(root)
 
 

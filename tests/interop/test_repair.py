@@ -145,6 +145,54 @@ def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
     tally.messages += 2 * len(ends)
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+def test_consumers_of_rocketmq_get_what_stands_behind_lost_messages(
+    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool
+) -> None:
+    """format 6.3: behind a pre-blank RocketMQ passes over all that is left of the log's first file."""
+    path = tmp_path / "store"
+    places = []
+    with rocketstore.open(path, config=config_of(SMALL)) as store:
+        while not places or places[-1].end_offset < 2 * FILE + FILE // 2:
+            body = b"%d:" % len(places) + rng.randbytes(rng.randrange(40, 600))
+            sent = Sent(body=body, properties=(("TAGS", "a"),), queue_id=len(places) % 2)
+            places.append(sent.put(store))
+    lost = set()
+    for file in range(2):
+        here = [n for n, place in enumerate(places) if place.physical_offset // FILE == file]
+        first = rng.choice(here[3 : len(here) // 2])
+        lost |= {first, first + 1, first + 2, here[-3], here[-1]}
+    for number in lost:
+        write(path, places[number].end_offset - 30, b"\xff" * 7)
+    with rocketstore.open(path, config=config_of(SMALL)):
+        pass
+    report = tools.repair(path, **SHAPE)
+    assert report.ok and report.units == len(lost), str(report)
+    if crashed:
+        (path / "abort").touch()
+        (path / "checkpoint").unlink()
+    expected = [
+        {n for n in range(len(places)) if n % 2 == queue_id and n not in lost}
+        for queue_id in (0, 1)
+    ]
+    with oracle.open(path, SMALL) as theirs:
+        for queue_id in (0, 1):
+            found, at = set(), 0
+            while (got := theirs.get("Orders", queue_id, at))["next"] > at:
+                at = got["next"]
+                bodies = [base64.b64decode(m["body"]) for m in got["messages"]]
+                found |= {int(body.partition(b":")[0]) for body in bodies if b":" in body}
+            assert found == expected[queue_id]
+    assert tools.verify(path, **SHAPE).ok
+    with rocketstore.open(path, "r") as store:
+        for queue_id in (0, 1):
+            with store.consumer("Orders", queue_id=queue_id) as consumer:
+                found = {int(m.body.partition(b":")[0]) for m in consumer}
+            assert found == expected[queue_id]
+    tally.scenarios += 1
+    tally.messages += len(places) - len(lost)
+
+
 def test_delayed_messages_are_delivered_behind_a_lost_one(
     version: str, oracle: Oracle, tally: Tally, tmp_path: Path
 ) -> None:
