@@ -35,9 +35,12 @@ UNITS_STEP: Final = 1 << 16
 RECORD_BYTES_MIN: Final = 92
 #: A body that is there: clients of RocketMQ hand out null for one of no bytes.
 STAND_IN_BODY_BYTES: Final = 1
-#: Of stand-ins there: RocketMQ, which delivers what becomes due, drops a message for this topic; without a topic it
-#: would try again for ever.
-SCHEDULE_PROPERTIES: Final = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"
+#: Of stand-ins in the topics of delayed messages: RocketMQ, which delivers what becomes due, drops a message for
+#: this topic; without a topic it would try again for ever.
+DROPPED: Final = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"
+#: The timer of RocketMQ 5 drops what takes back another message, and stops where it reads no time.
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+TAKEN_BACK: Final = b"TIMER_DEL_UNIQKEY\x01%%\x02TIMER_OUT_MS\x01%d\x02"
 
 
 class Interval(Protocol):
@@ -50,10 +53,12 @@ class Interval(Protocol):
 
 
 class Mendable(Interval, Protocol):
-    """Where records come to stand, up to `records_end`, stand-ins in front."""
+    """Where records come to stand, up to `records_end`, stand-ins in front. `time_ms`: their store time."""
 
     @property
     def records_end(self) -> int: ...
+    @property
+    def time_ms(self) -> int: ...
     @property
     def stand_ins(self) -> Sequence[StandIn]: ...
 
@@ -122,11 +127,14 @@ def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
     starts = [one.start for one in ranges]
     file_size = store.config.commit_log_file_size_bytes
     for hit in units_into(store, ranges):
-        last = _last_unit(Path(hit.path).parent) - hit.start // UNIT_SIZE
+        queue = Path(hit.path).parent
+        last = _last_unit(queue) - hit.start // UNIT_SIZE
+        delayed = queue.parent.name in (SCHEDULE_TOPIC, TIMER_TOPIC)
         for number, offset in zip(hit.numbers, hit.offsets.tolist(), strict=True):
             at = bisect_right(starts, offset) - 1
-            # What stands behind a range in the log's first file RocketMQ passes over behind a pre-blank.
-            if number == last or ranges[at].end < file_size:
+            # What stands behind a range in the log's first file RocketMQ passes over behind a pre-blank, but
+            # where it delivers delayed messages itself: it reads unit by unit.
+            if number == last or (ranges[at].end < file_size and not delayed):
                 wanted[at].append((hit, number))
     return [_placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
 
@@ -138,7 +146,7 @@ def _placed(one: Mendable, units: Sequence[tuple[UnitsHit, int]]) -> list[StandI
     body_bytes = 0 if tight else STAND_IN_BODY_BYTES
     for hit, number in units:
         queue = Path(hit.path).parent
-        properties = SCHEDULE_PROPERTIES if queue.parent.name == SCHEDULE_TOPIC else b""
+        properties = _properties(queue.parent.name, one.time_ms)
         size = RECORD_BYTES_MIN + body_bytes + len(properties)
         place = _next_place(found, one, size)
         if place is None:
@@ -148,6 +156,13 @@ def _placed(one: Mendable, units: Sequence[tuple[UnitsHit, int]]) -> list[StandI
         queue_offset = hit.start // UNIT_SIZE + number
         found.append(StandIn(hit.path, number, *place, int(queue.name), queue_offset, properties))
     return found
+
+
+def _properties(topic: str, time_ms: int) -> bytes:
+    """What a stand-in says in a queue of a topic."""
+    if topic == TIMER_TOPIC:
+        return DROPPED + TAKEN_BACK % time_ms
+    return DROPPED if topic == SCHEDULE_TOPIC else b""
 
 
 def _last_unit(directory: Path) -> int:

@@ -155,6 +155,29 @@ def test_lost_messages_of_the_first_file(tmp_path: Path) -> None:
     is_sound(root)
 
 
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+def test_stand_ins_of_delayed_messages_are_dropped(tmp_path: Path, topic: str) -> None:
+    """What delivers them goes on: it has a topic, and a time where it needs one. In the middle it passes over
+    pre-blanks."""
+    root = tmp_path / "s"
+    with open_small(root) as store:
+        properties = {"REAL_TOPIC": "t", "REAL_QID": "0", "TIMER_OUT_MS": "5"}
+        puts = [store.put_message(topic, b"x" * 90, properties=properties) for _ in range(4)]
+        store.writer("t").put(b"behind")
+    for put in puts[1::2]:
+        write(root, put.physical_offset + 100, b"\xff" * 9)
+    assert tools.repair(root, **SHAPE).ok
+    units = units_of(root, topic)
+    assert [unit == PRE_BLANK for unit in units] == [False, True, False, False]
+    there = Message.from_bytes(read(root, units[-1][0], units[-1][1]))
+    assert there.topic == "%"
+    found = {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"}
+    if topic == "rmq_sys_wheel_timer":
+        found |= {"TIMER_OUT_MS": str(there.store_timestamp_ms), "TIMER_DEL_UNIQKEY": "%"}
+    assert there.properties == found
+    is_sound(root)
+
+
 def test_the_smallest_records_have_stand_ins_of_their_own(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with open_small(root, record_crc=False) as store:
