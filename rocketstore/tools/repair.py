@@ -29,6 +29,7 @@ from rocketstore.tools.repair_damage import (
     log_files,
     with_stand_ins,
 )
+from rocketstore.tools.repair_ends import ends_in_pre_blanks, point_ends, with_ends
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
 from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
 
@@ -71,8 +72,8 @@ class Mended:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What `repair` found and did. `units` of queues pointed into damage; with `dry_run` nothing was
-    changed."""
+    """What `repair` found and did. `units` of queues pointed into damage, or ended one behind it in a pre-blank;
+    with `dry_run` nothing was changed."""
 
     path: str
     dry_run: bool
@@ -126,6 +127,7 @@ def repair(
             found = damaged_ranges(store, progress)
             fitting = [one for one in found if one.fits]
             units = sum(len(hit.numbers) for hit in units_into(store, fitting))
+            units += sum(len(one.stand_ins) for one in with_ends(store, ends_in_pre_blanks(store)))
         return RepairReport(
             os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ()
         )
@@ -152,6 +154,12 @@ def repair(
             units += change_units(store, fitting)
             _mend(store, fitting)
             done += fitting
+        again_written = with_ends(store, ends_in_pre_blanks(store))
+        kept += _keep(store, again_written)
+        _mend(store, again_written)
+        for one in again_written:  # after the records: until then a run of this finds the end again
+            point_ends(one.stand_ins)
+            units += len(one.stand_ins)
     if done:
         _make_index_again(path, {**options, "force": force})
     ranges = sorted([*done, *found], key=lambda one: one.start)

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
     Integers = NDArray[numpy.int64]
 
-__all__ = ["RECORD_BYTES_MIN", "StandIn", "UnitsHit", "change_units", "stand_ins", "units_into"]
+__all__ = [
+    "RECORD_BYTES_MIN",
+    "StandIn",
+    "UnitsHit",
+    "change_units",
+    "placed",
+    "stand_ins",
+    "units_into",
+]
 
 UNITS_STEP: Final = 1 << 16
 #: Of a record without body, with a topic of one byte.
@@ -61,6 +69,15 @@ class Mendable(Interval, Protocol):
     def time_ms(self) -> int: ...
     @property
     def stand_ins(self) -> Sequence[StandIn]: ...
+
+
+class QueueFile(Protocol):
+    """A file of a queue: its path, and where in the queue's bytes it starts."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def start(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +140,7 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
 
 def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
     """Of each range: those for units that must not become pre-blanks, in the order of each queue."""
-    wanted: list[list[tuple[UnitsHit, int]]] = [[] for _ in ranges]
+    wanted: list[list[tuple[QueueFile, int]]] = [[] for _ in ranges]
     starts = [one.start for one in ranges]
     file_size = store.config.commit_log_file_size_bytes
     for hit in units_into(store, ranges):
@@ -136,10 +153,10 @@ def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
             # where it delivers delayed messages itself: it reads unit by unit.
             if number == last or (ranges[at].end < file_size and not delayed):
                 wanted[at].append((hit, number))
-    return [_placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
+    return [placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
 
 
-def _placed(one: Mendable, units: Sequence[tuple[UnitsHit, int]]) -> list[StandIn]:
+def placed(one: Mendable, units: Sequence[tuple[QueueFile, int]]) -> list[StandIn]:
     """Stand-ins from the start of a range on, small enough that all have room if their records had it."""
     found: list[StandIn] = []
     tight = len(units) * (RECORD_BYTES_MIN + STAND_IN_BODY_BYTES) > one.end - one.start

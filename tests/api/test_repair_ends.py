@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 from pathlib import Path
 
@@ -153,6 +154,39 @@ def test_lost_messages_of_the_first_file(tmp_path: Path) -> None:
         assert units_of(root, message.topic, message.queue_id)[message.queue_offset] == PRE_BLANK
     assert served(root) == expected(messages, {m.physical_offset for m in (*inside, *blanks)})
     is_sound(root)
+
+
+def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pre-blanks at the ends of queues; the records that it wrote have room for what they need."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    hit = lasts(messages)
+    del hit[messages[-1].topic, messages[-1].queue_id]
+    for message in hit.values():
+        damage(root, message)
+    module = importlib.import_module("rocketstore.tools.repair")
+    monkeypatch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+    monkeypatch.setattr(module, "with_ends", lambda store, ends: [])
+    assert tools.repair(root, **SHAPE).units == len(hit)
+    monkeypatch.undo()
+    for topic, queue_id in hit:
+        assert units_of(root, topic, queue_id)[-1] == PRE_BLANK
+
+    assert tools.repair(root, dry_run=True).units == len(hit)
+    index = [path.name for path in (root / "index").iterdir()]
+    report = tools.repair(root, **SHAPE)
+    assert (report.ok, report.ranges, report.units) == (True, (), len(hit))
+    assert [path.name for path in (root / "index").iterdir()] == index
+    for (topic, queue_id), message in hit.items():
+        units = units_of(root, topic, queue_id)
+        assert len(units) == message.queue_offset + 1
+        there = Message.from_bytes(read(root, units[-1][0], units[-1][1]))
+        place = (there.topic, there.flag, there.queue_id, there.queue_offset, units[-1][2])
+        assert place == ("%", 1, queue_id, message.queue_offset, 0)
+        assert units[-1][0] > units[-2][0]
+    assert served(root) == expected(messages, {m.physical_offset for m in hit.values()})
+    is_sound(root)
+    assert tools.repair(root, **SHAPE).units == 0
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
