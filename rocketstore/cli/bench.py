@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -67,6 +68,13 @@ class Pace:
         return max(LEAST_S, part)
 
 
+def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """Nothing is smaller or larger than nan, so that no range refuses it."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds.")
+    return value
+
+
 @click.command(short_help="How fast this machine stores and reads.")
 @click.option(
     "--size",
@@ -90,6 +98,7 @@ class Pace:
     "--seconds",
     type=click.FloatRange(0.01, 3600),
     default=60.0,
+    callback=_number,
     show_default=True,
     help="For the whole, about.",
 )

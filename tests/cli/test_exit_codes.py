@@ -46,6 +46,7 @@ def test_every_command_explains_itself(invoke, name: str) -> None:
         ("ship", "{store}", "gs:"),
         ("verify", "store", "--index-entries", str(10**20)),
         ("recover", "store", "--index-slots", str(2**28 + 1)),
+        *(("bench", "--seconds", number) for number in ("nan", "inf", "-inf", "0", "-1")),
     ],
 )
 def test_wrong_arguments_are_code_2(invoke, store_path: Path, words: tuple[str, ...]) -> None:
