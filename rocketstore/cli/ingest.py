@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -19,16 +20,19 @@ from rocketstore import Store, Writer
 from rocketstore.cli import exit_codes
 from rocketstore.cli.line_source import LineSource, LineTooLongError, StopSignals
 from rocketstore.cli.output import bytes_progress, count_text, size_text
-from rocketstore.cli.parameters import ANY_STORE, durability_option
+from rocketstore.cli.parameters import ANY_STORE, QUEUE_ID, durability_option, topic_name
 
 __all__ = ["command"]
 
-#: More than a record takes beside its body, with the topics and tags used here.
+#: More than a record takes beside its body, with the longest topic and tag.
 RECORD_EXTRA_BYTES: Final = 512
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_LINES: Final = 4096
 #: The library allows less, where hardly a line fits.
 SEGMENT_BYTES_LEAST: Final = 4096
+#: The library allows more, up to what the properties of a message may have.
+TAG_BYTES_MAX: Final = 255
+_NO_TAG: Final = re.compile(r"[\x01\x02\ud800-\udfff]|[|][|]|\A[\x00-\x20]|[\x00-\x20]\Z|\A\Z")
 
 
 @dataclass(slots=True)
@@ -84,15 +88,30 @@ class Ingest:
         self.size_bytes += sum(map(len, lines))
 
 
+def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What no message can have is refused before a store is made for it."""
+    if value is None or not (_NO_TAG.search(value) or len(value.encode()) > TAG_BYTES_MAX):
+        return value
+    raise click.BadParameter(
+        f"{value[:TAG_BYTES_MAX]!r}: one tag, 1 to {TAG_BYTES_MAX} bytes of UTF-8, without || in "
+        "it, blanks around it and the characters 1 and 2"
+    )
+
+
 @click.command(short_help="Store lines of a file or a pipe.")
 @ANY_STORE
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
-@click.option("--topic", required=True, help="Topic that gets the messages.")
-@click.option("--queue-id", type=click.IntRange(0), default=None, help="Their queue; default 0.")
 @click.option(
-    "--queues", type=click.IntRange(1), default=None, help="Instead: queues 0 … N-1 in turns."
+    "--topic", required=True, callback=topic_name(127), help="Topic that gets the messages."
 )
-@click.option("--tags", default=None, help="Tag of every message.")
+@click.option("--queue-id", type=QUEUE_ID, default=None, help="Their queue; default 0.")
+@click.option(
+    "--queues",
+    type=click.IntRange(1, 65536),
+    default=None,
+    help="Instead: queues 0 … N-1 in turns.",
+)
+@click.option("--tags", default=None, callback=_tag, help="Tag of every message.")
 @durability_option
 @click.option(
     "--segment-bytes",

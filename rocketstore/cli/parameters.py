@@ -6,6 +6,7 @@ import datetime
 import errno
 import functools
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from rocketstore.cli.advice import in_commands
 __all__ = [
     "ANY_STORE",
     "FORMAT_HELP",
+    "QUEUE_ID",
     "STORE",
     "Moment",
     "commit_log_dir_option",
@@ -24,6 +26,7 @@ __all__ = [
     "format_option",
     "index_shape",
     "open_to_read",
+    "topic_name",
 ]
 
 if TYPE_CHECKING:
@@ -63,6 +66,24 @@ def STORE(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(**named)
 
     return ANY_STORE(checked)
+
+
+QUEUE_ID = click.IntRange(0, 2**31 - 1)
+
+_TOPIC = re.compile("[%|a-zA-Z0-9_-]+")
+
+
+def topic_name(bytes_max: int) -> Callable[[click.Context, click.Parameter, str], str]:
+    """What no topic can be called is a wrong argument, before anything is made or waited for."""
+
+    def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        if not _TOPIC.fullmatch(value) or len(value) > bytes_max:
+            raise click.BadParameter(
+                f"{value[:bytes_max]!r}: 1 to {bytes_max} of % | - _ and ASCII letters and digits"
+            )
+        return value
+
+    return checked
 
 
 FORMAT_HELP = (

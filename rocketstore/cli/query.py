@@ -15,6 +15,7 @@ from rocketstore.cli.parameters import (
     commit_log_dir_option,
     format_option,
     open_to_read,
+    topic_name,
 )
 
 __all__ = ["command"]
@@ -22,7 +23,7 @@ __all__ = ["command"]
 
 @click.command(short_help="Messages by key.")
 @STORE
-@click.argument("topic")
+@click.argument("topic", callback=topic_name(255))
 @click.argument("key")
 @click.option("--begin", type=Moment(), default=None, help="Stored then or later.")
 @click.option("--end", type=Moment(), default=None, help="Stored then or before.")

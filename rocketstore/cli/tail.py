@@ -12,7 +12,14 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.following import Following, lock_state
 from rocketstore.cli.output import print_messages
-from rocketstore.cli.parameters import STORE, commit_log_dir_option, format_option, open_to_read
+from rocketstore.cli.parameters import (
+    QUEUE_ID,
+    STORE,
+    commit_log_dir_option,
+    format_option,
+    open_to_read,
+    topic_name,
+)
 from rocketstore.cli.queue_reading import messages_of
 
 if TYPE_CHECKING:
@@ -34,8 +41,8 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
 
 @click.command(short_help="The last messages, and those to come.")
 @STORE
-@click.argument("topic")
-@click.option("--queue-id", type=click.IntRange(0), default=None, help="Only this queue.")
+@click.argument("topic", callback=topic_name(255))
+@click.option("--queue-id", type=QUEUE_ID, default=None, help="Only this queue.")
 @click.option(
     "-n",
     "--lines",

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -190,11 +191,71 @@ def test_a_line_that_no_message_can_hold_names_itself(invoke, tmp_path: Path) ->
     assert bodies(store, "t") == [b"a", b"b"]
 
 
-def test_an_invalid_topic_is_refused_before_anything_is_read(invoke, tmp_path: Path) -> None:
+WORDS = [
+    "t",
+    "%",
+    "a|b",
+    "|",
+    "||",
+    "a||b",
+    " a",
+    "a ",
+    "\t",
+    "",
+    "/x",
+    "../x",
+    "a b",
+    "é",
+    "\xa0a",
+]
+WORDS += ["\x01", "a\x02b", "\x03a", "\udcff", "t" * 127, "t" * 128, "t" * 300, "é" * 128]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketstore.Store]:
+    path = tmp_path_factory.mktemp("library") / "store"
+    with rocketstore.open(path, durability="os", commit_log_file_size_bytes=1 << 20) as store:
+        yield store
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("option", ["--topic", "--tags"])
+def test_what_the_library_refuses_is_a_wrong_argument_and_makes_no_store(
+    invoke, tmp_path: Path, library: rocketstore.Store, option: str, word: str
+) -> None:
     (tmp_path / "lines").write_bytes(b"a\n")
-    result = invoke("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "../x")
-    assert result.exit_code == exit_codes.FAILED
-    assert len(result.stderr.splitlines()) == 1
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--segment-bytes", 1 << 20)
+    if option == "--tags":
+        words = (*words, "--topic", "t")
+    try:
+        library.writer(word if option == "--topic" else "t").put(
+            b"", tags=word if option == "--tags" else None
+        )
+        refused = len(word.encode()) > 255  # the command's own limit
+    except rocketstore.MessageRejectedError:
+        refused = True
+    result = invoke(*words, option, word)
+    assert result.exit_code == (exit_codes.USAGE if refused else 0), result.stderr
+    assert (f"for '{option}'" in result.stderr) == refused
+    assert (tmp_path / "store").exists() != refused
+
+
+@pytest.mark.parametrize("words", [("--queue-id", 2**31), ("--queues", 65537)])
+def test_queues_that_no_topic_has_make_no_store(
+    invoke, tmp_path: Path, words: tuple[object, ...]
+) -> None:
+    (tmp_path / "lines").write_bytes(b"a\n")
+    result = invoke("ingest", tmp_path / "store", tmp_path / "lines", "--topic", "t", *words)
+    assert result.exit_code == exit_codes.USAGE
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_longest_names_leave_room_in_a_batch(invoke, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"\n" * 5000)
+    words = ("ingest", tmp_path / "store", tmp_path / "lines", "--durability", "os")
+    names = ("--topic", "t" * 127, "--tags", "x" * 255)
+    assert invoke(*words, "--segment-bytes", 65536, *names).exit_code == 0
+    assert bodies(tmp_path / "store", "t" * 127) == [b""] * 5000
 
 
 @pytest.mark.parametrize(
