@@ -105,6 +105,8 @@ class Moment(_Parameter):
         if isinstance(value, datetime.datetime | int):
             return value
         if value.isascii() and value.isdecimal():
+            if len(value) > 19 or int(value) >= 2**63:
+                self.fail(f"{value[:30]} does not fit 64 bits", param, ctx)
             return int(value)
         try:
             moment = datetime.datetime.fromisoformat(value)

@@ -17,6 +17,7 @@ from rocketstore.cli.parameters import (
     open_to_read,
     topic_name,
 )
+from rocketstore.timestamps import timestamp_ms
 
 __all__ = ["command"]
 
@@ -56,6 +57,9 @@ def command(
       rocketstore query data/orders orders o-17
       rocketstore query data/orders orders o-17 --begin 2026-01-01T00:00:00Z --format json
     """
+    times = [timestamp_ms("time", moment) for moment in (begin, end) if moment is not None]
+    if times != sorted(times):
+        raise click.UsageError(f"--end {end} is before --begin {begin}")
     most = max(64, limit)
     with open_to_read(store, commit_log_dir=commit_log_dir, max_query_results=most) as opened:
         found = opened.query(topic, key, begin=begin, end=end, limit=limit)
