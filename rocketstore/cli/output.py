@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 from rocketstore.cli.message_format import formatter
 from rocketstore.cli.standard_streams import StandardConsole
@@ -34,6 +35,7 @@ __all__ = [
     "printable",
     "size_text",
     "steps",
+    "table",
 ]
 
 DEFAULT_FORMAT = "%t/%p %o  %s"
@@ -45,6 +47,17 @@ def console() -> StandardConsole:
     """For tables and summaries, on standard output as it is now."""
     # Lines of a file have no width: nothing may be cut or wrapped there.
     return StandardConsole(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def table(*names: str, numbers: Iterable[str] = ()) -> Table:
+    """Columns of names, and behind them of numbers. Where a terminal is too narrow a name goes on in the
+    next line: two that begin alike must not look the same."""
+    made = Table(box=None, pad_edge=False)
+    for name in names:
+        made.add_column(name, overflow="fold")
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
 
 
 def print_messages(messages: Iterable[Message], form: str | None) -> None:

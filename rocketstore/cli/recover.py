@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 import rocketstore
 from rocketstore import RecoveryReport, Store
 from rocketstore.cli import exit_codes
-from rocketstore.cli.output import bars, bytes_progress, console
+from rocketstore.cli.output import bars, bytes_progress, console, table
 from rocketstore.cli.parameters import STORE, index_shape
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["command"]
 
@@ -81,15 +83,8 @@ def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
 
 
 def _table(salvage: dict[str, dict[str, int]]) -> Table:
-    table = Table("topic", box=None, pad_edge=False)
-    columns: dict[str, Any] = {
-        "queues": "queues",
-        "messages": "messages",
-        "damaged_ranges": "damaged ranges",
-        "cut_ranges": "cut ranges",
-    }
-    for title in columns.values():
-        table.add_column(title, justify="right")
+    columns = ("queues", "messages", "damaged_ranges", "cut_ranges")
+    made = table("topic", numbers=(name.replace("_", " ") for name in columns))
     for topic, counts in salvage.items():
-        table.add_row(topic, *(f"{counts[name]:,}" for name in columns))
-    return table
+        made.add_row(topic, *(f"{counts[name]:,}" for name in columns))
+    return made

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from rocketstore.cli.advice import in_commands
-from rocketstore.cli.output import console, printable, size_text
+from rocketstore.cli.output import console, printable, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 
 if TYPE_CHECKING:
@@ -160,40 +159,39 @@ def _plain(value: Any) -> Any:
 def _print(path: str, found: dict[str, Any], report: str) -> None:
     out = console()
     positions = found["positions"]
-    out.print(printable(path), style="bold")
-    table = Table("position", "offset", box=None, pad_edge=False)
-    table.columns[1].justify = "right"
+    out.print(printable(path), style="bold", soft_wrap=True)
+    found_at = table("position", numbers=["offset"])
     for name, offset in positions.items():
-        table.add_row(name, f"{offset:,}")
+        found_at.add_row(name, f"{offset:,}")
     for name, lag in found["lag_bytes"].items():
-        table.add_row(f"{name} lag", size_text(lag))
-    out.print(table)
+        found_at.add_row(f"{name} lag", size_text(lag))
+    out.print(found_at)
 
-    table = Table("files", "number", "length", "on disk", box=None, pad_edge=False)
+    files = table("files", numbers=["number", "length", "on disk"])
     for name, usage in found["files"].items():
-        table.add_row(
+        files.add_row(
             name,
             f"{usage['files']:,}",
             size_text(usage["bytes"]),
             size_text(usage["allocated_bytes"]),
         )
-    out.print("\n", table, sep="")
+    out.print("\n", files, sep="")
 
-    table = Table("topic", "queue", "min", "max", "messages", box=None, pad_edge=False)
+    queues = table("topic", numbers=["queue", "min", "max", "messages"])
     for queue in found["queues"]:
-        table.add_row(
+        queues.add_row(
             queue["topic"],
             *(f"{queue[name]:,}" for name in ("queue_id", "min", "max", "messages")),
         )
-    out.print("\n", table, sep="")
+    out.print("\n", queues, sep="")
     if found["groups"]:
-        table = Table("group", "topic", "lag", box=None, pad_edge=False)
+        groups = table("group", "topic", numbers=["lag"])
         for row in found["groups"]:
-            table.add_row(printable(row["group"]), row["topic"], f"{row['lag']:,}")
-        out.print("\n", table, sep="")
+            groups.add_row(printable(row["group"]), row["topic"], f"{row['lag']:,}")
+        out.print("\n", groups, sep="")
     if "group" in found:
         _print_group(out, found["group"])
-    out.print(f"\n{report}")
+    out.print(f"\n{report}", soft_wrap=True)
 
 
 def _print_group(out: Console, group: dict[str, Any]) -> None:
@@ -201,7 +199,7 @@ def _print_group(out: Console, group: dict[str, Any]) -> None:
     name = printable(group["name"])
     if not group["committed"]:
         return out.print(f"\ngroup {name} has no stored offsets here: it never committed any")
-    table = Table(f"group {name}", "lag", "", box=None, pad_edge=False)
+    lags = table(f"group {name}", numbers=["lag", ""])
     for topic, lag in group["lag"].items():
-        table.add_row(topic, f"{lag:,}", "" if topic in group["committed"] else "nothing committed")
-    return out.print("\n", table, sep="")
+        lags.add_row(topic, f"{lag:,}", "" if topic in group["committed"] else "nothing committed")
+    return out.print("\n", lags, sep="")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.cli import output
 from tests.batch_store import TOPIC, BatchStore
 
 
@@ -225,3 +226,22 @@ def test_an_index_that_is_gone_is_missed_by_who_looks_up_keys(
     monkeypatch.setattr(rocketstore, "open", noted)
     assert invoke(words[0], store_path, *words[1:]).exit_code == 0
     assert found == [scanned]
+
+
+def test_long_names_are_whole_on_a_narrow_terminal(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that begin alike must not look the same."""
+    names = ["a" * 100 + "b", "a" * 100 + "c"]
+    with rocketstore.open(
+        tmp_path / "s", durability="os", commit_log_file_size_bytes=1 << 20
+    ) as store:
+        for name in names:
+            store.writer(name).put(b"")
+    monkeypatch.setattr(output, "PLAIN_WIDTH", 60)
+    text = invoke("stat", tmp_path / "s").output
+    shown = [line.split(" ")[0] for line in text.splitlines() if line.startswith("a")]
+    assert "".join(shown) == "".join(names)
+    assert any(
+        line.startswith("clean open: ") and " checked from " in line for line in text.splitlines()
+    )
