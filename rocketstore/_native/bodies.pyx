@@ -1,14 +1,22 @@
 """Bodies as callers give them: bytes, or anything with a buffer."""
 
+import re
+
 from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+    PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport uint8_t
-from libc.string cimport memset
+from libc.string cimport memset, strchr
 
 from rocketstore._native.core cimport rs_span
+
+from rocketstore.errors import MessageRejectedError
 
 
 cdef int no_body(object data, Py_ssize_t index) except -1:
@@ -22,19 +30,43 @@ cdef int no_body(object data, Py_ssize_t index) except -1:
     raise TypeError(f"{name}: expected bytes or a buffer, not {type(data).__name__}; {instead}")
 
 
+cdef bytes in_one_piece(object data, Py_ssize_t index):
+    """A copy of what is not contiguous; says why where the memory is not what the caller means."""
+    cdef str name = "body" if index < 0 else f"bodies[{index}]"
+    try:
+        view = memoryview(data)
+    except (BufferError, ValueError) as error:  # of datetimes, or closed by now
+        raise MessageRejectedError(f"{name}: {error}; give its bytes, as by .tobytes()") from None
+    if "O" in re.sub(":[^:]*:", "", view.format):  # names of fields stand between colons
+        raise TypeError(f"{name}: expected bytes or a buffer, not an array of objects, "
+                        "whose memory holds addresses; put its items, each as bytes")
+    return bytes(view)
+
+
 cdef int view_open(Py_buffer *view, rs_span *span, object data, Py_ssize_t index) except -1:
-    if not PyObject_CheckBuffer(data):
+    # NumPy's texts are buffers, too: of four bytes a letter.
+    if PyUnicode_Check(data) or not PyObject_CheckBuffer(data):
         no_body(data, index)
-    PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(data, view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
+    except (BufferError, ValueError):
+        PyObject_GetBuffer(in_one_piece(data, index), view, PyBUF_SIMPLE)
+    if view.format is not NULL and strchr(view.format, ord(b'O')) is not NULL:
+        PyBuffer_Release(view)
+        PyObject_GetBuffer(in_one_piece(data, index), view, PyBUF_SIMPLE)
     span.bytes = <const uint8_t *>view.buf
     span.size = <size_t>view.len
     return 0
 
 
 cdef bytes body_copy(object data):
-    if not PyObject_CheckBuffer(data):
-        no_body(data, -1)
-    return bytes(memoryview(data))
+    cdef Py_buffer view
+    cdef rs_span span
+    view_open(&view, &span, data, -1)
+    try:
+        return PyBytes_FromStringAndSize(<const char *>span.bytes, <Py_ssize_t>span.size)
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef list several_bodies(object bodies):

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketstore import DurabilityTimeoutError, Store, encode_frames, scan
+from rocketstore import (
+    DurabilityTimeoutError,
+    MessageRejectedError,
+    NewMessage,
+    Store,
+    encode_frames,
+    scan,
+)
 from tests.small_store import dispatched, open_small
 
 
@@ -168,6 +175,12 @@ def test_a_late_flush_has_an_errno_like_other_timeouts() -> None:
         ({"a": 1}, r"body: expected bytes or a buffer, not dict; .*json\.dumps"),
         (7, "body: expected bytes or a buffer, not int"),
         ([b"a"], "body: expected bytes or a buffer, not list"),
+        (np.str_("text"), r"body: expected bytes or a buffer, not str_; .*\.encode\(\)"),
+        (
+            np.array(["a"], dtype=object),
+            "body: expected bytes or a buffer, not an array of objects",
+        ),
+        (np.zeros(2, "i4, O"), "body: expected bytes or a buffer, not an array of objects"),
     ],
 )
 def test_a_body_is_bytes_or_a_buffer(store: Store, body: Any, said: str) -> None:
@@ -176,8 +189,42 @@ def test_a_body_is_bytes_or_a_buffer(store: Store, body: Any, said: str) -> None
     for put in (orders.put, orders.submit, lambda body: store.put_message("orders", body)):
         with pytest.raises(TypeError, match=said):
             put(body)
+    with pytest.raises(TypeError, match=said):
+        store.put_batch([NewMessage("orders", body)])
     with pytest.raises(TypeError, match=said.replace("body:", r"bodies\[1\]:")):
         orders.put_batch([b"a", body])
+    assert store.end_offset == end
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        np.arange(10)[::2],
+        np.arange(6, dtype=">i2").reshape(2, 3).T,
+        memoryview(b"abcdef")[::-2],
+        np.array([(1, 2)], [("Open", "i4"), ("x", "i8")]),
+    ],
+)
+def test_a_body_is_what_tobytes_gives(store: Store, body: Any) -> None:
+    orders = store.writer("orders")
+    one = orders.put(body)
+    several = orders.put_batch([b"a", body])
+    mixed = store.put_batch([NewMessage("orders", body)])
+    for offset in (one.physical_offset, several.physical_offsets[1], mixed.physical_offset):
+        assert store.get(offset).body == body.tobytes()
+
+
+def test_a_body_without_bytes_says_what_to_give(store: Store) -> None:
+    end = store.end_offset
+    closed = memoryview(b"abc")
+    closed.release()
+    for body in (np.array(["2026-01-01"], "M8[D]"), closed):
+        with pytest.raises(
+            MessageRejectedError, match=r"^body: .*; give its bytes, as by .tobytes"
+        ):
+            store.writer("orders").put(body)
+        with pytest.raises(MessageRejectedError, match=r"^bodies\[0\]: .*; give its bytes"):
+            store.writer("orders").put_batch([body])
     assert store.end_offset == end
 
 
