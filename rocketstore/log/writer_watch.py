@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +37,7 @@ class WriterWatch:
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._lock_fd = -1
+        self._closing: weakref.finalize[..., WriterWatch] | None = None
         self._run = b""
         self.page: PositionsPage | None = None
 
@@ -46,6 +48,9 @@ class WriterWatch:
                 self._lock_fd = syscalls.open(str(self._layout.lock), os.O_RDONLY)
             except FileNotFoundError:
                 return WriterSeen("none", self._run, None)
+            # A mapping goes with its last user; so does the descriptor of a reader that nobody closed.
+            self._closing = weakref.finalize(self, syscalls.close, self._lock_fd)
+            self._closing.atexit = False
         if self.page is None:
             with contextlib.suppress(FileNotFoundError):
                 self.page = PositionsPage.open_readonly(self._layout.positions)
@@ -59,10 +64,10 @@ class WriterWatch:
 
     def close(self) -> None:
         """Closes both. The lock is not ours: nothing is unlocked."""
-        fd, self._lock_fd = self._lock_fd, -1
+        self._lock_fd = -1
         try:
             if self.page is not None:
                 self.page.close()
         finally:
-            if fd >= 0:
-                syscalls.close(fd)
+            if self._closing is not None:
+                self._closing()

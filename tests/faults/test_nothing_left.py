@@ -365,3 +365,13 @@ def test_a_watch_closes_the_lock_whatever_becomes_of_the_page(
             watch.close()
         monkeypatch.undo()
         assert open_locks(tmp_path) == before
+
+
+def test_readers_that_nobody_closed_leave_no_descriptor(tmp_path: Path) -> None:
+    """D-36: as their mappings, it goes with them."""
+    with open_small(tmp_path) as store:
+        store.writer("t").put(b"x")
+        before = open_locks(tmp_path)
+        for _ in range(3):
+            assert len(open_small(tmp_path, "r").consumer("t").poll()) == 1
+        assert open_locks(tmp_path) == before
