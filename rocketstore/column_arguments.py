@@ -24,7 +24,7 @@ def offsets_of(what: str, given: Any) -> Any:
         array = np.asarray(given)
     except (TypeError, ValueError, OverflowError) as error:
         raise MessageRejectedError(f"{what}: {error}") from None
-    if array.dtype.kind not in "iu":
+    if array.size and array.dtype.kind not in "iu":  # of an empty list it is a float
         raise MessageRejectedError(f"{what}: dtype {array.dtype}, expected integers")
     if array.ndim != 1 or array.size == 0:
         raise MessageRejectedError(
@@ -86,9 +86,9 @@ def bodies_of(data: Any, offsets: Any) -> Strings:
     return made
 
 
-def texts_of(what: str, given: Any, rows: int) -> Strings:
-    """One text a row: an Arrow array, or a sequence of str; None, null and "" stand for none. Several in
-    one row are a text with blanks between, or a sequence.
+def texts_of(what: str, given: Any, rows: int, *, several: bool) -> Strings:
+    """One text a row: an Arrow array, or a sequence of str; None, null and "" stand for none. With `several`
+    those of one row are a text with blanks between, or a sequence.
 
     Raises:
         TypeError: something else. MessageRejectedError: not as many as rows.
@@ -98,7 +98,7 @@ def texts_of(what: str, given: Any, rows: int) -> Strings:
     else:
         if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
             raise TypeError(f"{what}: expected one text for each row, not {type(given).__name__}")
-        texts = [encoded(what, row, text) for row, text in enumerate(given)]
+        texts = [encoded(what, row, text, several) for row, text in enumerate(given)]
         sizes = np.fromiter((0, *map(len, texts)), np.int64, len(texts) + 1)
         made = Strings(np.cumsum(sizes), b"".join(texts))
     if made.rows != rows:
@@ -106,10 +106,10 @@ def texts_of(what: str, given: Any, rows: int) -> Strings:
     return made
 
 
-def encoded(what: str, row: int, text: Any) -> bytes:
+def encoded(what: str, row: int, text: Any, several: bool) -> bytes:
     if text is None:
         return b""
-    if isinstance(text, (list, tuple)):
+    if several and isinstance(text, (list, tuple)):
         if any(not isinstance(each, str) or not each or " " in each for each in text):
             raise MessageRejectedError(f"{what}: row {row}: {text!r}: texts without blanks in them")
         text = " ".join(text)
@@ -150,7 +150,10 @@ def whole_of(what: str, given: Any, rows: int, low: int, high: int) -> Any:
     Raises:
         MessageRejectedError: no integers, not as many as rows, or one that is out of bounds.
     """
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MessageRejectedError(f"{what}: {error}") from None
     if array.dtype.kind not in "iu" or array.shape != (rows,):
         raise MessageRejectedError(
             f"{what}: dtype {array.dtype}, shape {array.shape}, expected {rows} integers"

@@ -195,9 +195,9 @@ def row_columns(
     low, high = queues[0].queue_id, queues[-1].queue_id
     columns: dict[str, Any] = dict.fromkeys(("row_tags", "row_keys", "queue_ids", "born_ms"))
     if tags is not None:
-        columns["row_tags"] = texts_of("row_tags", tags, rows)
+        columns["row_tags"] = texts_of("row_tags", tags, rows, several=False)
     if keys is not None:
-        columns["row_keys"] = texts_of("row_keys", keys, rows)
+        columns["row_keys"] = texts_of("row_keys", keys, rows, several=True)
     if queue_ids is not None:
         columns["queue_ids"] = whole_of("queue_ids", queue_ids, rows, low, high)
     if born_ms is not None:

@@ -73,6 +73,13 @@ def test_data_are_bytes(tmp_path: Path, data: Any, error: type[Exception], said:
         assert store.end_offset == 0
 
 
+def test_no_offsets_at_all_are_said_to_be_missing(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        with pytest.raises(MessageRejectedError, match=r"offsets: shape \(0,\), expected n \+ 1"):
+            store.writer("orders").put_columns(b"", [])
+        assert store.end_offset == 0
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, "S1", np.bool_])
 def test_items_of_one_byte_are_bytes(tmp_path: Path, kind: Any) -> None:
     with open_small(tmp_path) as store:
