@@ -20,7 +20,7 @@ from rocketstore.columns import (
 if TYPE_CHECKING:
     from rocketstore import Scan
 
-__all__ = ["batch_reader", "record_batch", "schema_of"]
+__all__ = ["batch_reader", "record_batch", "schema_of", "times"]
 
 TIME = pa.timestamp("us", "UTC")
 #: Times of this many milliseconds do not fit into microseconds of 64 bits; only damaged records have them.
@@ -92,11 +92,12 @@ def _array(name: str, column: Any) -> pa.Array:
     if kind in MAKERS:
         return MAKERS[kind](column)
     if TYPES[name] is TIME:
-        return _times(column)
+        return times(column)
     return pa.array(column.view(np.int32) if name == "sys_flag" else column)
 
 
-def _times(column: np.ndarray[Any, Any]) -> pa.Array:
+def times(column: np.ndarray[Any, Any]) -> pa.Array:
+    """Milliseconds as moments; null where 64 bits of microseconds do not hold them."""
     beyond = (column >= TIME_MS_END) | (column <= -TIME_MS_END)
     if beyond.any():
         return pa.array(np.where(beyond, 0, column) * 1000, mask=beyond).cast(TIME)

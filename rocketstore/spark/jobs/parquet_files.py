@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from rocketstore.spark.batches import schema_of, to_batch
 from rocketstore.spark.delivered import delivered
+from rocketstore.spark.moments import moment
 
 if TYPE_CHECKING:
     from rocketstore.spark.jobs.parts import Row
@@ -240,10 +241,6 @@ class PartFiles:
         if file.batches:
             self._write(file)
         file.writer.close()
-        moments = [
-            datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC) if file.day != NO_DAY else None
-            for ms in file.times
-        ]
         day = day_text(file.day)
         known = (file.name, file.topic, day, file.messages, file.bytes)
-        self._done.append((file.temporary, *known, *file.offsets, *moments))
+        self._done.append((file.temporary, *known, *file.offsets, *map(moment, file.times)))

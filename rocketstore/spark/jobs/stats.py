@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from rocketstore.spark.delivered import NEEDED, delivered
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.moments import END_MS, FIRST_MS, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,8 @@ STATS_SCHEMA = (
 )
 COLUMNS = ("topic", "queue_id", "queue_offset", "size", "store_timestamp_ms", *NEEDED)
 HOUR_MS = 3_600_000
+#: Stands for all hours that have no moment, in which damaged records alone were stored.
+NO_HOUR = END_MS // HOUR_MS
 
 # Rows here: topic, queue id, hour; messages, bytes, smallest, largest, first and last queue offset.
 
@@ -35,7 +37,8 @@ def stats(
     **wanted: Any,
 ) -> DataFrame:
     """One row for each topic, queue and hour: how many messages, how many bytes on disk, the smallest
-    and largest record, the first and last queue offset.
+    and largest record, the first and last queue offset. The hour is null for store times before year 1 or behind
+    year 9999.
 
     Args:
         wanted: what `rocketstore.scan` chooses by: topics, queues, tags, times.
@@ -56,7 +59,7 @@ def stats_part(scan: Any) -> Iterator[Row]:
             continue
         topics = columns["topic"]
         queues, queue_of = np.unique(columns["queue_id"], return_inverse=True)
-        hours, hour_of = np.unique(columns["store_timestamp_ms"] // HOUR_MS, return_inverse=True)
+        hours, hour_of = np.unique(hours_of(columns["store_timestamp_ms"]), return_inverse=True)
         # One number for topic, queue and hour: sorting by it takes a tenth of sorting by three rows.
         owner = (topics.codes.astype(np.int64) * len(queues) + queue_of) * len(hours) + hour_of
         order = np.argsort(owner)
@@ -81,6 +84,12 @@ def stats_part(scan: Any) -> Iterator[Row]:
         for (topic, *key), value in zip(keys, values, strict=True):
             _add(found, (topics.values[topic], *key), value)
     return iter([(*key, *value) for key, value in found.items()])
+
+
+def hours_of(times_ms: Any) -> Any:
+    """Hours since 1970, or NO_HOUR."""
+    dated = (times_ms >= FIRST_MS) & (times_ms < END_MS)
+    return np.where(dated, times_ms // HOUR_MS, NO_HOUR)
 
 
 def merge_stats(rows: Iterable[Row]) -> list[Row]:
@@ -108,5 +117,4 @@ def _add(found: dict[tuple[Any, ...], Row], key: tuple[Any, ...], value: Row) ->
 
 
 def _shown(row: Row) -> Row:
-    hour = datetime.datetime.fromtimestamp(row[2] * HOUR_MS / 1000, datetime.UTC)
-    return (*row[:2], hour, *row[3:])
+    return (*row[:2], moment(row[2] * HOUR_MS), *row[3:])
