@@ -60,7 +60,7 @@ def read(
             `where` that Spark does not understand. What is wrong with the path is said when the frame is used.
     """
     from rocketstore.spark.jobs.reading import source_options
-    from rocketstore.spark.options import place_of
+    from rocketstore.spark.places import place_of
 
     chosen = {**(options or {}), **source_options(wanted), "view": view}
     if columns is not None:

@@ -7,13 +7,12 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-from rocketstore.archive.manifest import NAME
 from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.places import directory_of, place_of
 
-__all__ = ["WriteOptions", "bad_option", "check_names", "number", "place_of"]
+__all__ = ["WriteOptions", "bad_option", "check_names", "number"]
 
 #: What Spark itself puts among the options of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
@@ -60,18 +59,6 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
     if not given.get("path"):
         raise SparkFaceError("RS_NO_PATH", f"{what} needs the option path: a store's directory")
     return given
-
-
-def place_of(path: str | os.PathLike[str]) -> str:
-    """An archive's URI as it is, a store's directory as an absolute path. `file://` may be both: an archive
-    has a manifest."""
-    text = os.fspath(path)
-    if not is_uri(text):
-        return os.path.abspath(text)
-    local = unquote(text.removeprefix("file://")) if text.startswith("file://") else None
-    if local is None or os.path.exists(os.path.join(local, NAME)):
-        return text
-    return os.path.abspath(local)
 
 
 def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
@@ -127,19 +114,20 @@ class WriteOptions:
         own = path if shards is not None else os.path.join(path, "rocketstore", "sink")
         staging = given.get("stagingpath") or os.path.join(own, "staging")
         bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")
+        shared = "a directory that tasks and driver see under this name"
         return cls(
             path,
             given.get("topic"),
             number(given, "queueid", 0, 0, 2**31 - 1),
             number(given, "queues", 0, 1, 65536) or None,
             bad_rows != "fail",
-            os.path.abspath(bad_rows_path) if bad_rows == "divert" else None,
+            directory_of("badRowsPath", bad_rows_path, shared) if bad_rows == "divert" else None,
             float(number(given, "locktimeout", 60, 0, 86400)),
             number(given, "maxmessagesizebytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
             # Whoever finishes the commit may work in another directory.
-            os.path.join(os.path.abspath(staging), uuid.uuid4().hex),
+            os.path.join(directory_of("stagingPath", staging, shared), uuid.uuid4().hex),
             shards,
             number(given, "segmentbytes", 1 << 30, 64 << 10, 2**31 - 1),
         )

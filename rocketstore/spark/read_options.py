@@ -10,7 +10,8 @@ from typing import Any
 
 from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.conditions import Condition, parse_conditions
-from rocketstore.spark.options import bad_option, check_names, number, place_of
+from rocketstore.spark.options import bad_option, check_names, number
+from rocketstore.spark.places import place_of
 from rocketstore.spark.views import VIEWS, Field, choose
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]

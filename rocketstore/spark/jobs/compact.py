@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
-from rocketstore.spark.options import place_of
+from rocketstore.spark.places import place_of
 from rocketstore.spark.shards import refuse_shards
 
 if TYPE_CHECKING:

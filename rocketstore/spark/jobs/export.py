@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rocketstore.spark.delivered import delivered
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.places import local_path
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
 from rocketstore.spark.views import choose, scan_columns
 
@@ -70,7 +71,7 @@ def export(
     fields = tuple(f for f in choose("rocketstore", chosen, frozenset()) if f.name != "topic")
     scanned = scan_columns(fields, (*ALWAYS, *NEEDED))
     parts = parts_of(path, split_bytes, columns=scanned, **wanted)
-    place = Target(target, uuid.uuid4().hex, compression)
+    place = Target(local_path("target", target) or target, uuid.uuid4().hex, compression)
     if mode == "error" and place.holds_files():
         raise SparkFaceError(
             "RS_TARGET_NOT_EMPTY",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.spark.jobs.writing import append
+from rocketstore.spark.places import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["import_", "parquet"]
+
+FILE: Final = re.compile("file:/", re.IGNORECASE)
 
 
 def import_(
@@ -40,9 +44,12 @@ def import_(
 
 
 def parquet(session: SparkSession, source: str) -> DataFrame:
-    """The rows of an export. Spark takes directories like `topic=007` for numbers: here they are text."""
+    """The rows of an export. Spark takes directories like `topic=007` for numbers: here they are text. It takes
+    file URIs as they stand: here they are decoded, as everywhere else."""
     from pyspark.sql.types import StringType, StructField, StructType
 
+    if FILE.match(source):
+        source = f"file://{local_path('source', source)}"
     found = session.read.parquet(source).schema
     fields = [
         StructField(field.name, StringType()) if field.name == "topic" else field for field in found

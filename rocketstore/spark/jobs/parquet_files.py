@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from rocketstore.archive.place import is_uri
 from rocketstore.spark.batches import schema_of, to_batch
 from rocketstore.spark.delivered import delivered
 from rocketstore.spark.moments import moment
@@ -73,16 +74,17 @@ def directory_text(value: str) -> str:
 class Target:
     """Where the files of one run go. Pickled to the tasks."""
 
+    #: Or an absolute path.
     uri: str
     run: str
     compression: str
 
     def open(self) -> tuple[Any, str]:
         """(file system, path in it)."""
-        if "://" in self.uri:
+        if is_uri(self.uri):
             found: tuple[Any, str] = pa.fs.FileSystem.from_uri(self.uri)
             return found
-        return pa.fs.LocalFileSystem(), os.path.abspath(self.uri)
+        return pa.fs.LocalFileSystem(), self.uri
 
     def holds_files(self) -> bool:
         """Whether anything is there that a reader would take for data."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive.place import is_uri
 from rocketstore.spark.jobs.reading import NAMES, source_options
-from rocketstore.spark.options import place_of
+from rocketstore.spark.places import place_of
 from rocketstore.spark.planning import check_topics_of, open_store, scan_of, told_where
 from rocketstore.spark.presence import Present, check_store, note_present
 from rocketstore.spark.read_options import ReadOptions

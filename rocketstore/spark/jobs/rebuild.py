@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore import StoreLockedError
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.places import directory_of
 from rocketstore.tools import RebuildReport
 from rocketstore.tools import rebuild as rebuild_here
 from rocketstore.tools.rebuild_parts import build_part
@@ -39,9 +40,10 @@ def rebuild(
         options: further settings of `rocketstore.open`, as `index_slots` and `index_entries`.
 
     Raises:
-        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED.
+        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED, RS_BAD_OPTION.
         CorruptRecordError, ConfigError, OSError: as `rocketstore.tools.rebuild`.
     """
+    root = directory_of("path", path, "a store's directory: queues and index are made beside it")
     context = session.sparkContext
 
     def run_parts(found: Sequence[Part]) -> list[Built]:
@@ -50,7 +52,7 @@ def rebuild(
 
     count = parts or min(256, PARTS_A_CORE * context.defaultParallelism)
     try:
-        return rebuild_here(os.path.abspath(path), workers=count, run_parts=run_parts, **options)
+        return rebuild_here(root, workers=count, run_parts=run_parts, **options)
     except StoreLockedError as error:
         raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
     except FileNotFoundError as error:

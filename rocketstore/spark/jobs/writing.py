@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.journal import committed
-from rocketstore.spark.options import place_of
+from rocketstore.spark.places import place_of
 from rocketstore.spark.shards import committed_shards
 from rocketstore.writer import RESERVED_PROPERTIES
 
