@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -87,7 +86,8 @@ class WriteOptions:
     max_body_bytes: int
     app_id: str | None
     version: int | None
-    staging: str
+    #: None: in the store.
+    staging: str | None
     #: None: one store; 0: as many shards as there are partitions; else so many at most.
     shards: int | None
     segment_bytes: int
@@ -112,7 +112,7 @@ class WriteOptions:
             allowed = "a store's directory; an archive is written by rocketstore.ship alone"
             raise bad_option("path", shown(path), allowed)
         own = path if shards is not None else os.path.join(path, "rocketstore", "sink")
-        staging = given.get("stagingpath") or os.path.join(own, "staging")
+        staging = given.get("stagingpath")
         bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")
         shared = "a directory that tasks and driver see under this name"
         return cls(
@@ -127,7 +127,7 @@ class WriteOptions:
             given.get("txnappid"),
             None if version < 0 else version,
             # Whoever finishes the commit may work in another directory.
-            os.path.join(directory_of("stagingPath", staging, shared), uuid.uuid4().hex),
+            directory_of("stagingPath", staging, shared) if staging else None,
             shards,
             number(given, "segmentbytes", 1 << 30, 64 << 10, 2**31 - 1),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from rocketstore.spark.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.cleaning import abandon, remove_orphans
 from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError, told_path
-from rocketstore.spark.journal import Staged
+from rocketstore.spark.journal import Staged, file_name, sink_directory
 from rocketstore.spark.message_columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.options import WriteOptions, bad_option
+from rocketstore.spark.planning import store_uuid
 from rocketstore.spark.shards import Shard, refuse_shards
 from rocketstore.spark.staging import Routing, stage, wrong_topic
 
@@ -32,7 +34,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["Message", "StreamWriter", "Writer", "check_batch", "check_schema", "routing_of"]
+__all__ = [
+    "Message",
+    "StreamWriter",
+    "Writer",
+    "check_batch",
+    "check_schema",
+    "routing_of",
+    "staging_of",
+]
 
 
 @dataclass
@@ -98,6 +108,15 @@ def routing_of(options: WriteOptions) -> Routing:
     )
 
 
+def staging_of(options: WriteOptions) -> str:
+    """Where all writes to this store stage their frames, and none to others: who cleans up there knows what the
+    commits of one store need."""
+    if options.staging is None:
+        return os.path.join(sink_directory(options.path), "staging")
+    place = f"{socket.gethostname()} {os.path.realpath(options.path)}"
+    return os.path.join(options.staging, store_uuid(options.path) or file_name(place))
+
+
 class Base:
     """What batch and stream have in common. Pickled to the tasks and to the committer."""
 
@@ -109,6 +128,8 @@ class Base:
             # Whoever has a lock there makes the store just now.
             with told_path("RS_WRITE_FAILED", options.path), contextlib.suppress(StoreLockedError):
                 rocketstore.open(options.path, "rw").close()
+        self.staging = staging_of(options)
+        self.run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         options = self.options
@@ -117,7 +138,8 @@ class Base:
         partition = 0 if context is None else context.partitionId()
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
         try:
-            staged = stage(iterator, options.staging, routing_of(options), bad_rows)
+            run = os.path.join(self.staging, self.run)
+            staged = stage(iterator, run, routing_of(options), bad_rows)
             return Message(partition, staged, query, bad_rows and bad_rows.finish())
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
@@ -134,11 +156,7 @@ class Base:
         for message in done:
             if message.bad_rows is not None:
                 keep_bad_rows(message.bad_rows, writer, version, message.partition)
-        remove_orphans(
-            options.path,
-            staging=os.path.dirname(options.staging),
-            bad_rows=options.bad_rows_path,
-        )
+        remove_orphans(options.path, staging=self.staging, bad_rows=options.bad_rows_path)
 
     def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:
         done = [message for message in messages if message is not None]

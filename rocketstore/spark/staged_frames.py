@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
@@ -75,10 +76,14 @@ def frame_start(chunk: memoryview, number: int) -> int:
 
 
 def sync_names(files: Sequence[Staged]) -> None:
-    """Their names are durable, as their bytes are, before the journal speaks of them."""
-    directories = {Path(file.path).parent for file in files}
-    for directory in directories | {directory.parent for directory in directories}:
-        sync_directory(directory)
+    """Their names are durable, as their bytes are, before the journal speaks of them: also those of the
+    directories that a task has made for them."""
+    runs = {Path(file.path).parent for file in files}
+    for directory in runs | {above for run in runs for above in run.parents[:3]}:
+        with contextlib.suppress(
+            PermissionError
+        ):  # nobody has made one there, who may not even look
+            sync_directory(directory)
 
 
 def count_present(messages: Iterable[Message], begun: Commit) -> int:

@@ -306,3 +306,38 @@ def test_destroy_takes_the_sink_with_it(tmp_path: Path) -> None:
     with rocketstore.open(root) as store:
         store.destroy()
     assert not root.exists()
+
+
+def test_stores_that_share_a_staging_path_keep_their_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write cleans up behind the dead of its own store, and knows what that one's commits need."""
+    pytest.importorskip("pyspark", reason="needs pyspark: make spark")
+    from rocketstore.spark.options import WriteOptions
+    from rocketstore.spark.sink import staging_of
+
+    places = {}
+    for name in ("a", "b"):
+        make(tmp_path / name)
+        given = {
+            "path": str(tmp_path / name),
+            "topic": "t",
+            "stagingPath": str(tmp_path / "shared"),
+        }
+        places[name] = staging_of(WriteOptions.parse(given))
+    staged = stage_bodies(tmp_path / "b", "1", [b"%d" % n for n in range(40)])
+    moved = Path(places["b"]) / "run" / "1.frames"
+    moved.parent.mkdir(parents=True)
+    os.rename(staged.path, moved)
+    staged = dataclasses.replace(staged, path=str(moved))
+    assert killed_at("appended 1", tmp_path / "b", "query", 0, [staged])
+    orphan = Path(places["a"]) / "run" / "2.frames"
+    orphan.parent.mkdir(parents=True)
+    orphan.touch()
+    assert remove_orphans(str(tmp_path / "a"), staging=places["a"], age_s=-60) == 1
+    assert moved.exists() and not orphan.exists()
+    assert remove_orphans(str(tmp_path / "b"), staging=places["b"], age_s=-60) == 0
+    # A second name of a store is the same store.
+    (tmp_path / "c").symlink_to(tmp_path / "b")
+    given = {"path": str(tmp_path / "c"), "topic": "t", "stagingPath": str(tmp_path / "shared")}
+    assert staging_of(WriteOptions.parse(given)) == places["b"]

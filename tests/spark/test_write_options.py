@@ -37,7 +37,7 @@ def test_staging_is_found_from_any_directory(
     """Another writer finishes a commit that died; it may work elsewhere."""
     monkeypatch.chdir(tmp_path)
     options = WriteOptions.parse({"path": "s", "topic": "t", "stagingPath": "staged"})
-    assert Path(options.staging).parent == tmp_path / "staged"
+    assert options.staging == str(tmp_path / "staged")
 
 
 def test_a_version_far_behind_is_warned_of(
