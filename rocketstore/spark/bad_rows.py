@@ -54,10 +54,12 @@ class BadRows:
         return self._path
 
     def abandon(self) -> None:
-        """Removes what a task leaves that fails."""
+        """Removes what a task leaves that fails. What went wrong is known: it is not for this to say more."""
         if self._writer is not None:
-            self._writer.close()
-            discard_bad_rows(self._path)
+            with contextlib.suppress(OSError):
+                self._writer.close()
+            with contextlib.suppress(OSError):
+                discard_bad_rows(self._path)
 
 
 def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:

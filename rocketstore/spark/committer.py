@@ -67,7 +67,8 @@ def commit(
     with told_path("RS_WRITE_FAILED", path):
         store = reach(path, request, lock_timeout_s, on_step, largest)
     if store is None:
-        return request.answer()
+        with told_path("RS_WRITE_FAILED", path):
+            return request.answer()
     with told_path("RS_WRITE_FAILED", path), store, journal_lock(path):
         on_step("locked")
         try:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 
 from rocketstore import RocketStoreError
+from rocketstore.archive.place import is_uri, shown
 
 __all__ = ["SparkFaceError", "told_path"]
 
@@ -25,12 +26,16 @@ class SparkFaceError(RocketStoreError):
 
 
 @contextlib.contextmanager
-def told_path(code: str, path: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system or a store refuses at `path` becomes an error of this code, with host and path."""
+def told_path(code: str, path: str | os.PathLike[str], *passed: type[Exception]) -> Iterator[None]:
+    """What the system or a store refuses at `path` becomes an error of this code, with host and path; those of
+    the kinds in `passed` stay as they are."""
     try:
         yield
     except SparkFaceError:
         raise
+    except passed:
+        raise
     except (OSError, RocketStoreError) as error:
-        place = f"host={socket.gethostname()} path={os.fspath(path)}"
+        name = os.fspath(path)
+        place = f"host={socket.gethostname()} path={shown(name) if is_uri(name) else name}"
         raise SparkFaceError(code, f"{place}: {error}") from error

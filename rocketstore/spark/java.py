@@ -48,7 +48,15 @@ def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
         seen.append(on_path)
     packaged = packaged_java()
     if packaged is not None:
-        return str(make_shim(packaged, cache_directory(env)))
+        cache = cache_directory(env)
+        try:
+            return str(make_shim(packaged, cache))
+        except OSError as error:
+            raise JavaNotFoundError(
+                f"[RS_NO_JAVA] {packaged} needs a script in {cache}, which cannot be written "
+                f"({error}): set XDG_CACHE_HOME to another directory, or JAVA_HOME to a Java "
+                f"{OLDEST} or newer"
+            ) from error
     found = f"found {', '.join(seen)}, which " if seen else "found none; it "
     raise JavaNotFoundError(
         f"[RS_NO_JAVA] Spark needs Java {OLDEST} or newer with the module {VECTOR_MODULE}: "

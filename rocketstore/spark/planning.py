@@ -20,6 +20,7 @@ from rocketstore import (
     DecompressionError,
     OffsetOutOfRangeError,
     ReadFailedError,
+    RocketStoreError,
     Store,
 )
 from rocketstore.archive.place import Place, is_uri, shown
@@ -47,6 +48,7 @@ __all__ = [
     "plan_batch",
     "read",
     "scan_of",
+    "split_scan",
     "store_uuid",
     "told_where",
 ]
@@ -74,7 +76,7 @@ def store_uuid(path: str) -> str:
         try:
             with open(name, encoding="utf-8") as file:
                 return str(json.load(file)["uuid"])
-        except (FileNotFoundError, KeyError, ValueError):
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
             return ""
 
 
@@ -83,7 +85,8 @@ def scan_of(path: str, **given: Any) -> Any:
     that was trimmed since it was looked up."""
     if not is_uri(path):
         try:
-            return rocketstore.scan(path, **given)
+            with told_path("RS_READ_FAILED", path, OffsetOutOfRangeError):
+                return rocketstore.scan(path, **given)
         except OffsetOutOfRangeError as error:
             if error.asked >= error.minimum:
                 raise
@@ -208,7 +211,13 @@ def plan(
     )
     covered = (scan.end_offset if end is None else end) - (begin or scan.begin_offset)
     size = min(options.split_bytes, max(1, covered // options.min_partitions))
-    return list(scan.split(size))
+    return split_scan(scan, size)
+
+
+def split_scan(scan: Any, split_bytes: int) -> list[Any]:
+    """Its parts; what goes wrong while their begins are looked for says where."""
+    with told_where(scan):
+        return list(scan.split(split_bytes))
 
 
 def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:
@@ -243,6 +252,8 @@ def told_where(scan: Any) -> Iterator[None]:
     part = f"[{scan.begin_offset}, {scan.end_offset})"
     try:
         yield
+    except SparkFaceError:
+        raise
     except DecompressionError as error:
         raise SparkFaceError(
             "RS_BAD_COMPRESSION",
@@ -260,6 +271,8 @@ def told_where(scan: Any) -> Iterator[None]:
                 "RS_SEGMENT_UNREACHABLE",
                 f"{place} part={part}: {error}; every executor must see the store under this path",
             ) from error
+        raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+    except RocketStoreError as error:
         raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
 
 

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.file_lock import FileLock
 from rocketstore.spark.journal import sync_directory, write_durably
 from rocketstore.spark.reaching import Step, no_step
@@ -202,8 +202,9 @@ def _next_number(root: Path, found: dict[str, Any]) -> int:
 def _read(path: str) -> dict[str, Any] | None:
     file = os.path.join(path, "shards.json")
     try:
-        with open(file, encoding="utf-8") as opened:
-            found = json.load(opened)
+        with told_path("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
+            text = Path(file).read_text(encoding="utf-8")
+        found = json.loads(text)
         if found["format"] != 1:
             raise ValueError("not a manifest of format 1")
         for shard in [*found["shards"], *_moves(found)]:

@@ -160,7 +160,9 @@ class Base:
 
     def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:
         done = [message for message in messages if message is not None]
-        given_up = abandon(self.options.path, [m.staged for m in done if m.staged is not None])
+        staged = [message.staged for message in done if message.staged is not None]
+        with told_path("RS_WRITE_FAILED", self.options.path):
+            given_up = abandon(self.options.path, staged)
         for message in done:
             if message.bad_rows is not None:
                 settle_bad_rows(message.bad_rows, writer, version, message.partition, given_up)

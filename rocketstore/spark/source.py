@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rocketstore.spark.failures import told_path
 from rocketstore.spark.filters import Asked, conditions_of
 from rocketstore.spark.planning import plan_batch, read
 from rocketstore.spark.read_options import ReadOptions
@@ -29,7 +30,8 @@ class Reader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        scans, bounds = plan_batch(self.options)
+        with told_path("RS_READ_FAILED", self.options.path):
+            scans, bounds = plan_batch(self.options)
         return [Part((scan, bounds)) for scan in scans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -71,7 +71,8 @@ def stage(
         with told_path("RS_WRITE_FAILED", name):
             file.finish()
     if not chunks:
-        os.unlink(name)
+        with told_path("RS_WRITE_FAILED", name):
+            os.unlink(name)
         return None
     rows = sum(chunk[1] for chunk in chunks)
     return Staged(name, rows, tuple(chunks), min(largest, routing.max_body_bytes))

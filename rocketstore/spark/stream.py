@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from rocketstore.spark.failures import told_path
 from rocketstore.spark.group_offsets import GroupOffsets
 from rocketstore.spark.planning import read
 from rocketstore.spark.progress import Progress
@@ -46,7 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"options": self.options, "_progress": None, "_group": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        return self.progress.initial()
+        with self._reading():
+            return self.progress.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_rows is not None:
@@ -55,16 +58,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         everything = isinstance(limit, ReadAllAvailable)
-        return self.progress.latest(start, unlimited=everything)
+        with self._reading():
+            return self.progress.latest(start, unlimited=everything)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return self.progress.end()
+        with self._reading():
+            return self.progress.end()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.progress.freeze()
+        with self._reading():
+            self.progress.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        scans, bounds = self.progress.parts(start, end)
+        with self._reading():
+            scans, bounds = self.progress.parts(start, end)
         if self._group is not None:
             self._group.plan(start["phys"], end["phys"], bounds)
         return [Part((scan, bounds)) for scan in scans]
@@ -79,6 +86,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark will not ask for anything below `end` again."""
         if self._group is not None:
             self._group.commit(end["phys"])
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return told_path("RS_READ_FAILED", self.options.path)
 
     def stop(self) -> None:
         if self._progress is not None:

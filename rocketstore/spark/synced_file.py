@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -48,4 +49,5 @@ class SyncedFile:
         self._behind.shutdown()
         self._file.close()
         if kind is not None:
-            os.unlink(self.path)
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)

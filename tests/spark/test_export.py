@@ -105,6 +105,57 @@ def test_files_that_cannot_all_get_their_names_get_none(tmp_path: Path) -> None:
     assert {row[1] for row in rows} == {"a", "b"}
 
 
+def compressed(root: Path) -> None:
+    """A body that says it is compressed, and is not."""
+    with rocketstore.open(root, durability="os") as store:
+        store.put_message("t", b"no stream", sys_flag=0x1)
+
+
+@pytest.mark.parametrize("failing", ["unpack", "write"])
+def test_what_fails_in_a_task_has_a_code(tmp_path: Path, rng: random.Random, failing: str) -> None:
+    """Spark keeps nothing else of it."""
+    from rocketstore.spark.jobs.export import export_part, target_of
+    from rocketstore.spark.jobs.parts import ToldPart, parts_of
+
+    root, target = tmp_path / "s", tmp_path / "out"
+    if failing == "unpack":
+        compressed(root)
+        code = "RS_BAD_COMPRESSION"
+    else:
+        make_store(root, rng, 60)
+        code = "RS_WRITE_FAILED"
+    columns = ("topic", "physical_offset", "size", "store_timestamp_ms", "sys_flag", "body")
+    [part] = parts_of(root, 1 << 30, columns=columns)
+    fields = (VIEWS["rocketstore"]["body"],)
+    if failing == "write":
+        target.touch()
+    with pytest.raises(SparkFaceError, match=rf"^\[{code}\] host=\S+ path=\S+"):
+        list(
+            export_part(
+                ToldPart(part), target=target_of(str(target), "zstd"), fields=fields, unpack=True
+            )
+        )
+
+
+def test_what_the_driver_cannot_do_has_a_code(tmp_path: Path, rng: random.Random) -> None:
+    from rocketstore.spark import jobs
+
+    make_store(tmp_path / "s", rng, 60)
+    (tmp_path / "file").touch()
+    nobody: Any = None
+    with pytest.raises(SparkFaceError, match=r"^\[RS_READ_FAILED\] host=\S+ path=\S+/file: "):
+        jobs.export(nobody, tmp_path / "s", str(tmp_path / "file"))
+    with pytest.raises(SparkFaceError, match=r"^\[RS_BAD_OPTION\] target = 'nope://x': "):
+        jobs.export(nobody, tmp_path / "s", "nope://x")
+    with pytest.raises(SparkFaceError, match=r"^\[RS_BAD_OPTION\] compression = 'zip': zstd or "):
+        jobs.export(nobody, tmp_path / "s", str(tmp_path / "out"), compression="zip")
+    (tmp_path / "s" / "shards.json").mkdir()
+    with pytest.raises(
+        SparkFaceError, match=r"^\[RS_READ_FAILED\] host=\S+ path=\S+/shards.json: "
+    ):
+        jobs.stats(nobody, tmp_path / "s")
+
+
 def test_statistics_let_readers_pass_over_rows(tmp_path: Path, rng: random.Random) -> None:
     import pyarrow.parquet as pq
 

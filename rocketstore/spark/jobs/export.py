@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore.spark.delivered import delivered
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.options import bad_option
 from rocketstore.spark.places import local_path
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
+from rocketstore.spark.planning import told_where
 from rocketstore.spark.views import choose, scan_columns
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.views import Field
 
 __all__ = ["EXPORT_SCHEMA", "export", "export_part"]
@@ -61,29 +64,45 @@ def export(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_TARGET_NOT_EMPTY; RS_UNKNOWN_COLUMN; RS_NO_STORE; RS_BAD_OPTION.
+        SparkFaceError: RS_TARGET_NOT_EMPTY; RS_UNKNOWN_COLUMN; RS_NO_STORE; RS_BAD_OPTION; RS_WRITE_FAILED.
     """
-    from rocketstore.spark.jobs.parquet_files import Target
-
     if mode not in ("error", "append"):
-        raise SparkFaceError("RS_BAD_OPTION", f"mode = {mode!r}: error or append")
+        raise bad_option("mode", mode, "error or append")
     chosen = None if columns is None else tuple(columns)
     fields = tuple(f for f in choose("rocketstore", chosen, frozenset()) if f.name != "topic")
     scanned = scan_columns(fields, (*ALWAYS, *NEEDED))
     parts = parts_of(path, split_bytes, columns=scanned, **wanted)
-    place = Target(local_path("target", target) or target, uuid.uuid4().hex, compression)
-    if mode == "error" and place.holds_files():
+    place = target_of(target, compression)
+    with told_path("RS_READ_FAILED", place.uri):
+        full = mode == "error" and place.holds_files()
+    if full:
         raise SparkFaceError(
             "RS_TARGET_NOT_EMPTY",
             f"target = {target!r}: files are there; another target, or mode='append'",
         )
     unpack = decompress and any(field.column == "body" for field in fields)
     work = functools.partial(export_part, target=place, fields=fields, unpack=unpack)
-    try:
-        rows = place.keep(run_parts(session, parts, work))
-    finally:
-        place.clean()
+    with told_path("RS_WRITE_FAILED", place.uri):
+        try:
+            rows = place.keep(run_parts(session, parts, work))
+        finally:
+            place.clean()
     return session.createDataFrame(sorted(rows), EXPORT_SCHEMA)
+
+
+def target_of(target: str, compression: str) -> Target:
+    """Raises SparkFaceError: RS_BAD_OPTION."""
+    from rocketstore.spark.jobs.parquet_files import COMPRESSIONS, Target
+
+    if compression.lower() not in COMPRESSIONS:
+        raise bad_option("compression", compression, " or ".join(COMPRESSIONS))
+    place = Target(local_path("target", target) or target, uuid.uuid4().hex, compression)
+    try:
+        place.open()
+    except (ValueError, NotImplementedError) as error:
+        allowed = f"a directory, or a URI that pyarrow.fs knows ({error})"
+        raise bad_option("target", target, allowed) from error
+    return place
 
 
 def export_part(
@@ -95,8 +114,12 @@ def export_part(
     files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)
     try:
         for columns in scan:
-            plain = with_plain_bodies(columns, delivered(columns)) if unpack else columns
-            files.add(plain, columns.rows)
-        yield from files.finish()
+            with told_where(scan):
+                plain = with_plain_bodies(columns, delivered(columns)) if unpack else columns
+            with told_path("RS_WRITE_FAILED", target.uri):
+                files.add(plain, columns.rows)
+        with told_path("RS_WRITE_FAILED", target.uri):
+            rows = files.finish()
     finally:
         files.close()
+    yield from rows

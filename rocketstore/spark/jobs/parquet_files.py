@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocketstore.spark.jobs.parts import Row
     from rocketstore.spark.views import Field
 
-__all__ = ["PartFiles", "Target", "day_text", "directory_text"]
+__all__ = ["COMPRESSIONS", "PartFiles", "Target", "day_text", "directory_text"]
 
 DAY_MS: Final = 86_400_000
 #: Days since 1970 that have a date: years 1 … 9999. One more stands for all others.
@@ -55,6 +55,8 @@ REPEATING: Final = (
     "reconsume_times",
 )
 WITHOUT_STATISTICS: Final = ("body", "properties")
+#: Of Parquet, as pyarrow names them.
+COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 TEMPORARY: Final = "_temporary"
 
 
@@ -203,8 +205,10 @@ class PartFiles:
         """What was not finished goes."""
         for file in self._open.values():
             if file.writer is not None:
-                file.writer.close()
-                self._files.delete_file(file.temporary)
+                # Why it was not is known; what stays goes with the directory of the run.
+                with contextlib.suppress(OSError):
+                    file.writer.close()
+                    self._files.delete_file(file.temporary)
         self._open.clear()
 
     def _file(self, topic: str, day: int) -> OneFile:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive.place import is_uri
+from rocketstore.spark.failures import told_path
 from rocketstore.spark.jobs.reading import NAMES, source_options
 from rocketstore.spark.places import place_of
-from rocketstore.spark.planning import check_topics_of, open_store, scan_of, told_where
+from rocketstore.spark.planning import check_topics_of, open_store, scan_of, split_scan, told_where
 from rocketstore.spark.presence import Present, check_store, note_present
 from rocketstore.spark.read_options import ReadOptions
 from rocketstore.spark.shards import refuse_shards
@@ -35,11 +36,11 @@ def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> li
     wanted = ReadOptions.parse({"path": root, **asked}, stream=False).wanted
     if not is_uri(root):
         refuse_shards(root, "name one of them, which is a store; a frame takes them all")
-        with open_store(root) as store:
-            present: Present = {}
+        present: Present = {}
+        with open_store(root) as store, told_path("RS_READ_FAILED", root):
             note_present(store, wanted, present)
         check_store(root, wanted, present)
-    scans: list[Any] = scan_of(root, **given, **wanted).split(split_bytes)
+    scans = split_scan(scan_of(root, **given, **wanted), split_bytes)
     if is_uri(root):
         check_topics_of(root, wanted, scans)
     return scans

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketstore import StoreLockedError
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore import CorruptRecordError, StoreLockedError
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.places import directory_of
 from rocketstore.tools import RebuildReport
 from rocketstore.tools import rebuild as rebuild_here
@@ -22,6 +22,15 @@ __all__ = ["rebuild"]
 
 #: Parts for each core that Spark has, so that a slow one does not hold up the others for long.
 PARTS_A_CORE = 2
+
+
+def _build(part: Part) -> Built:
+    """In a task, of whose errors nothing but the text comes back."""
+    try:
+        with told_path("RS_WRITE_FAILED", part.directory, CorruptRecordError):
+            return build_part(part)
+    except CorruptRecordError as error:
+        raise SparkFaceError("RS_CORRUPT_RECORD", f"path={part.store}: {error}") from error
 
 
 def rebuild(
@@ -47,7 +56,7 @@ def rebuild(
     context = session.sparkContext
 
     def run_parts(found: Sequence[Part]) -> list[Built]:
-        made: list[Built] = context.parallelize(found, len(found)).map(build_part).collect()
+        made: list[Built] = context.parallelize(found, len(found)).map(_build).collect()
         return made
 
     count = parts or min(256, PARTS_A_CORE * context.defaultParallelism)

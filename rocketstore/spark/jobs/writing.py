@@ -6,6 +6,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.spark.failures import told_path
 from rocketstore.spark.journal import committed
 from rocketstore.spark.places import place_of
 from rocketstore.spark.shards import committed_shards
@@ -68,4 +69,5 @@ def append(
 
 def commits_of(path: str, writer: str) -> dict[int, int]:
     """Messages by version of what a writer has committed to a store or a directory of shards."""
-    return {**committed(path, writer), **committed_shards(path, writer)}
+    with told_path("RS_READ_FAILED", path):
+        return {**committed(path, writer), **committed_shards(path, writer)}
