@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -251,6 +252,7 @@ def told_where(scan: Any) -> Iterator[None]:
     place = f"host={socket.gethostname()} path={scan.path}"
     part = f"[{scan.begin_offset}, {scan.end_offset})"
     try:
+        check_reachable(scan)
         yield
     except SparkFaceError:
         raise
@@ -274,6 +276,22 @@ def told_where(scan: Any) -> Iterator[None]:
         raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
     except RocketStoreError as error:
         raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+
+
+def check_reachable(scan: Any) -> None:
+    """Raises FileNotFoundError where no file of the log is to be seen. A scan takes those for damage, or trimmed;
+    here the host has the store under another name, or not at all."""
+    directories = scan.log_directories or (os.path.join(scan.path, "commitlog"),)
+    if scan.archive is None and not any(map(holds_files, directories)):
+        raise FileNotFoundError(errno.ENOENT, "no file of the log is there", directories[0])
+
+
+def holds_files(directory: str) -> bool:
+    try:
+        with os.scandir(directory) as entries:
+            return any(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def unreachable(path: str, part: str, error: Exception) -> SparkFaceError:

@@ -317,3 +317,26 @@ def test_a_segment_that_is_gone_before_the_task_reads_is_named(
     with pytest.raises(SparkFaceError, match=re.escape(f"path={root}")):
         for scan in scans:
             list(read(scan, options, bounds))
+
+
+@pytest.mark.parametrize("failing", ["true", "false"])
+@pytest.mark.parametrize("left", ["nothing", "an empty mount", "an empty log"])
+def test_a_host_that_does_not_see_the_store_is_named(
+    tmp_path: Path, rng: random.Random, failing: str, left: str
+) -> None:
+    """It was told of damage, and with failOnDataLoss=false the rows were left out in silence."""
+    from rocketstore.spark.jobs.parts import ToldPart
+    from rocketstore.spark.planning import plan_batch, read
+
+    root = tmp_path / "s"
+    make_store(root, rng, 60)
+    options = ReadOptions.parse({"path": str(root), "failOnDataLoss": failing}, stream=False)
+    [scan], bounds = plan_batch(options)
+    root.rename(tmp_path / "elsewhere")
+    if left != "nothing":
+        (root / "commitlog" if left == "an empty log" else root).mkdir(parents=True)
+    told = rf"^\[RS_SEGMENT_UNREACHABLE\] host=\S+ path={root} part=\[0, .*every executor must see"
+    with pytest.raises(SparkFaceError, match=told):
+        list(read(scan, options, bounds))
+    with pytest.raises(SparkFaceError, match=told):
+        list(ToldPart(scan))
