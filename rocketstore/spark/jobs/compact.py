@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.reading import load
+from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
 from rocketstore.spark.places import place_of
 from rocketstore.spark.shards import refuse_shards
@@ -29,7 +30,8 @@ def compact(
 ) -> int:
     """Appends to `target`, of each topic and key, the message that stands last in the log, in the order
     of the log; gives the number of those that were appended: none when this version was written before.
-    Messages without a key are all kept. A message with several keys counts by all of them together.
+    Messages without a key are all kept. A message with several keys counts by all of them together. Topics of
+    RocketMQ itself are left out unless they are named; a warning says how many messages those have.
 
     Args:
         target: another store: a log is only appended to.
@@ -38,8 +40,8 @@ def compact(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION, the target is the store itself, or the source holds shards, which have no
-            order: nobody knows the last message of a key.
+        SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself, or the source holds
+            shards, which have no order: nobody knows the last message of a key.
     """
     from pyspark.sql import functions as f
 
@@ -51,7 +53,8 @@ def compact(
     refuse_shards(
         place_of(path), "there is no last message of a key among them; name one, which is a store"
     )
-    rows = load(session, path, **wanted).select(*MESSAGE_COLUMNS, "physical_offset")
+    found = application_rows(load(session, path, **wanted), path, wanted, routed=False)
+    rows = found.select(*MESSAGE_COLUMNS, "physical_offset")
     keyed = rows.where(f.col("keys").isNotNull())
     # Tasks keep one row a key already before rows go from one to another.
     last = keyed.groupBy(f.col("topic").alias("_topic"), f.col("keys").alias("_keys")).agg(
@@ -60,5 +63,5 @@ def compact(
     last = last.select("row.*")
     if tombstones:
         last = last.where(f.length("body") > 0)
-    found = rows.where(f.col("keys").isNull()).unionByName(last)
-    return append(found.orderBy("physical_offset"), target, app_id=app_id, version=version)
+    kept = rows.where(f.col("keys").isNull()).unionByName(last)
+    return append(kept.orderBy("physical_offset"), target, app_id=app_id, version=version)

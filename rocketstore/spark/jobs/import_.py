@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from rocketstore.spark.jobs.system_topics import plain_rows, system_counts, tell
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.places import local_path
 
@@ -29,7 +30,8 @@ def import_(
 ) -> int:
     """Appends what Parquet files hold; gives the number of messages that were appended: none when this
     version was imported before. Where there is a column `physical_offset`, they are appended in its order,
-    else in that of the files as Spark reads them.
+    else in that of the files as Spark reads them. Topics of RocketMQ itself are left out unless `topic` gives them
+    another; a warning says how many messages those have.
 
     Args:
         source: directory or file, also a URI that Spark reads.
@@ -38,6 +40,9 @@ def import_(
         options: further options of the sink.
     """
     frame = parquet(session, source)
+    if topic is None and "topic" in frame.columns:
+        tell({row.topic: row["count"] for row in system_counts(frame)})
+        frame = plain_rows(frame)
     if "physical_offset" in frame.columns:
         frame = frame.orderBy("physical_offset")
     return append(frame, path, topic=topic, app_id=app_id, version=version, **options)

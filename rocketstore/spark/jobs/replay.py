@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.jobs.reading import load
+from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def replay(
 ) -> int:
     """Appends messages of a store to `target`, in the order of the log; gives the number of those that were
     appended: none when this version was replayed before. Bodies, tags, keys, properties, queue ids, flags
-    and born times stay, store times and offsets are new.
+    and born times stay, store times and offsets are new. Topics of RocketMQ itself, as that of delayed messages, are
+    left out unless they are named; a warning says how many messages those have.
 
     Args:
         target: a store, also the same one; what is appended meanwhile is not replayed again.
@@ -38,10 +40,14 @@ def replay(
         transform: makes another frame of the one that is read; it has to keep the column `body`.
         app_id, version: name this replay, so that it is done once however often it is run.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
+
+    Raises:
+        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another topic.
     """
     from pyspark.sql import functions as f
 
-    frame = load(session, path, **wanted)
+    routed = to_topic is not None or transform is not None
+    frame = application_rows(load(session, path, **wanted), path, wanted, routed=routed)
     if keys is not None:
         asked = f.array(*[f.lit(key) for key in keys])
         frame = frame.where(f.arrays_overlap(f.split("keys", " "), asked))

@@ -1,0 +1,132 @@
+"""Topics that belong to RocketMQ's own services: what they hold is delivered, or was, in topics of applications."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore.archive.place import is_uri
+from rocketstore.frames import SCHEDULE_TOPIC
+from rocketstore.scan_filter import RecordFilter
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.places import place_of
+from rocketstore.spark.planning import open_store, scan_of
+from rocketstore.spark.presence import topics_of
+from rocketstore.spark.shards import shard_paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "application_rows",
+    "is_system_topic",
+    "plain_rows",
+    "system_counts",
+    "system_topics",
+    "tell",
+]
+
+logger = logging.getLogger(__name__)
+
+#: Delayed messages; of transactions, halves and what was decided; traces, timers, and so on.
+NAMES: Final = (
+    SCHEDULE_TOPIC,
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "SELF_TEST_TOPIC",
+)
+PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in NAMES or topic.startswith(PREFIXES)
+
+
+def application_rows(
+    frame: DataFrame,
+    path: str | os.PathLike[str],
+    wanted: Mapping[str, Any],
+    *,
+    routed: bool,
+) -> DataFrame:
+    """A store's messages without those of system topics, unless `wanted` names topics: then as they are. Says how
+    many are left out.
+
+    Args:
+        routed: they get another topic.
+
+    Raises:
+        SparkFaceError: RS_BAD_OPTION: delayed messages are asked for as such.
+    """
+    named = named_topics(wanted)
+    if SCHEDULE_TOPIC in named and not routed:
+        raise SparkFaceError(
+            "RS_BAD_OPTION",
+            f"topics = {SCHEDULE_TOPIC!r}: RocketMQ reads a delay out of every record there, which "
+            "no copy has; replay them with to_topic, or name other topics",
+        )
+    if named:
+        return frame
+    tell(system_topics(place_of(path), wanted))
+    return plain_rows(frame)
+
+
+def plain_rows(frame: DataFrame) -> DataFrame:
+    """Rows of other topics than those; rows without a topic stay, for somebody to tell of them."""
+    return frame.where(~system_rows())
+
+
+def system_counts(frame: DataFrame) -> list[Any]:
+    """The others, counted: rows of topic and count."""
+    rows: list[Any] = frame.where(system_rows()).groupBy("topic").count().collect()
+    return rows
+
+
+def system_rows() -> Any:
+    from pyspark.sql import functions as f
+
+    topic = f.col("topic")
+    found = topic.isin(*NAMES)
+    for prefix in PREFIXES:
+        found = found | topic.startswith(prefix)
+    return f.coalesce(found, f.lit(False))
+
+
+def tell(found: Mapping[str, int | None]) -> None:
+    if found:
+        texts = [
+            topic if count is None else f"{topic} ({count} messages)"
+            for topic, count in sorted(found.items())
+        ]
+        logger.warning(
+            "topics of RocketMQ itself are left out: %s; name them in topics to have them",
+            ", ".join(texts),
+        )
+
+
+def named_topics(wanted: Mapping[str, Any]) -> set[str]:
+    known = RecordFilter.of(**wanted)
+    return {*(known.topics or ()), *(topic for topic, _ in known.queues_by_topic or ())}
+
+
+def system_topics(path: str, wanted: Mapping[str, Any]) -> dict[str, int | None]:
+    """Those of a store, of shards or of an archive that `wanted` chooses, and how many messages they have, whatever
+    their tags and times; None: not known."""
+    chosen = topics_of(wanted)
+    found: dict[str, int | None] = {}
+    if is_uri(path):
+        segments = scan_of(path).archive.segments
+        held = {topic for segment in segments for topic in segment.topics or ()}
+        return {topic: None for topic in held if is_system_topic(topic) and chosen(topic)}
+    for one in shard_paths(path) or [path]:
+        with open_store(one) as store:
+            for topic in store.topics():
+                if is_system_topic(topic) and chosen(topic):
+                    count = sum(
+                        store.max_queue_offset(topic, queue) - store.min_queue_offset(topic, queue)
+                        for queue in store.queues(topic)
+                    )
+                    found[topic] = (found.get(topic) or 0) + count
+    return found

@@ -1,0 +1,71 @@
+"""Topics of RocketMQ's own services: jobs that append leave them out, unless they are asked for."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark import jobs
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.system_topics import is_system_topic, system_topics
+from tests.made_store import MadeStore
+from tests.spark.reading import everything
+
+DELAYED, HALVES = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+def make(root: Path) -> None:
+    """As a broker leaves it: three delayed messages and a half beside two of applications."""
+    store = MadeStore(root)
+    store.put("orders", body=b"one", keys=["k"])
+    for level in (2, 2, 7):
+        properties = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+        store.put(DELAYED, level, b"later", properties=properties)
+    store.put(HALVES, body=b"half")
+    store.put("rmq_system", body=b"two")
+    store.dispatch()
+
+
+@pytest.mark.parametrize("topic", [DELAYED, HALVES, "rmq_sys_wheel_timer", "OFFSET_MOVED_EVENT"])
+def test_names(topic: str) -> None:
+    assert is_system_topic(topic)
+    assert not is_system_topic(f"my_{topic}") and not is_system_topic("rmq_system")
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    make(tmp_path)
+    assert system_topics(str(tmp_path), {}) == {DELAYED: 3, HALVES: 1}
+    assert system_topics(str(tmp_path), {"topic_pattern": "RMQ.*"}) == {HALVES: 1}
+    assert system_topics(str(tmp_path), {"topic_pattern": "o.*"}) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_a_whole_broker_is_copied(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path / "s")
+    with caplog.at_level(logging.WARNING, "rocketstore.spark.jobs.system_topics"):
+        assert jobs.replay(spark, tmp_path / "s", tmp_path / "replayed") == 2
+        assert jobs.compact(spark, tmp_path / "s", tmp_path / "compacted") == 2
+        jobs.export(spark, tmp_path / "s", str(tmp_path / "files"))
+        assert jobs.import_(spark, str(tmp_path / "files"), tmp_path / "imported") == 2
+    for name in ("replayed", "compacted", "imported"):
+        assert [m.body for m in everything(tmp_path / name)] == [b"one", b"two"]
+    told = f"left out: {HALVES} (1 messages), {DELAYED} (3 messages)"
+    messages = [r.getMessage() for r in caplog.records if r.name.endswith("system_topics")]
+    assert [told in message for message in messages] == [True] * 3
+    nothing = {"topics": [DELAYED, "orders"]}
+    for job in (jobs.replay, jobs.compact):
+        with pytest.raises(SparkFaceError, match=r"^\[RS_BAD_OPTION\] topics = .*to_topic"):
+            job(spark, tmp_path / "s", tmp_path / "none", **nothing)
+    assert not (tmp_path / "none").exists()
+    more = jobs.replay(spark, tmp_path / "s", tmp_path / "more", topics=DELAYED, to_topic="late")
+    assert more == 3
+    assert jobs.replay(spark, tmp_path / "s", tmp_path / "more", topics=[HALVES]) == 1
+    with rocketstore.open(tmp_path / "more", "r") as store:
+        assert store.topics() == [HALVES, "late"]
