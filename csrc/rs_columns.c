@@ -61,8 +61,12 @@ static bool has_queue(const rs_word *topic, int32_t queue_id)
     return low < topic->queue_id_count && topic->queue_ids[low] == queue_id;
 }
 
-static bool has_tag(const rs_column_walk *walk, rs_span tags)
+/* An inner batch may hold messages of any tags: who takes it apart looks at theirs. */
+static bool has_tag(const rs_column_walk *walk, const rs_record *record, rs_span tags)
 {
+    const uint32_t inner_batch = RS_FLAG_NEED_UNWRAP | RS_FLAG_INNER_BATCH;
+    if ((record->sys_flag & inner_batch) == inner_batch)
+        return true;
     for (size_t i = 0; i < walk->tag_count; i++)
         if (rs_same_text(walk->tags[i], tags))
             return true;
@@ -95,7 +99,7 @@ choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
         return status;
     if (walk->tagged || columns->tags || columns->keys || columns->tags_code)
         find_tags_and_keys(record->properties, found);
-    if (walk->tagged && !has_tag(walk, found->tags))
+    if (walk->tagged && !has_tag(walk, record, found->tags))
         return RS_NOTHING;
     if (columns->born_host &&
         !number_of(walk, walk->hosts, rs_record_born_host(record), &walk->last_born_host,

@@ -33,9 +33,9 @@ typedef struct rs_columns {
     rs_span *properties;
 } rs_columns;
 
-/* A walk over one file. `tags` with `tagged`: only records whose TAGS is one of these. Times are
- * [from_ms, to_ms), where INT64_MAX is no end. Every record is judged, also one that does not become a
- * row. */
+/* A walk over one file. `tags` with `tagged`: only records whose TAGS is one of these, and
+ * inner batches. Times are [from_ms, to_ms), where INT64_MAX is no end. Every record is judged,
+ * also one that does not become a row. */
 typedef struct rs_column_walk {
     rs_scan scan;
     size_t at; /* position of the next record */

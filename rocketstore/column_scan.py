@@ -248,9 +248,9 @@ def scan(
 ) -> Scan:
     """The messages of a store, a path or an open one, or of an archive, in physical order, as columns.
 
-    No lock is taken and nothing is changed; the end is what is visible now. A text like "s3://bucket/prefix"
-    or "file:///directory" is the archive that `ship` made there: its manifest is read now, and of its
-    segments those pieces that are needed, when the scan is read.
+    Rows are records as they stand, also those that no consumer is given (docs/arrow.md). No lock is taken and nothing
+    is changed; the end is what is visible now. A text like "s3://bucket/prefix" or "file:///directory" is the archive
+    that `ship` made there: its manifest is read now, and what is needed of its segments when the scan is read.
 
     Args:
         columns: Names of `rocketstore.columns.COLUMNS`; None: all, bodies copied ("body_view" leaves

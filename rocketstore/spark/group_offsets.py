@@ -10,7 +10,7 @@ import numpy as np
 
 import rocketstore
 from rocketstore import RocketStoreError, Store
-from rocketstore.spark.delivered import NEEDED, delivered
+from rocketstore.message_rows import NEEDED, messages_in
 from rocketstore.spark.planning import Bounds, kept, store_uuid
 from rocketstore.spark.read_options import ReadOptions
 
@@ -66,9 +66,9 @@ class GroupOffsets:
             on_damage="skip",
             **self._options.wanted,
         )
-        for chunk in columns:
+        for chunk, there in messages_in(columns):
             rows = kept(chunk, bounds) if bounds else np.ones(chunk.rows, bool)
-            if (there := delivered(chunk)) is not None:
+            if there is not None:
                 rows &= there
             topics, queue_ids = chunk["topic"], chunk["queue_id"]
             places = np.stack([topics.codes[rows], queue_ids[rows]])

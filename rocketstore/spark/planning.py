@@ -25,8 +25,8 @@ from rocketstore import (
     Store,
 )
 from rocketstore.archive.place import Place, is_uri, shown
+from rocketstore.message_rows import NEEDED, messages_in
 from rocketstore.spark.conditions import keep, narrow
-from rocketstore.spark.delivered import NEEDED, delivered
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED as NEEDED_TO_UNPACK
@@ -226,8 +226,7 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     from rocketstore.spark.batches import to_batch
 
     with told_where(scan):
-        for columns in scan:
-            rows = delivered(columns)
+        for columns, rows in messages_in(scan):
             if bounds:
                 rows = both(rows, kept(columns, bounds))
             if options.conditions:
@@ -261,6 +260,8 @@ def told_where(scan: Any) -> Iterator[None]:
             "RS_BAD_COMPRESSION",
             f"{place} part={part}: {error}; decompress=false leaves it as it is",
         ) from error
+    except ModuleNotFoundError as error:
+        raise SparkFaceError("RS_NO_CODEC", f"{place} part={part}: {error}") from error
     except CorruptRecordError as error:
         raise SparkFaceError("RS_CORRUPT_RECORD", f"{place} part={part}: {error}") from error
     except OffsetOutOfRangeError as error:

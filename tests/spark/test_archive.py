@@ -14,7 +14,7 @@ from rocketstore.archive import shipping
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
-from rocketstore.spark.jobs.parts import ToldPart
+from rocketstore.spark.jobs.parts import told
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.options import WriteOptions
 from rocketstore.spark.planning import plan_batch, read
@@ -137,14 +137,14 @@ def test_an_object_that_a_task_cannot_have_is_told(
     part = next(scan for scan in scans if scan.end_offset > SEGMENT_BYTES)
     system = watch(monkeypatch)
     system.broken = {name}
-    told = rf"RS_SEGMENT_UNREACHABLE\] host={socket.gethostname()} path={uri} .*{name}"
-    with pytest.raises(SparkFaceError, match=rf"{told}.*credentials"):
+    text = rf"RS_SEGMENT_UNREACHABLE\] host={socket.gethostname()} path={uri} .*{name}"
+    with pytest.raises(SparkFaceError, match=rf"{text}.*credentials"):
         list(read(part, options, bounds))
-    with pytest.raises(SparkFaceError, match=rf"{told}.*credentials"):
-        list(stats_part(ToldPart(part)))
+    with pytest.raises(SparkFaceError, match=rf"{text}.*credentials"):
+        list(told(stats_part, part))
     system.broken = set()
     (tmp_path / "archive" / name).unlink()
-    with pytest.raises(SparkFaceError, match=rf"{told}.*put the object back"):
+    with pytest.raises(SparkFaceError, match=rf"{text}.*put the object back"):
         list(read(part, options, bounds))
 
 

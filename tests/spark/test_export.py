@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import pickle
 import random
 from pathlib import Path
@@ -115,7 +116,7 @@ def compressed(root: Path) -> None:
 def test_what_fails_in_a_task_has_a_code(tmp_path: Path, rng: random.Random, failing: str) -> None:
     """Spark keeps nothing else of it."""
     from rocketstore.spark.jobs.export import export_part, target_of
-    from rocketstore.spark.jobs.parts import ToldPart, parts_of
+    from rocketstore.spark.jobs.parts import parts_of, told
 
     root, target = tmp_path / "s", tmp_path / "out"
     if failing == "unpack":
@@ -130,11 +131,10 @@ def test_what_fails_in_a_task_has_a_code(tmp_path: Path, rng: random.Random, fai
     if failing == "write":
         target.touch()
     with pytest.raises(SparkFaceError, match=rf"^\[{code}\] host=\S+ path=\S+"):
-        list(
-            export_part(
-                ToldPart(part), target=target_of(str(target), "zstd"), fields=fields, unpack=True
-            )
+        work = functools.partial(
+            export_part, target=target_of(str(target), "zstd"), fields=fields, unpack=True
         )
+        list(told(work, part))
 
 
 def test_what_the_driver_cannot_do_has_a_code(tmp_path: Path, rng: random.Random) -> None:

@@ -325,7 +325,8 @@ def test_a_host_that_does_not_see_the_store_is_named(
     tmp_path: Path, rng: random.Random, failing: str, left: str
 ) -> None:
     """It was told of damage, and with failOnDataLoss=false the rows were left out in silence."""
-    from rocketstore.spark.jobs.parts import ToldPart
+    from rocketstore.spark.jobs.audit import audit_part
+    from rocketstore.spark.jobs.parts import told
     from rocketstore.spark.planning import plan_batch, read
 
     root = tmp_path / "s"
@@ -335,8 +336,8 @@ def test_a_host_that_does_not_see_the_store_is_named(
     root.rename(tmp_path / "elsewhere")
     if left != "nothing":
         (root / "commitlog" if left == "an empty log" else root).mkdir(parents=True)
-    told = rf"^\[RS_SEGMENT_UNREACHABLE\] host=\S+ path={root} part=\[0, .*every executor must see"
-    with pytest.raises(SparkFaceError, match=told):
+    text = rf"^\[RS_SEGMENT_UNREACHABLE\] host=\S+ path={root} part=\[0, .*every executor must see"
+    with pytest.raises(SparkFaceError, match=text):
         list(read(scan, options, bounds))
-    with pytest.raises(SparkFaceError, match=told):
-        list(ToldPart(scan))
+    with pytest.raises(SparkFaceError, match=text):
+        list(told(audit_part, scan))

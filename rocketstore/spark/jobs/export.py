@@ -8,13 +8,12 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketstore.spark.delivered import delivered
+from rocketstore.message_rows import messages_in
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.places import local_path
 from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
-from rocketstore.spark.planning import told_where
 from rocketstore.spark.views import choose, scan_columns
 
 if TYPE_CHECKING:
@@ -113,13 +112,12 @@ def export_part(
 
     files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)
     try:
-        for columns in scan:
-            with told_where(scan):
-                plain = with_plain_bodies(columns, delivered(columns)) if unpack else columns
+        for columns, rows in messages_in(scan):
+            plain = with_plain_bodies(columns, rows) if unpack else columns
             with told_path("RS_WRITE_FAILED", target.uri):
-                files.add(plain, columns.rows)
+                files.add(plain, columns.rows, rows)
         with told_path("RS_WRITE_FAILED", target.uri):
-            rows = files.finish()
+            done = files.finish()
     finally:
         files.close()
-    yield from rows
+    yield from done

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from rocketstore.archive.place import is_uri
 from rocketstore.spark.batches import schema_of, to_batch
-from rocketstore.spark.delivered import delivered
 from rocketstore.spark.moments import moment
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ DAY_MS: Final = 86_400_000
 #: Days since 1970 that have a date: years 1 … 9999. One more stands for all others.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 NO_DAY: Final = LAST_DAY + 1
-#: Of rows that are no messages.
+#: Of rows that are not wanted.
 NO_GROUP: Final = -1
 #: Hive's name for no value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -173,14 +172,15 @@ class PartFiles:
         self._done: list[Row] = []
         self._waiting = 0
 
-    def add(self, columns: Mapping[str, Any], count: int) -> None:
+    def add(self, columns: Mapping[str, Any], count: int, wanted: Any = None) -> None:
+        """`wanted`: a boolean array of the rows that are; None: all."""
         batch = to_batch(columns, count, self._fields)
         topics = columns["topic"]
         days = np.floor_divide(columns["store_timestamp_ms"], DAY_MS)
         days = np.where((days < FIRST_DAY) | (days > LAST_DAY), NO_DAY, days)
         groups = topics.codes.astype(np.int64) << 32 | (days - FIRST_DAY)
-        if (there := delivered(columns)) is not None:
-            groups = np.where(there, groups, NO_GROUP)
+        if wanted is not None:
+            groups = np.where(wanted, groups, NO_GROUP)
         for group in np.unique(groups[groups != NO_GROUP]).tolist():
             rows = np.flatnonzero(groups == group)
             whole = len(rows) == count

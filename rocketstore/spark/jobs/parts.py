@@ -19,7 +19,7 @@ from rocketstore.spark.shards import refuse_shards
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPLIT_BYTES", "Row", "parts_of", "run_parts"]
+__all__ = ["SPLIT_BYTES", "Row", "parts_of", "run_parts", "told"]
 
 SPLIT_BYTES = 256 << 20
 Row = tuple[Any, ...]
@@ -53,23 +53,11 @@ def run_parts(
     if not parts:
         return []
     spread = session.sparkContext.parallelize(parts, len(parts))
-    rows: list[Row] = spread.flatMap(functools.partial(_told, work)).collect()
+    rows: list[Row] = spread.flatMap(functools.partial(told, work)).collect()
     return rows
 
 
-def _told(work: Callable[[Any], Iterator[Row]], scan: Any) -> Iterator[Row]:
-    return work(ToldPart(scan))
-
-
-class ToldPart:
-    """A scan whose errors of reading say where; what the work does with the columns is its own affair."""
-
-    def __init__(self, scan: Any) -> None:
-        self._scan = scan
-
-    def __iter__(self) -> Iterator[Any]:
-        with told_where(self._scan):
-            yield from self._scan
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scan, name)
+def told(work: Callable[[Any], Iterator[Row]], scan: Any) -> Iterator[Row]:
+    """The rows of one part; what goes wrong while it is read says where."""
+    with told_where(scan):
+        yield from work(scan)

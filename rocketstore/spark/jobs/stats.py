@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rocketstore.spark.delivered import NEEDED, delivered
+from rocketstore.message_rows import NEEDED, messages_in
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.moments import END_MS, FIRST_MS, moment
 
@@ -37,8 +37,8 @@ def stats(
     **wanted: Any,
 ) -> DataFrame:
     """One row for each topic, queue and hour: how many messages, how many bytes on disk, the smallest
-    and largest record, the first and last queue offset. The hour is null for store times before year 1 or behind
-    year 9999.
+    and largest record, the first and last queue offset. Messages of an inner batch count as if each had a
+    record. The hour is null for store times before year 1 or behind year 9999.
 
     Args:
         wanted: what `rocketstore.scan` chooses by: topics, queues, tags, times.
@@ -54,7 +54,7 @@ def stats_scans(path: str | os.PathLike[str], split_bytes: int, **wanted: Any) -
 def stats_part(scan: Any) -> Iterator[Row]:
     """The rows of `stats` for one part of the log."""
     found: dict[tuple[Any, ...], Row] = {}
-    for columns in scan:
+    for columns, there in messages_in(scan):
         if not len(columns["size"]):
             continue
         topics = columns["topic"]
@@ -63,7 +63,7 @@ def stats_part(scan: Any) -> Iterator[Row]:
         # One number for topic, queue and hour: sorting by it takes a tenth of sorting by three rows.
         owner = (topics.codes.astype(np.int64) * len(queues) + queue_of) * len(hours) + hour_of
         order = np.argsort(owner)
-        if (there := delivered(columns)) is not None:
+        if there is not None:
             order = order[there[order]]
         owner = owner[order]
         starts = np.flatnonzero(np.diff(owner, prepend=-1))

@@ -1,0 +1,124 @@
+"""The rows of a scan as consumers are given messages. An inner batch of RocketMQ 5 is one record and several of them
+(format.md 4.2); prepared and rolled back records stand in the log, and no consumer is given them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rocketstore._native.columns import ColumnScanner
+from rocketstore._native.scanner import read_message
+from rocketstore.columns import Columns, columns_of
+from rocketstore.errors import CorruptRecordError, DecompressionError
+from rocketstore.log.column_walk import ScanReport
+from rocketstore.log.inner_batch import count_of, messages_of
+from rocketstore.system_flags import BATCH_BITS
+
+if TYPE_CHECKING:
+    from rocketstore.column_scan import Scan
+    from rocketstore.log.column_walk import SegmentFiles
+    from rocketstore.message import Message
+
+__all__ = ["NEEDED", "messages_in"]
+
+logger = logging.getLogger(__name__)
+
+#: Columns that a scan needs for it.
+NEEDED: Final = ("sys_flag",)
+#: Of the transaction types this bit is in prepared (4) and rolled back (12), not in committed (8).
+NOT_DELIVERED: Final = 0x4
+#: Of messages in a chunk that was taken apart: bodies may have been compressed a thousandfold.
+CHUNK_BYTES: Final = 16 << 20
+CHUNK_ROWS: Final = 8192
+
+
+def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
+    """The chunks of a scan, and which of their rows are messages: a boolean array, or None for all of them.
+
+    There is a row for each message of an inner batch: queue offset, flag, body and properties of its own, all else
+    from the record, and neither compressed nor marked as a batch. Chunks without one are those of the scan.
+
+    Raises:
+        CorruptRecordError: also where a batch is none, unless the scan skips damage; then it is logged.
+        DecompressionError, ModuleNotFoundError: a batch cannot be unpacked.
+    """
+    for columns in scan:
+        # One look at all flags together: for nearly every chunk it is the last one.
+        bits = int(np.bitwise_or.reduce(columns["sys_flag"]))
+        if bits & BATCH_BITS == BATCH_BITS:
+            with closing(scan._files()) as files:
+                for made in _made_again(scan, columns, _messages(scan, columns, files)):
+                    yield made, _delivered(made)
+        else:
+            yield columns, _delivered(columns) if bits & NOT_DELIVERED else None
+
+
+def _delivered(columns: Columns) -> Any:
+    hidden = columns["sys_flag"] & NOT_DELIVERED
+    return hidden == 0 if hidden.any() else None
+
+
+def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Message]:
+    """What the records of a chunk stand for, in order, without those of other tags."""
+    wanted = scan.filter.tags
+    for physical_offset in _physical_offsets(scan, columns):
+        file = files.at(physical_offset)
+        if file is None:
+            raise CorruptRecordError(physical_offset, "its segment was removed while it was read")
+        # What was asked to be tested, the scan has tested.
+        record = read_message(file, physical_offset - file.start_offset, file.size, verify=0)
+        try:
+            messages = messages_of(record, count_of(record))
+        except (CorruptRecordError, DecompressionError) as error:
+            if scan.on_damage != "skip":
+                raise
+            logger.warning("%s: an inner batch is left out: %s", scan.path, error)
+            continue
+        for message in messages:
+            if wanted is None or message.tags in wanted:
+                yield message
+
+
+def _physical_offsets(scan: Scan, columns: Columns) -> list[int]:
+    if "physical_offset" in columns:
+        return columns["physical_offset"].tolist()  # type: ignore[no-any-return]
+    begin, end = columns.begin_offset, columns.end_offset
+    again = replace(
+        scan,
+        columns=("physical_offset",),
+        begin_offset=begin,
+        end_offset=end,
+        aligned=True,
+        whole=True,
+        verify=False,
+        threads=1,
+        archive=scan.archive and scan.archive.within(begin, end),
+        report=ScanReport(),
+    )
+    found = [chunk["physical_offset"] for chunk in again]
+    return np.concatenate(found).tolist() if found else []
+
+
+def _made_again(scan: Scan, columns: Columns, messages: Iterator[Message]) -> Iterator[Columns]:
+    """Messages as columns, some at a time."""
+    scanner = ColumnScanner(scan.columns, room=CHUNK_ROWS, verify=0)
+    some: list[Message] = []
+    size = 0
+
+    def made() -> Columns:
+        arrays = columns_of(scanner.take(some), scan.columns)
+        return Columns(arrays, len(some), columns.begin_offset, columns.end_offset)
+
+    for message in messages:
+        some.append(message)
+        size += message.size
+        if len(some) == CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield made()
+            some, size = [], 0
+    if some:
+        yield made()

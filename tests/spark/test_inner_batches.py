@@ -1,0 +1,136 @@
+"""Inner batches of RocketMQ 5: a row for each message, as consumers are given them."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.message_rows import messages_in
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.group_offsets import GroupOffsets
+from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
+from rocketstore.spark.read_options import ReadOptions
+from tests.batch_store import TOPIC, BatchStore, packed
+from tests.spark.reading import everything, rows_in, rows_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+PARTS = [(b"packed-%d" % n, {"TAGS": "ab"[n % 2], "KEYS": f"p{n}"}) for n in range(3)]
+
+
+def make(root: Path, count: int = 12) -> list[rocketstore.Message]:
+    """Batches, one of them compressed, and plain messages; what consumers are given, in the order of the log."""
+    store = BatchStore(root)
+    store.fill_batches(count)
+    store.put_batch(PARTS, sys_flag=0x301, body=zlib.compress(packed(PARTS)))
+    messages = everything(root)
+    assert len(messages) == count + len(store.bodies)
+    return messages
+
+
+def batches(root: Path, **options: str) -> list[Any]:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    from rocketstore.spark.planning import plan_batch, read
+
+    chosen = ReadOptions.parse({"path": str(root), **options}, stream=False)
+    scans, bounds = plan_batch(chosen)
+    return [batch for scan in scans for batch in read(scan, chosen, bounds)]
+
+
+@pytest.mark.parametrize("options", [{}, {"splitBytes": "1000"}, {"decompress": "false"}], ids=str)
+def test_rows_are_what_a_consumer_is_given(tmp_path: Path, options: dict[str, str]) -> None:
+    messages = make(tmp_path)
+    found = batches(tmp_path, **options)
+    assert rows_in(found) == rows_of(messages)
+    rows = [row for batch in found for row in batch.to_pylist()]
+    assert [(row["flag"], row["sys_flag"]) for row in rows] == [
+        (m.flag, m.sys_flag) for m in messages
+    ]
+    assert [dict(row["properties"]) for row in rows] == [dict(m.properties) for m in messages]
+
+
+def test_the_same_chunk_by_chunk(tmp_path: Path, rng: random.Random) -> None:
+    messages = make(tmp_path)
+    for chunk_bytes in (1, 300, rng.randrange(1, 3000)):
+        scan = rocketstore.scan(tmp_path, columns=["sys_flag", "body"], chunk_bytes=chunk_bytes)
+        assert [b for c, _ in messages_in(scan) for b in c["body"].tolist()] == [
+            m.body for m in messages
+        ]
+
+
+QUEUE, FROM_7 = {"topic": TOPIC}, f'{{"{TOPIC}": {{"0": 7}}}}'
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"columns": "queue_offset,tags"}, lambda m: True),
+        ({"tags": "b"}, lambda m: m.tags == "b"),
+        ({**QUEUE, "startingOffsets": FROM_7}, lambda m: m.queue_offset >= 7),
+        ({**QUEUE, "endingOffsets": FROM_7}, lambda m: m.queue_offset < 7),
+        ({"conditions": '[["queue_offset", "in", [5]]]'}, lambda m: m.queue_offset == 5),
+    ],
+    ids=["columns", "tags", "from", "to", "conditions"],
+)
+def test_what_is_chosen_is_chosen_by_message(
+    tmp_path: Path, options: dict[str, str], wanted: Any
+) -> None:
+    messages = [m for m in make(tmp_path) if wanted(m)]
+    if "topic" in options:
+        messages = [m for m in messages if m.topic == TOPIC]
+    rows = [row for batch in batches(tmp_path, **options) for row in batch.to_pylist()]
+    assert [(row["queue_offset"], row["tags"]) for row in rows] == [
+        (m.queue_offset, m.tags) for m in messages
+    ]
+
+
+def test_jobs_and_groups_count_messages(tmp_path: Path) -> None:
+    messages = make(tmp_path / "s")
+    mine = [m for m in messages if m.topic == TOPIC]
+    rows = merge_stats(
+        row for scan in stats_scans(tmp_path / "s", 1 << 30) for row in stats_part(scan)
+    )
+    [row] = [row for row in rows if row[0] == TOPIC]
+    assert row[3:5] == (len(mine), sum(m.size for m in mine))
+    assert row[-2:] == (0, len(mine) - 1)
+    group = GroupOffsets(ReadOptions.parse({"path": str(tmp_path / "s")}, stream=True), "g")
+    group._count(0, rocketstore.scan(tmp_path / "s").end_offset, {})
+    assert group._next[TOPIC, 0] == len(mine)
+
+
+def test_exports_hold_messages(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    from tests.spark.test_export import read, write
+
+    messages = make(tmp_path / "s")
+    rows = write(tmp_path / "s", tmp_path / "out", 1 << 30)
+    assert sum(row[3] for row in rows) == len(messages)
+    assert sorted(read(tmp_path / "out")) == sorted(rows_of(messages))
+
+
+@pytest.mark.parametrize("failing", ["true", "false"])
+def test_a_batch_that_is_none(tmp_path: Path, failing: str) -> None:
+    store = BatchStore(tmp_path)
+    store.put_batch(PARTS)
+    store.put_batch(PARTS, body=packed(PARTS)[:-1])
+    store.put_batch(PARTS)
+    if failing == "true":
+        with pytest.raises(SparkFaceError, match=r"^\[RS_CORRUPT_RECORD\] host="):
+            batches(tmp_path)
+    else:
+        rows = rows_in(batches(tmp_path, failOnDataLoss="false"))
+        assert [row[4] for row in rows] == [body for body, _ in PARTS] * 2
+
+
+def test_chunks_that_grow_are_handed_out_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = make(tmp_path)
+    monkeypatch.setattr("rocketstore.message_rows.CHUNK_BYTES", 200)
+    found = batches(tmp_path)
+    assert len(found) > 5 and rows_in(found) == rows_of(messages)
