@@ -234,10 +234,11 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
                 rows = both(rows, keep(shown, columns.rows, options.conditions))
             if rows is not None and not rows.any():
                 continue
-            found = with_plain_bodies(columns, rows) if unpacks(options) else columns
-            batch = to_batch(found, columns.rows, options.fields, rows)
-            if batch.num_rows:
-                yield batch
+            whole = iter([(columns, rows)])
+            for found, wanted in with_plain_bodies(columns, rows) if unpacks(options) else whole:
+                batch = to_batch(found, columns.rows, options.fields, wanted)
+                if batch.num_rows:
+                    yield batch
 
 
 def both(rows: Any, more: Any) -> Any:

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 FIELDS = tuple(field for name, field in VIEWS["rocketstore"].items() if name != "topic")
 
 
-def write(root: Path, target: Path, split_bytes: int, **wanted: Any) -> list[tuple[Any, ...]]:
+def write(
+    root: Path, target: Path, split_bytes: int, *, unpack: bool = False, **wanted: Any
+) -> list[tuple[Any, ...]]:
     from rocketstore.spark.jobs.export import ALWAYS, export_part
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.jobs.parts import parts_of
@@ -32,7 +34,11 @@ def write(root: Path, target: Path, split_bytes: int, **wanted: Any) -> list[tup
     parts = parts_of(root, split_bytes, columns=scan_columns(FIELDS, ALWAYS), **wanted)
     given = [pickle.loads(pickle.dumps((part, place))) for part in parts]
     try:
-        rows = [row for part, to in given for row in export_part(part, target=to, fields=FIELDS)]
+        rows = [
+            row
+            for part, to in given
+            for row in export_part(part, target=to, fields=FIELDS, unpack=unpack)
+        ]
         assert not place.holds_files()
         return place.keep(rows)
     finally:

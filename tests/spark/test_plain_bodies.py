@@ -104,15 +104,33 @@ def test_a_missing_codec_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read(root)
 
 
-def test_more_than_a_batch_holds_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("piece_bytes", [1, 1000, 1500, 1 << 20])
+def test_bodies_that_grow_come_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random, piece_bytes: int
 ) -> None:
+    """A chunk of 2 MiB may hold gigabytes of them, which neither a batch nor a task has room for."""
     from rocketstore.spark import plain_bodies
+    from rocketstore.spark.planning import plan_batch
+    from rocketstore.spark.planning import read as batches_of
+    from rocketstore.spark.read_options import ReadOptions
+    from tests.spark import test_export
 
-    monkeypatch.setattr(plain_bodies, "MOST_BYTES", 1000)
-    root = store_with(tmp_path / "s", [(zlib.compress(bytes(600)), ZLIB)] * 2)
-    with pytest.raises(SparkFaceError, match="RS_BODIES_TOO_LARGE.*decompress=false"):
-        read(root)
+    monkeypatch.setattr(plain_bodies, "PIECE_BYTES", piece_bytes)
+    plain = [bytes([n]) * rng.choice([0, 10, 600, 900]) for n in range(60)]
+    kinds = [rng.choice([ZLIB, ZLIB, PLAIN]) for _ in plain]
+    stored = [zlib.compress(p) if kind else p for p, kind in zip(plain, kinds, strict=True)]
+    root = store_with(tmp_path / "s", list(zip(stored, kinds, strict=True)))
+    given = ReadOptions.parse({"path": str(root), "columns": "queue_offset,body"}, stream=False)
+    scans, bounds = plan_batch(given)
+    batches = [batch for scan in scans for batch in batches_of(scan, given, bounds)]
+    assert (len(batches) > 1) == (piece_bytes < 1 << 20)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["queue_offset"], row["body"]) for row in rows] == list(enumerate(plain))
+    odd = '[["queue_offset", "in", [1, 3, 40, 41, 59]]]'
+    wanted = [plain[n] for n in (1, 3, 40, 41, 59)]
+    assert [row["body"] for row in read(root, conditions=odd)] == wanted
+    test_export.write(root, tmp_path / "out", 1 << 30, unpack=True)
+    assert [row[4] for row in test_export.read(tmp_path / "out")] == plain
 
 
 def test_an_export_has_plain_bodies(tmp_path: Path) -> None:

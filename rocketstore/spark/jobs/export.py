@@ -113,9 +113,10 @@ def export_part(
     files = PartFiles(target, scan.begin_offset, scan.end_offset, fields)
     try:
         for columns, rows in messages_in(scan):
-            plain = with_plain_bodies(columns, rows) if unpack else columns
-            with told_path("RS_WRITE_FAILED", target.uri):
-                files.add(plain, columns.rows, rows)
+            whole = iter([(columns, rows)])
+            for plain, wanted in with_plain_bodies(columns, rows) if unpack else whole:
+                with told_path("RS_WRITE_FAILED", target.uri):
+                    files.add(plain, columns.rows, wanted)
         with told_path("RS_WRITE_FAILED", target.uri):
             done = files.finish()
     finally:
