@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 #: How often the inbox is looked at: processes that share nothing but files cannot wake each other.
 LOOK_S = 0.02
+#: The same where the system has refused something.
+RETRY_S = 0.5
 
 
 def serve(store: Store) -> Serving:
@@ -56,6 +58,7 @@ class Serving:
         self._ending = threading.Event()
         # Written by the thread alone.
         self._failure: BaseException | None = None
+        self._refused = ""
         self._lock = journal_lock(self._path)
         self._thread = threading.Thread(target=self._run, name="rocketstore-inbox", daemon=True)
         try:
@@ -91,11 +94,7 @@ class Serving:
     def _run(self) -> None:
         try:
             while not self._ending.is_set() and not self._store.closed:
-                for file in waiting(self._path):
-                    self._serve(file)
-                    if self._ending.is_set():
-                        return
-                self._ending.wait(LOOK_S)
+                self._ending.wait(LOOK_S if self._look() else RETRY_S)
         except StoreClosedError:
             # The asker sees that nobody serves any more, and finishes the commit himself.
             logger.info("%s was closed while a commit was appended", self._path)
@@ -104,6 +103,22 @@ class Serving:
             logger.error("%s is not served any more: %r", self._path, error)
         finally:
             self._lock.release()
+
+    def _look(self) -> bool:
+        """Serves what is there; False when the system refuses something, a full disk for example: what was
+        taken stays in the inbox, and is taken again."""
+        try:
+            for file in waiting(self._path):
+                self._serve(file)
+                if self._ending.is_set():
+                    break
+        except OSError as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                logger.warning("the inbox of %s is tried again: %s", self._path, error)
+            return False
+        self._refused = ""
+        return True
 
     def _serve(self, file: Path) -> None:
         taken = take(file)
