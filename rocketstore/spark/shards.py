@@ -118,6 +118,7 @@ def commit_shards(
                 _check_there(root / shard.name)
             if shards:
                 sync_directory(root / STAGED / run)
+                sync_directory(root / STAGED)
             sync_directory(root)
             number = _next_number(root, found)
             moves = [

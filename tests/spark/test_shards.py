@@ -247,3 +247,18 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
     assert Progress(ReadOptions.parse({"path": one}, stream=True)).initial()["phys"] > 0
     commit_shards(str(tmp_path / "none"), AGAIN, [])
     assert plan_batch(ReadOptions.parse({"path": str(tmp_path / "none")}, stream=False)) == ([], {})
+
+
+def test_the_manifest_speaks_of_durable_names_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all directories between it and what tasks have written: a commit that was begun is finished out of them."""
+    from rocketstore.spark import shards
+
+    done: list[Path] = []
+    monkeypatch.setattr(shards, "sync_directory", done.append)
+    monkeypatch.setattr(shards, "write_durably", lambda path, _: done.append(path))
+    assert commit_shards(str(tmp_path), RUN, [make_shard(tmp_path, RUN, 0, [b"a"])])
+    begun = done.index(tmp_path / "shards.json")
+    staged = tmp_path / shards.STAGED
+    assert {staged / RUN, staged, tmp_path} <= set(done[:begun])
