@@ -18,7 +18,7 @@ from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.options import WriteOptions, bad_option
 from rocketstore.spark.shard_writing import write_shard
 from rocketstore.spark.shards import abandon_shards, commit_shards
-from rocketstore.spark.sink import Message, check_batch, check_schema, routing_of
+from rocketstore.spark.sink import Message, check_batch, check_schema, routing_of, told_apart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,14 +89,17 @@ class ShardWriter(DataSourceArrowWriter):
             )
         for message in done:
             if message.bad_rows is not None:
-                keep_bad_rows(message.bad_rows, writer, version, message.partition)
+                kept_by = told_apart(options, writer)
+                keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
         remove_orphans(options.path, bad_rows=options.bad_rows_path)
 
     def abort(self, messages: list[Any]) -> None:
         given_up = abandon_shards(self.options.path, self.run)
         for message in messages:
             if message is not None and message.bad_rows is not None:
-                settle_bad_rows(message.bad_rows, *self.name, message.partition, given_up)
+                writer, version = self.name
+                kept_by = told_apart(self.options, writer)
+                settle_bad_rows(message.bad_rows, kept_by, version, message.partition, given_up)
 
     @property
     def name(self) -> tuple[str, int]:

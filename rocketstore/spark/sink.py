@@ -42,6 +42,7 @@ __all__ = [
     "check_schema",
     "routing_of",
     "staging_of",
+    "told_apart",
 ]
 
 
@@ -117,6 +118,11 @@ def staging_of(options: WriteOptions) -> str:
     return os.path.join(options.staging, store_uuid(options.path) or file_name(place))
 
 
+def told_apart(options: WriteOptions, writer: str) -> str:
+    """A writer's name among those that write to other stores and keep their bad rows in the same directory."""
+    return f"{options.path} {writer}"
+
+
 class Base:
     """What batch and stream have in common. Pickled to the tasks and to the committer."""
 
@@ -155,7 +161,8 @@ class Base:
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
         for message in done:
             if message.bad_rows is not None:
-                keep_bad_rows(message.bad_rows, writer, version, message.partition)
+                kept_by = told_apart(options, writer)
+                keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
         remove_orphans(options.path, staging=self.staging, bad_rows=options.bad_rows_path)
 
     def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:
@@ -165,7 +172,8 @@ class Base:
             given_up = abandon(self.options.path, staged)
         for message in done:
             if message.bad_rows is not None:
-                settle_bad_rows(message.bad_rows, writer, version, message.partition, given_up)
+                kept_by = writer and told_apart(self.options, writer)
+                settle_bad_rows(message.bad_rows, kept_by, version, message.partition, given_up)
 
 
 class Writer(Base, DataSourceArrowWriter):

@@ -78,3 +78,13 @@ def test_of_a_load_that_never_came_to_the_shards(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.parquet")) == []
     write(writer_of(tmp_path, **options))
     assert kept(tmp_path) == 1
+
+
+def test_of_one_writer_to_several_stores(tmp_path: Path) -> None:
+    """As `foreachBatch` writes a batch to two stores: in one directory they took each other's place."""
+    options = {"badRowsPath": str(tmp_path / "bad_rows"), "txnAppId": "etl", "txnVersion": "7"}
+    for name in ("a", "b", "shards"):
+        more = {"shards": "auto", "segmentBytes": "8m"} if name == "shards" else {}
+        for _ in range(2):  # the same version once more is the same rows
+            write(writer_of(tmp_path / name, **options, **more))
+    assert kept(tmp_path) == 3
