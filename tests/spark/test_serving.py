@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import random
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -389,32 +387,3 @@ def test_a_message_of_the_owner_is_not_taken_for_a_frame(
     found.sort(key=lambda m: m.physical_offset)
     assert [m.body for m in found] == [b"first", *bodies]
     assert faults(verify(root)) == []
-
-
-@pytest.mark.parametrize("failing", ["rename", "answer", "look"])
-def test_a_full_disk_ends_no_serving(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
-    """Its room comes back; until then sinks wait, and nothing is appended twice."""
-    from rocketstore.spark import serving
-
-    monkeypatch.setattr(serving, "RETRY_S", 0.01)
-    root = tmp_path / "s"
-    make(root)
-    bodies = some_bodies(rng, "a", 30)
-    name = {"rename": "take", "answer": "give_answer", "look": "waiting"}[failing]
-    working, refused = getattr(serving, name), []
-
-    def refuse(*given: Any) -> Any:
-        if len(refused) < 3:
-            refused.append(given)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return working(*given)
-
-    monkeypatch.setattr(serving, name, refuse)
-    with rocketstore.open(root, durability="os") as store, serve(store) as served:
-        appended = commit(str(root), "query", 0, [stage_bodies(root, "1", bodies)])
-        assert appended == (failing != "answer")  # the second look finds it done
-        assert served.alive
-    assert len(refused) == 3
-    check(root, bodies, 0)
