@@ -22,7 +22,7 @@ from rocketstore.spark.cleaning import discard
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.file_lock import journal_lock
 from rocketstore.spark.inbox import Request
-from rocketstore.spark.journal import Commit, Journal, Staged
+from rocketstore.spark.journal import Commit, Journal, Staged, sink_directory
 from rocketstore.spark.reaching import Step, no_step, reach
 from rocketstore.spark.staged_frames import (
     check_staged,
@@ -171,6 +171,14 @@ def finish_pending(
                 "RS_LOG_TRUNCATED",
                 f"{path} ends at {end}, but {begun.begin} was durable when version "
                 f"{begun.version} of {begun.writer} began: the store was replaced or cut",
+            )
+        if begun.begin < store.begin_offset:
+            raise SparkFaceError(
+                "RS_DATA_LOST",
+                f"[{begun.begin}, {store.begin_offset}) of {path} was removed before version "
+                f"{begun.version} of {begun.writer} was finished: nobody can tell which of its "
+                f"{begun.rows} messages were there; remove {sink_directory(path) / 'pending.json'} "
+                "to write no more of them",
             )
         for file in begun.files:
             check_staged(file)

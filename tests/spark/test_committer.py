@@ -341,3 +341,24 @@ def test_stores_that_share_a_staging_path_keep_their_frames(
     (tmp_path / "c").symlink_to(tmp_path / "b")
     given = {"path": str(tmp_path / "c"), "topic": "t", "stagingPath": str(tmp_path / "shared")}
     assert staging_of(WriteOptions.parse(given)) == places["b"]
+
+
+def test_what_was_trimmed_before_it_was_finished_is_not_written_again(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    """Nobody can tell how much of it was in the log: readers may have had it."""
+    root = tmp_path / "s"
+    make(root)
+    bodies = some_bodies(rng, "a", 300)
+    assert killed_at("appended 25", root, "query", 0, [stage_bodies(root, "1", bodies)])
+    with rocketstore.open(root, durability="os") as store:
+        begin = store.begin_offset
+        store.trim(store.end_offset - 1)
+        assert store.begin_offset > begin
+    before = log_of(root)
+    with pytest.raises(SparkFaceError, match=r"^\[RS_DATA_LOST\] .*pending\.json"):
+        commit(str(root), "query", 1, [stage_bodies(root, "2", [b"more"])])
+    assert log_of(root) == before
+    (sink_directory(root) / "pending.json").unlink()
+    assert commit(str(root), "query", 1, [stage_bodies(root, "2", [b"more"])])
+    assert log_of(root) == [*before, b"more"]
