@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import time
 from collections.abc import Callable
 
@@ -54,7 +56,14 @@ def reach(
 
 
 def open_for(path: str, largest_body: int) -> Store:
-    store = rocketstore.open(path, "rw", durability="os")
+    if not os.path.isdir(os.path.join(path, "commitlog")):
+        # One made here would take what belongs into another: of a disk that is not mounted any more, perhaps.
+        raise SparkFaceError(
+            "RS_WRITE_FAILED",
+            f"host={socket.gethostname()} path={path}: the store is gone that was there when the "
+            "write began; see whether its disk is mounted here",
+        )
+    store = rocketstore.open(path, "r+", durability="os")
     if largest_body > store.config.max_message_size_bytes:
         with contextlib.suppress(ConfigError):
             store.configure(max_message_size_bytes=largest_body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,19 @@ def test_of_one_writer_to_several_stores(tmp_path: Path) -> None:
         for _ in range(2):  # the same version once more is the same rows
             write(writer_of(tmp_path / name, **options, **more))
     assert kept(tmp_path) == 3
+
+
+def test_of_a_store_that_is_gone_when_it_is_committed(tmp_path: Path) -> None:
+    """Its disk is not mounted any more: a new store in its place had the commit, and the writer took it for done."""
+    root = tmp_path / "s"
+    writer = writer_of(root, stagingPath=str(tmp_path / "staged"))
+    root.rename(tmp_path / "unmounted")
+    root.mkdir()
+    with pytest.raises(SparkFaceError, match=r"^\[RS_WRITE_FAILED\] host=\S+ path=\S+: .*mounted"):
+        write(writer)
+    assert not (root / "commitlog").exists() and kept(tmp_path) == 0
+    shutil.rmtree(root)
+    (tmp_path / "unmounted").rename(root)
+    write(writer)
+    with rocketstore.open(root, "r") as store:
+        assert [m.body for m in store.consumer("t")] == [b"a"]
