@@ -6,8 +6,10 @@ What cannot be removed, for it belongs to another user for example, stays: no co
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 #: Of the files that the sink makes: frames, rows that cannot be messages, requests.
 SUFFIXES = {".frames", ".parquet", ".json", ".taken", ".done", ".tmp"}
+#: What the sink calls a batch write itself.
+UNNAMED = re.compile("batch-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ORPHAN_AGE_S = 7 * 24 * 3600.0
 
 
@@ -59,6 +63,7 @@ def remove_orphans(
     """
     sink, oldest = sink_directory(path), time.time() - age_s
     removed = remove_old(inbox_directory(path), oldest)
+    removed += remove_writers(sink / "writers", oldest)
     removed += remove_old(Path(bad_rows or sink / "bad_rows") / STAGED, oldest)
     needed = needed_files(path)
     if needed is None:
@@ -70,6 +75,20 @@ def remove_orphans(
         with contextlib.suppress(OSError):
             if run.stat().st_mtime < oldest:
                 run.rmdir()
+    return removed
+
+
+def remove_writers(directory: Path, oldest: float) -> int:
+    """Removes what is noted of batch writes that nobody has named, and nobody will write again, where it was last
+    changed before `oldest`: there would be one more file for each."""
+    removed = 0
+    for file in _entries(directory):
+        with _staying(file), contextlib.suppress(ValueError, KeyError, TypeError):
+            if file.suffix == ".json" and file.stat().st_mtime < oldest:
+                writer = json.loads(file.read_text(encoding="utf-8"))["writer"]
+                if UNNAMED.fullmatch(writer):
+                    file.unlink()
+                    removed += 1
     return removed
 
 

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,17 @@ def test_what_was_trimmed_before_it_was_finished_is_not_written_again(
     (sink_directory(root) / "pending.json").unlink()
     assert commit(str(root), "query", 1, [stage_bodies(root, "2", [b"more"])])
     assert log_of(root) == [*before, b"more"]
+
+
+def test_writes_without_a_name_are_forgotten_after_a_week(tmp_path: Path) -> None:
+    """Each has a file of its own; those that somebody named stay, for they may be written again."""
+    root = tmp_path / "s"
+    make(root)
+    named = ["etl", "batch-7", f"etl-batch-{uuid.uuid4()}"]
+    for number, writer in enumerate([*named, f"batch-{uuid.uuid4()}", f"batch-{uuid.uuid4()}"]):
+        assert commit(str(root), writer, 0, [stage_bodies(root, f"{number}", [b"x"])])
+    (sink_directory(root) / "writers" / "odd.json").write_text("[]")
+    assert remove_orphans(str(root)) == 0
+    assert remove_orphans(str(root), age_s=-60) == 2
+    assert [len(Journal(root).commits(writer)) for writer in named] == [1, 1, 1]
+    assert len(list((sink_directory(root) / "writers").iterdir())) == 4
