@@ -301,7 +301,7 @@ class Reader:
     ) -> tuple[int, int] | None:
         """Queue offset of the first message in [from_offset, to_offset), and one number of it; None without.
 
-        For `time_search`. Records that cannot be read are none. Of a batch queue: the store time.
+        For `time_search`. Records that cannot be believed are none. Of a batch queue: the store time.
         """
         source = self._source
         offset, width = from_offset, 1
@@ -320,7 +320,7 @@ class Reader:
             count = min(width, available, to_offset - offset)
             place = _Place(topic, queue_id, offset, file, position, queue.extension)
             try:
-                found = self._units(place, count, None, verify=0)
+                found = self._units(place, count, None, verify=source.verify)
             except (CorruptRecordError, ReadFailedError, StoreClosedError):
                 if count > 1:  # the last of these: trimmed away
                     width = 1

@@ -9,8 +9,9 @@ import pytest
 
 from rocketstore import MessageRejectedError
 from rocketstore.log import store_state
+from rocketstore.store import Mode
 from tests.made_store import MadeStore
-from tests.small_store import open_small
+from tests.small_store import SEGMENT, open_small, segments
 
 FIRST = datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC)
 
@@ -63,6 +64,25 @@ def test_a_live_store(tmp_path: Path) -> None:
         hour = datetime.timedelta(hours=1)
         assert store.offset_at("orders", 0, when - hour) == 0
         assert store.offset_at("orders", 0, when + hour) == 5
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_time_that_is_damaged_hides_no_message(tmp_path: Path, mode: Mode) -> None:
+    """A flipped bit makes the message in the middle older than all: what is younger was passed over."""
+    with open_small(tmp_path) as store:
+        results = [store.writer("orders").put(b"%02d" % n * 300) for n in range(40)]
+        when = results[0].store_timestamp_ms
+    segment, position = divmod(results[20].physical_offset, SEGMENT)
+    with segments(tmp_path)[segment].open("r+b") as file:
+        file.seek(position + 56 + 2)  # of the store time
+        byte = file.read(1)[0]
+        file.seek(position + 56 + 2)
+        file.write(bytes([byte & ~1]))
+    with open_small(tmp_path, mode) as store:
+        assert store.offset_at("orders", 0, when) == 0
+        with store.consumer("orders", queue_id=0) as consumer:
+            consumer.seek(store.get(results[0].physical_offset).store_time)
+            assert consumer.positions == {0: 0}
 
 
 def test_no_file_is_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
