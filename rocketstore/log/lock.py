@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import weakref
 
 from rocketstore._native import syscalls
 from rocketstore._native.waiting import Signal
@@ -124,11 +123,13 @@ class StoreLock:
             syscalls.close(fd)
 
 
-_held: weakref.WeakSet[StoreLock] = weakref.WeakSet()
+#: Until `release`, whoever has forgotten the lock: its descriptor is open. Copied in one step: other threads
+#: add and discard meanwhile.
+_held: set[StoreLock] = set()
 
 
 def _leave_in_child() -> None:
-    for lock in list(_held):
+    for lock in tuple(_held):
         with contextlib.suppress(OSError):
             lock.release()
 
@@ -163,7 +164,7 @@ def _still_named(fd: int, path: str) -> bool:
 def _held_here(fd: int) -> bool:
     """Whether another open store of this process has the lock: waiting would not help."""
     found = os.fstat(fd)
-    return any(lock.is_of(found) for lock in list(_held))
+    return any(lock.is_of(found) for lock in tuple(_held))
 
 
 def _describe(layout: StoreLayout, holder: int) -> str:

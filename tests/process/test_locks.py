@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from pathlib import Path
 
 import pytest
 
 from rocketstore import StoreLockedError
+from rocketstore.log import lock as lock_module
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.lock import StoreLock
 from tests.live_writer import java_writer
 from tests.process.other_process import HOLD, PUT, arriving, numbers, open_small, other_process
 
@@ -34,6 +37,22 @@ def test_the_same_process_cannot_open_twice(tmp_path: Path) -> None:
             assert "until the process ends, which closes it" in str(same)  # who has lost the handle
             assert "close it there" not in str(same)
         assert store.writer("T").put(b"goes on").queue_offset == 0
+
+
+def test_a_lock_that_was_forgotten_is_as_open_as_before(tmp_path: Path) -> None:
+    """A set of weak references did not know it, and was iterated over while other threads opened and closed stores,
+    which raised RuntimeError now and then."""
+    layout = StoreLayout(tmp_path)
+    StoreLock.acquire(layout)
+    gc.collect()
+    try:
+        with pytest.raises(StoreLockedError, match="use the store that is open, or close it"):
+            open_small(tmp_path)
+    finally:
+        for lock in tuple(lock_module._held):
+            if lock._layout is layout:
+                lock.release()
+    open_small(tmp_path).close()
 
 
 def test_a_rocketmq_that_holds_the_lock_is_named(tmp_path: Path) -> None:
