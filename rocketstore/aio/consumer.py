@@ -168,10 +168,10 @@ class Consumer:
         """Gives the group back. Does not commit. Messages handed out stay readable."""
         self._closed = True
         if self._opening is not None:
-            try:
-                consumer = await asyncio.shield(self._opening)
-            except rocketstore.RocketStoreError:
-                return  # it was never open
+            await asyncio.wait([self._opening])
+            if self._failed(self._opening):
+                return  # it was never open: whoever used it has heard why
+            consumer = self._opening.result()
             if self._fetching is not None:
                 await asyncio.wait([self._fetching])
             consumer.close()

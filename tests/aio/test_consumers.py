@@ -300,3 +300,15 @@ def test_a_close_that_is_cancelled_can_be_done_again(tmp_path: Path) -> None:
                 await store.consumer("orders").poll(timeout_s=float("nan"))
 
     run(main)
+
+
+def test_a_consumer_that_never_opened_can_be_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            consumer = store.consumer("orders", offset=5)
+            with pytest.raises(ValueError, match="queue_id"):
+                await consumer.poll(1)
+            await consumer.close()
+            assert consumer.closed
+
+    run(main)
