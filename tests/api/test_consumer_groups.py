@@ -202,7 +202,7 @@ def test_two_threads_at_once_are_an_error(setting: Setting) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    waiting.wait()
+    assert waiting.wait(20)
     with pytest.raises(ConsumerBusyError, match="thread"):
         until_raised(consumer.poll)
     consumer.close()

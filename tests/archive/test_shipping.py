@@ -171,7 +171,7 @@ def test_a_live_writer_goes_on(
         try:
             ends = []
             while len(set(ends)) < 6:
-                put.wait()
+                assert put.wait(20)
                 put.clear()
                 report = store.ship(uri)
                 assert report.end_offset <= store.flushed_offset

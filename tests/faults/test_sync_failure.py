@@ -70,7 +70,7 @@ def test_every_waiter_hears_it(tmp_path: Path, probe: Any, durability: str, call
         heard: list[BaseException] = []
 
         def put() -> None:
-            ready.wait()
+            ready.wait(20)
             try:
                 writer.put(b"1:", durability="disk")
             except StoreFailedError as error:
@@ -80,7 +80,7 @@ def test_every_waiter_hears_it(tmp_path: Path, probe: Any, durability: str, call
         for thread in threads:
             thread.start()
         probe.fail(call, errno.EIO, times=-1)
-        ready.wait()
+        ready.wait(20)
         for thread in threads:
             thread.join(30)
         probe.restore()

@@ -13,6 +13,7 @@ import pytest
 
 from rocketstore import Store, StoreClosedError, Writer
 from tests.process.other_process import open_small
+from tests.waiting import wait_until
 
 WRITERS = 4
 EACH = 400
@@ -33,7 +34,7 @@ class Crew:
             except BaseException as error:
                 self._errors.append(error)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -91,8 +92,8 @@ def read_all(store: Store) -> None:
 def query_all(store: Store) -> None:
     """The first message of each writer is found by its key, sooner or later."""
     for name in range(WRITERS):
-        while not (found := store.query("Orders", f"{name}-0", limit=8)):
-            pass
+        wait_until(lambda key=f"{name}-0": bool(store.query("Orders", key, limit=8)))
+        found = store.query("Orders", f"{name}-0", limit=8)
         assert all(bytes(m.body).startswith(b"%d " % name) for m in found)
 
 
@@ -132,7 +133,7 @@ def test_a_close_in_the_middle_of_puts(tmp_path: Path, durability: str) -> None:
 
     def put_until_closed(name: int) -> None:
         writer = store.writer("Orders", queue_id=name)
-        running.wait()
+        running.wait(20)
         with contextlib.suppress(StoreClosedError):
             while True:
                 writer.put(body_of(name, done[name] % 500))
@@ -141,9 +142,8 @@ def test_a_close_in_the_middle_of_puts(tmp_path: Path, durability: str) -> None:
     crew = Crew()
     for name in range(WRITERS):
         crew.start(put_until_closed, name)
-    running.wait()
-    while min(done) < 20:
-        pass
+    running.wait(20)
+    wait_until(lambda: min(done) >= 20)
     store.close()
     crew.join()
     with open_small(tmp_path, durability=durability) as store:

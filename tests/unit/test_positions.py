@@ -15,6 +15,7 @@ import pytest
 from rocketstore._native.mapped_file import MappedFile, mapped_files
 from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.positions import PositionsPage, State
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.quick
 
@@ -154,15 +155,13 @@ def test_a_reader_never_sees_positions_in_the_wrong_order(
 
     def child() -> None:
         seen = PositionsPage.open_readonly(path).positions
-        while seen.wrote == 0:
-            pass
+        wait_until(lambda: seen.wrote > 0)
         first = seen.wrote
         for _ in range(30_000):
             # One expression, evaluated from left to right.
             values = (seen.dispatched, seen.visible, seen.committed, seen.wrote)
             assert values == tuple(sorted(values)), values
-        while seen.wrote == first:
-            pass
+        wait_until(lambda: seen.wrote > first)
 
     mover = threading.Thread(target=move, daemon=True)
     mover.start()

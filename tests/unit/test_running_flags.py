@@ -84,7 +84,7 @@ def test_threads_that_set_one_reason_agree_on_who_was_first() -> None:
     firsts = []
 
     def work(name: int) -> None:
-        barrier.wait()
+        barrier.wait(20)
         if not flags.set(Reason.FENCED, str(name)):
             firsts.append(str(name))
 
