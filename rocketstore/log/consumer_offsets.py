@@ -134,8 +134,9 @@ class ConsumerOffsets:
 
     def claim(self, topic: str, group: str, owner: object) -> None:
         """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
-        if not self._read_only:  # who only looks may see what somebody else has stored
-            check_group(group)
+        if self._read_only:
+            return  # who only looks may see what anybody has stored, and owns nothing
+        check_group(group)
         key = f"{topic}@{group}"
         with self._turn:
             mine = weakref.ref(owner)

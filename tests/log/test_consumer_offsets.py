@@ -245,6 +245,14 @@ def test_a_second_live_consumer_of_a_group_is_refused(layout: StoreLayout) -> No
     offsets.claim("orders", "audit", second)
 
 
+def test_readers_own_no_group(layout: StoreLayout) -> None:
+    """None of them can commit."""
+    offsets = ConsumerOffsets(layout, read_only=True)
+    first, second = Owner(), Owner()
+    offsets.claim("orders", "billing", first)
+    offsets.claim("orders", "billing", second)
+
+
 def test_a_released_group_can_be_claimed(layout: StoreLayout) -> None:
     offsets = loaded(layout)
     first, second = Owner(), Owner()
