@@ -19,6 +19,9 @@ __all__ = ["command"]
 @STORE
 @click.option("--dry-run", is_flag=True, help="Only say what would be done; takes no lock.")
 @click.option("--force", is_flag=True, help="Go on although segments of the log are missing.")
+@click.option(
+    "--fill-missing", is_flag=True, help="Give up segments that are missing between others."
+)
 @commit_log_dir_option
 @index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
@@ -26,6 +29,7 @@ def command(
     store: str,
     dry_run: bool,
     force: bool,
+    fill_missing: bool,
     commit_log_dir: str,
     index_slots: int,
     index_entries: int,
@@ -46,6 +50,7 @@ def command(
             store,
             dry_run=dry_run,
             force=force,
+            fill_missing=fill_missing,
             progress=bars(progress),
             commit_log_dir=commit_log_dir,
             index_slots=index_slots,

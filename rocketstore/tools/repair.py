@@ -30,11 +30,12 @@ from rocketstore.tools.repair_damage import (
     with_stand_ins,
 )
 from rocketstore.tools.repair_ends import ends_in_pre_blanks, point_ends, with_ends
+from rocketstore.tools.repair_missing import make_missing
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
 from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.log.column_walk import LogFiles
@@ -101,6 +102,7 @@ def repair(
     *,
     dry_run: bool = False,
     force: bool = False,
+    fill_missing: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> RepairReport:
@@ -110,8 +112,11 @@ def repair(
     cleanly afterwards. Killed half-way it can be run again.
 
     Args:
-        dry_run: only says what would be done; no lock, no change.
+        dry_run: only says what would be done, missing segments aside; no lock, no change.
         force: go on although segments of the log are missing, as for `rocketstore.open`.
+        fill_missing: segments that are missing between others are lost for good: files of their size take
+            their place, and what pointed into them is mended. Without it such a segment is named, and can
+            still be restored.
         progress: called with (what, bytes done, bytes in all).
         options: further settings of `rocketstore.open`, such as `commit_log_dir`.
 
@@ -123,18 +128,13 @@ def repair(
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if dry_run:
-        with open_store(path, "r", **options) as store:
-            found = damaged_ranges(store, progress)
-            fitting = [one for one in found if one.fits]
-            units = sum(len(hit.numbers) for hit in units_into(store, fitting))
-            units += sum(len(one.stand_ins) for one in with_ends(store, ends_in_pre_blanks(store)))
-        return RepairReport(
-            os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ()
-        )
+        return _look(path, progress, options)
     done: list[DamagedRange] = []
     kept: list[str] = []
     units = 0
-    with open_store(path, "r+", force=force, **options) as store:
+    with open_store(path, "r+", force=force or fill_missing, **options) as store:
+        if fill_missing:
+            make_missing(store)
         while True:
             found = damaged_ranges(store, progress)
             fitting = [one for one in found if one.fits]
@@ -154,12 +154,7 @@ def repair(
             units += change_units(store, fitting)
             _mend(store, fitting)
             done += fitting
-        again_written = with_ends(store, ends_in_pre_blanks(store))
-        kept += _keep(store, again_written)
-        _mend(store, again_written)
-        for one in again_written:  # after the records: until then a run of this finds the end again
-            point_ends(one.stand_ins)
-            units += len(one.stand_ins)
+        units += _mend_ends(store, kept)
     if done:
         _make_index_again(path, {**options, "force": force})
     ranges = sorted([*done, *found], key=lambda one: one.start)
@@ -167,7 +162,29 @@ def repair(
     return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))
 
 
+def _look(
+    path: str | os.PathLike[str], progress: Progress | None, options: Mapping[str, Any]
+) -> RepairReport:
+    """What would be done."""
+    with open_store(path, "r", **options) as store:
+        found = damaged_ranges(store, progress)
+        fitting = [one for one in found if one.fits]
+        units = sum(len(hit.numbers) for hit in units_into(store, fitting))
+        units += sum(len(one.stand_ins) for one in with_ends(store, ends_in_pre_blanks(store)))
+    return RepairReport(os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ())
+
+
 # ---- mending ----
+
+
+def _mend_ends(store: Store, kept: list[str]) -> int:
+    """What an earlier repair left; how many units. Copies of the records are told to `kept`."""
+    ranges = with_ends(store, ends_in_pre_blanks(store))
+    kept += _keep(store, ranges)
+    _mend(store, ranges)
+    for one in ranges:  # after the records: until then a run of this finds the end again
+        point_ends(one.stand_ins)
+    return sum(len(one.stand_ins) for one in ranges)
 
 
 def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
@@ -202,7 +219,10 @@ def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
             fd = syscalls.open(file.path, os.O_RDWR)
             try:
                 for one in together:
-                    syscalls.pwrite(fd, _replacement(one), one.start - file.start_offset)
+                    position = one.start - file.start_offset
+                    for piece in _replacement(one):
+                        syscalls.pwrite(fd, piece, position)
+                        position += len(piece)
                 syscalls.fdatasync(fd)
             finally:
                 syscalls.close(fd)
@@ -210,24 +230,24 @@ def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
         files.close()
 
 
-def _replacement(one: DamagedRange) -> bytes:
-    """What is written over a range: records of its length together, a blank at the end of its file."""
+def _replacement(one: DamagedRange) -> Iterator[bytes]:
+    """What is written over a range, piece by piece: records of its length together, a blank at the end of its file."""
     if one.how == "blank":
-        return BLANK.pack(one.end - one.start, BLANK_MAGIC)
-    records, offset = [], one.start
+        yield BLANK.pack(one.end - one.start, BLANK_MAGIC)
+        return
+    offset = one.start
     for unit in one.stand_ins:
         if unit.start == offset:  # one that several units share is written once
-            records.append(_record(one, offset, unit.size, unit))
+            yield _record(one, offset, unit.size, unit)
             offset = unit.end
     while offset < one.records_end:
         size = one.records_end - offset
         if size > RECORD_BYTES_MAX:
             size = min(RECORD_BYTES_MAX, size - RECORD_BYTES_MIN)
-        records.append(_record(one, offset, size))
+        yield _record(one, offset, size)
         offset += size
     if one.blank_size:
-        records.append(BLANK.pack(one.blank_size, BLANK_MAGIC))
-    return b"".join(records)
+        yield BLANK.pack(one.blank_size, BLANK_MAGIC)
 
 
 def _record(one: DamagedRange, offset: int, size: int, stand_in: StandIn | None = None) -> bytes:

@@ -360,7 +360,7 @@ def test_a_disk_that_does_not_keep_what_is_written_ends_it(
     victim = fill(root)[60]
     write(root, victim.physical_offset + 92, b"\xff\xff\xff")
     module = importlib.import_module("rocketstore.tools.repair")
-    monkeypatch.setattr(module, "_replacement", lambda one: b"\xee" * (one.end - one.start))
+    monkeypatch.setattr(module, "_replacement", lambda one: [b"\xee" * (one.end - one.start)])
     with pytest.raises(rocketstore.ReadFailedError, match="does not hold what was written"):
         tools.repair(root, **SHAPE)
 

@@ -90,6 +90,33 @@ def test_rocketmq_keeps_what_stands_behind_mended_damage(
     tally.messages += len(expected)
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+def test_rocketmq_keeps_what_stands_around_a_lost_segment(
+    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool
+) -> None:
+    """D-26: a file in the middle is gone for good, and one of its size was put in its place."""
+    path = tmp_path / "store"
+    records = fill(path, rng)
+    with oracle.open(path, SMALL) as theirs:
+        before = messages_of(theirs.dump())
+    gone = rng.sample(range(1, records[-1][0] // FILE), 2)
+    for number in gone:
+        (path / "commitlog" / f"{number * FILE:020d}").unlink()
+    report = tools.repair(path, fill_missing=True, **SHAPE)
+    assert report.ok, str(report)
+    if crashed:
+        (path / "abort").touch()
+        (path / "checkpoint").unlink()
+    expected = {at: m for at, m in before.items() if at // FILE not in gone}
+    for _ in range(2):
+        with oracle.open(path, SMALL) as theirs:
+            dump = theirs.dump()
+        assert dump["max_offset"] == records[-1][1]
+        assert messages_of(dump) == expected
+    tally.scenarios += 1
+    tally.messages += len(expected)
+
+
 @pytest.mark.parametrize("files", [1, 5])
 @pytest.mark.parametrize("crashed", [False, True])
 def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(

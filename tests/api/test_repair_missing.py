@@ -1,0 +1,86 @@
+"""Segments in the middle that are lost for good: files of their size take their place, on demand (D-26)."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore import tools
+from rocketstore.cli import exit_codes
+from tests.api.test_repair import SHAPE, expected, fill, invoke, is_sound, served
+from tests.cli.conftest import Invoke
+from tests.small_store import SEGMENT, open_small
+
+__all__ = ["invoke"]
+
+
+def lose(root: Path, *numbers: int) -> None:
+    for number in numbers:
+        (root / "commitlog" / f"{number * SEGMENT:020d}").unlink()
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("numbers", [(1,), (1, 2, 4)])
+def test_all_that_is_left_is_served(
+    tmp_path: Path, numbers: tuple[int, ...], crashed: bool
+) -> None:
+    """And the store is like any other again."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    lose(root, *numbers)
+    if crashed:
+        (root / "abort").touch()
+    with pytest.raises(rocketstore.MissingSegmentsError):
+        tools.repair(root, **SHAPE)
+    report = tools.repair(root, fill_missing=True, **SHAPE)
+    lost = {m.physical_offset for m in messages if m.physical_offset // SEGMENT in numbers}
+    assert report.ok and report.units == len(lost), str(report)
+    starts = [number * SEGMENT for number in numbers]
+    assert [(one.start, one.end) for one in report.ranges] == [(at, at + SEGMENT) for at in starts]
+    for number in numbers:
+        file = root / "commitlog" / f"{number * SEGMENT:020d}"
+        beside = (root / "commitlog" / f"{0:020d}").stat()
+        assert (file.stat().st_size, file.stat().st_mode) == (SEGMENT, beside.st_mode)
+    assert served(root) == expected(messages, lost)
+    is_sound(root)
+    with open_small(root, "r+") as store:
+        assert store.recovery.mode == "clean"
+        last = messages[-1]
+        put = store.writer(last.topic, queue_id=last.queue_id).put(b"new")
+        assert put.queue_offset == last.queue_offset + 1
+    assert not tools.repair(root, fill_missing=True, **SHAPE).ranges
+
+
+def test_a_full_disk_changes_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "s"
+    messages = fill(root)
+    lose(root, 1)
+
+    class Full:
+        @staticmethod
+        def make(*given: object, **named: object) -> None:
+            raise rocketstore.DiskFullError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr("rocketstore.tools.repair_missing.NewFile", Full)
+    with pytest.raises(rocketstore.DiskFullError):
+        tools.repair(root, fill_missing=True, **SHAPE)
+    monkeypatch.undo()
+    assert not (root / "commitlog" / f"{SEGMENT:020d}").exists()
+    assert tools.repair(root, fill_missing=True, **SHAPE).ok
+    lost = {m.physical_offset for m in messages if m.physical_offset // SEGMENT == 1}
+    assert served(root) == expected(messages, lost)
+
+
+def test_on_the_command_line(invoke: Invoke, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    fill(root)
+    lose(root, 2)
+    words = ("repair", root, "--index-slots", SHAPE["index_slots"], "--index-entries")
+    words = (*words, SHAPE["index_entries"])
+    assert invoke(*words).exit_code == exit_codes.DAMAGED
+    result = invoke(*words, "--fill-missing")
+    assert result.exit_code == exit_codes.OK, result.output
+    assert invoke(*words).exit_code == exit_codes.OK
