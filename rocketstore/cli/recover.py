@@ -12,7 +12,7 @@ import click
 import rocketstore
 from rocketstore import RecoveryReport, Store
 from rocketstore.cli import exit_codes
-from rocketstore.cli.output import bars, bytes_progress, console, table
+from rocketstore.cli.output import bars, bytes_progress, console, printable, table
 from rocketstore.cli.parameters import STORE, index_shape
 
 if TYPE_CHECKING:
@@ -86,5 +86,5 @@ def _table(salvage: dict[str, dict[str, int]]) -> Table:
     columns = ("queues", "messages", "damaged_ranges", "cut_ranges")
     made = table("topic", numbers=(name.replace("_", " ") for name in columns))
     for topic, counts in salvage.items():
-        made.add_row(topic, *(f"{counts[name]:,}" for name in columns))
+        made.add_row(printable(topic), *(f"{counts[name]:,}" for name in columns))
     return made

@@ -23,8 +23,7 @@ class Damage:
     topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        topics = f", topics {', '.join(self.topics)}" if self.topics else ""
-        return f"[{self.start}, {self.end}): {self.reason}{topics}"
+        return f"[{self.start}, {self.end}): {self.reason}{_named(self.topics)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,7 @@ class Island:
     topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        topics = f", topics {', '.join(self.topics)}" if self.topics else ""
-        return f"[{self.start}, {self.end}): {self.records} records{topics}"
+        return f"[{self.start}, {self.end}): {self.records} records{_named(self.topics)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +100,12 @@ class RecoveryReport:
         if self.record_crc_mismatches:
             lines.append(f"{self.record_crc_mismatches} records there have a stale record CRC")
         return "\n".join([*lines, *self.missing, *self.notes])
+
+
+def _named(topics: tuple[str, ...]) -> str:
+    """Out of records that are not believed: what could steer a terminal or end the line is escaped."""
+    shown = (t if t.isprintable() else t.encode("unicode_escape").decode() for t in topics)
+    return f", topics {', '.join(shown)}" if topics else ""
 
 
 def _time(timestamp_ms: int) -> str:

@@ -80,3 +80,21 @@ def test_a_bar_with_signs_of_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_does_not_steer_the_terminal() -> None:
     error = FileNotFoundError(2, "No such file or directory", "a\x1b[2J\nb")
     assert exit_codes.in_one_line(error) == "a\\x1b[2J\\nb: No such file or directory"
+
+
+def test_a_topic_out_of_a_damaged_record_steers_no_terminal(invoke, store_path: Path) -> None:
+    (log,) = (store_path / "commitlog").iterdir()
+    content = log.read_bytes()
+    at = content.index(b"first 7")
+    content = content[:at] + b"wrong" + content[at + 5 :]
+    at = content.index(b"orders", at)
+    log.write_bytes(content[:at] + b"\x1b[31mX" + content[at + 6 :])
+    (store_path / "lock").write_bytes(b"")  # as after another program: all is looked at
+    shape = ("--index-slots", 100, "--index-entries", 1000)
+    for words, code in ((("stat",), 0), (("recover", *shape), exit_codes.DAMAGED)):
+        result = invoke(words[0], store_path, *words[1:])
+        assert result.exit_code == code, result.output
+        assert "\x1b" not in result.output
+        (line,) = [line for line in result.output.splitlines() if line.startswith("damage: ")]
+        assert line.endswith(": body crc, topics \\x1b[31mX")
+    assert any(line.startswith("\\x1b[31mX ") for line in result.output.splitlines())
