@@ -6,7 +6,6 @@ import json
 import math
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from rocketstore.cli.bench_machine import MEMORY_FILE_SYSTEMS, file_system_of, m
 from rocketstore.cli.bench_sides import Group, Round, Side, open_group
 from rocketstore.cli.demo_results import percentile, time_text
 from rocketstore.cli.output import console, steps
+from rocketstore.cli.scratch import scratch_directory
 
 __all__ = ["command"]
 
@@ -168,8 +168,8 @@ def _measure(
                 progress.update(task, description=f"{size} B, {durability}")
                 reads = durability == durabilities[0]
                 with (
-                    tempfile.TemporaryDirectory(prefix="rocketstore-bench-", dir=directory) as path,
-                    open_group(Path(path), size, durability, reads=reads) as groups,
+                    scratch_directory("rocketstore-bench-", directory) as path,
+                    open_group(path, size, durability, reads=reads) as groups,
                 ):
                     for group in groups:
                         own = [Found(group, side) for side in group.sides]

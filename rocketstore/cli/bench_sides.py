@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from pathlib import Path
@@ -80,7 +80,9 @@ def raw_name(durability: str) -> str:
 def open_group(root: Path, size: int, durability: str, *, reads: bool) -> Iterator[list[Group]]:
     """The sides of one size and durability, in new files below `root`; with `reads` those that read, too."""
     body = os.urandom(size)
-    with rocketstore.open(root / "store", durability=durability) as store:
+    # Ctrl-C ends the wait for a close, not the close: the second one waits until no thread of the
+    # store makes files below `root` any more.
+    with closing(rocketstore.open(root / "store", durability=durability)) as store, store:
         placed = store.writer(TOPIC, queue_id=0).put(body)
         store.wait_flushed(placed.end_offset, timeout_s=FLUSH_TIMEOUT_S)
         record = bytes(store.get(placed.physical_offset))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +27,7 @@ from rocketstore.cli.demo_sources import (
 )
 from rocketstore.cli.output import console, count_text, steps
 from rocketstore.cli.reference_stores import Comparison, compare, find_stores, open_reference
+from rocketstore.cli.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from rocketstore.cli.reference_stores import Expectation
@@ -155,8 +155,8 @@ def compare_stores(expected: Expectation) -> list[Comparison]:
     """Opens fresh copies of one store read-only and for writing, and compares both."""
     found = []
     for mode in ("r", "rw"):
-        with tempfile.TemporaryDirectory(prefix="rocketstore-demo-") as directory:
-            root = expected.unpack(Path(directory))
+        with scratch_directory("rocketstore-demo-") as directory:
+            root = expected.unpack(directory)
             try:
                 with open_reference(expected, root, mode) as store:
                     found.append(compare(expected, store, mode))

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import rocketstore
 from bench import harness
 from rocketstore.cli.bench_machine import file_system_of
+from rocketstore.cli.bench_sides import open_group
 from tests.waiting import wait_until
 
 SHORT = ("--seconds", 0.05, "--size", 100)
@@ -91,6 +93,30 @@ def test_a_stopped_command_leaves_nothing(
     child.send_signal(number)
     assert child.wait(60) == code
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_close_that_ctrl_c_ends_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the store makes meanwhile would stay, since the directory is removed behind it."""
+    real, calls = rocketstore.Store.close, []
+
+    def close(self: rocketstore.Store) -> None:
+        calls.append(self)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(self)
+
+    monkeypatch.setattr(rocketstore.Store, "close", close)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_group(tmp_path, 100, "os", reads=False) as groups,
+    ):
+        assert groups
+    try:
+        assert calls[0].closed
+    finally:
+        real(calls[0])
 
 
 def test_the_file_system_is_that_of_the_deepest_mount(tmp_path: Path) -> None:

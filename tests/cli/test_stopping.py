@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from rocketstore.cli.scratch import scratch_directory
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
 
@@ -41,6 +44,23 @@ def test_a_demo(start, tmp_path: Path, number: int, code: int) -> None:
     _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors) == (code, SAID[code])
     assert list(room.iterdir()) == []
+
+
+def test_a_directory_is_removed_though_ctrl_c_ends_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = shutil.rmtree, []
+
+    def rmtree(*words: Any, **named: Any) -> None:
+        calls.append(words)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(*words, **named)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    with pytest.raises(KeyboardInterrupt), scratch_directory("made-", tmp_path) as made:
+        (made / "inner").mkdir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_signal_that_is_ignored_stays_so(store_path: Path) -> None:
