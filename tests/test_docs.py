@@ -98,6 +98,16 @@ def test_named_folders_of_tests_exist() -> None:
 
 
 @pytest.mark.quick
+def test_named_files_of_tests_exist() -> None:
+    missing = []
+    for path in documents():
+        for name in re.findall(r"\btests/[\w/]+\.py\b", path.read_text(encoding="utf-8")):
+            if not (ROOT / name).exists():
+                missing.append(f"{named(path)}: {name}")
+    assert not missing, "\n" + "\n".join(missing)
+
+
+@pytest.mark.quick
 def test_threads_are_the_ones_of_the_table() -> None:
     named_in_code = set()
     for path in (ROOT / "rocketstore").rglob("*.py"):
