@@ -147,10 +147,15 @@ def command(
     sizes, durabilities = tuple(dict.fromkeys(sizes)), tuple(dict.fromkeys(durabilities))
     found = _measure(sizes, durabilities, seconds, directory)
     rows = [_row(one, found) for one in found]
-    _show(rows, facts)
-    if target is not None:
-        text = json.dumps({"machine": facts, "results": rows}, indent=1)
-        target.write_text(text + "\n", encoding="utf-8")
+    try:  # whichever of the two fails: a minute was spent on the other as well
+        if target is not None:
+            text = json.dumps({"machine": facts, "results": rows}, indent=1)
+            target.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        error.filename = str(target)  # a write does not say it
+        raise
+    finally:
+        _show(rows, facts)
     return exit_codes.OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -46,6 +47,17 @@ def test_without_a_reader(store_path: Path, unread: int, words: tuple[str, ...])
 
 def test_an_error_without_a_reader(tmp_path: Path, unread: int) -> None:
     assert run("stat", tmp_path / "none", stderr=unread).returncode == exit_codes.NO_READER
+
+
+def test_a_bench_saves_its_figures_all_the_same(tmp_path: Path, unread: int) -> None:
+    target = tmp_path / "found.json"
+    words = ("--seconds", 0.05, "--size", 100, "--durability", "os", "--directory", tmp_path)
+    child = run("bench", *words, "--json", target, stdout=unread)
+    assert (child.returncode, child.stderr) == (exit_codes.NO_READER, "")
+    assert json.loads(target.read_text())["results"]
+    child = run("bench", *words, "--json", "/dev/full")
+    assert (child.returncode, "put_batch of 1000" in child.stdout) == (exit_codes.FAILED, True)
+    assert child.stderr == "rocketstore: /dev/full: No space left on device\n"
 
 
 @pytest.mark.parametrize("words", [("--help",), ("stat",), ("verify",), ("tail",)])
