@@ -6,10 +6,12 @@ The store keeps and checks the compressed bytes. Who wants the plain ones asks f
 from __future__ import annotations
 
 import importlib
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from rocketstore.arguments import whole_number
 from rocketstore.errors import DecompressionError
 from rocketstore.message import Message
 
@@ -47,6 +49,8 @@ def plain_body(
     body: bytes, sys_flag: int, physical_offset: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> bytes:
     """As `decompress`, of a message of which no more is at hand."""
+    # The libraries take a negative limit, and zlib one of 0, for none; they are given one more.
+    max_bytes = min(whole_number("max_bytes", max_bytes, 0), sys.maxsize - 1)
     if not sys_flag & COMPRESSED:
         return body
     kind = sys_flag >> TYPE_SHIFT & TYPE_MASK

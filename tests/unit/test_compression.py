@@ -96,3 +96,17 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ModuleNotFoundError, match=r"rocketstore\[compression\]"):
         decompress(message(b"?", kind))
+
+
+@pytest.mark.parametrize(
+    ("most", "error"), [(-1, ValueError), (-2, ValueError), (1.5, TypeError), (None, TypeError)]
+)
+def test_the_bound_is_a_number_of_bytes(most: Any, error: type[Exception]) -> None:
+    """-1 was one less than no bound at all: a bomb was unpacked before it was refused."""
+    record = message(zlib.compress(b"x" * 1000), ZLIB)
+    with pytest.raises(error, match=f"^max_bytes = {most}: "):
+        decompress(record, max_bytes=most)
+
+
+def test_a_bound_beyond_all_memory() -> None:
+    assert decompress(message(zlib.compress(b"xyz"), ZLIB), max_bytes=2**70) == b"xyz"
