@@ -27,6 +27,8 @@ TYPE_MASK: Final = 0x7
 COMPRESSION_BITS: Final = COMPRESSED | TYPE_MASK << TYPE_SHIFT
 LZ4: Final = 1
 ZSTD: Final = 2
+#: A byte of an LZ4 stream can stand for 255. Its reader takes memory for all that it may give at once.
+LZ4_RATIO: Final = 255
 #: A byte of a Zstandard stream can stand for 32 KiB.
 ZSTD_STEP_BYTES: Final = 256
 
@@ -77,7 +79,7 @@ def _zlib(body: bytes, most: int) -> bytes | None:
 
 def _lz4(body: bytes, most: int) -> bytes | None:
     stream = _module("LZ4", "lz4.frame").LZ4FrameDecompressor()
-    plain: bytes = stream.decompress(body, max_length=most)
+    plain: bytes = stream.decompress(body, max_length=min(most, LZ4_RATIO * len(body)))
     return plain if stream.eof or len(plain) == most else None
 
 

@@ -108,5 +108,7 @@ def test_the_bound_is_a_number_of_bytes(most: Any, error: type[Exception]) -> No
         decompress(record, max_bytes=most)
 
 
-def test_a_bound_beyond_all_memory() -> None:
-    assert decompress(message(zlib.compress(b"xyz"), ZLIB), max_bytes=2**70) == b"xyz"
+@pytest.mark.parametrize("kind", [ZLIB, LZ4, ZSTD])
+def test_a_bound_beyond_all_memory(kind: int) -> None:
+    plain = bytes(1 << 20)
+    assert decompress(message(compressed(kind, plain), kind), max_bytes=2**70) == plain
