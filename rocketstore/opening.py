@@ -79,4 +79,6 @@ def _directory(path: object) -> str:
         raise ConfigError("path", path, "must be a str or an os.PathLike of one")
     if not named:
         raise ConfigError("path", named, "must name a directory; '.' is the current one")
+    if "\0" in named:
+        raise ConfigError("path", named, "no file name has a character 0")
     return named

@@ -297,8 +297,15 @@ def import_config(
     properties: Mapping[str, str] | str | os.PathLike[str], options: Mapping[str, Any]
 ) -> StoreConfig:
     """See `StoreConfig.from_rocketmq`."""
-    if not isinstance(properties, Mapping):
+    if isinstance(properties, str | os.PathLike):
         properties = read_properties(properties)
+    elif not isinstance(properties, Mapping):  # a number would be somebody's open file
+        raise ConfigError(
+            "properties", properties, "must be a mapping, or the path of a broker.conf"
+        )
+    for java, value in properties.items():
+        if not isinstance(value, str):
+            raise ConfigError(java, value, f"must be text, as in broker.conf: {str(value)!r}")
     found: dict[str, Any] = {
         "record_crc": False,
         **_promises(properties),

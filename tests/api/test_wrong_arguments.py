@@ -18,6 +18,7 @@ from rocketstore import (
     OffsetOutOfRangeError,
     RocketStoreError,
     Store,
+    StoreConfig,
     scan,
     shard_queue_id,
     tools,
@@ -34,8 +35,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield dispatched(opened)
 
 
+def broker(**properties: Any) -> StoreConfig:
+    return StoreConfig.from_rocketmq(properties)
+
+
 OPTIONS: dict[str, tuple[list[object], Call]] = {
-    "path": (["", 5, b"store"], lambda s, x: rocketstore.open(x)),
+    "path": (["", 5, b"store", "a\0b"], lambda s, x: rocketstore.open(x)),
     "mode": (["w", 5, []], lambda s, x: rocketstore.open("x", x)),
     "config": ([{"a": 1}, "x"], lambda s, x: rocketstore.open("x", config=x)),
     "force": (["yes", 1], lambda s, x: rocketstore.open("x", force=x)),
@@ -46,6 +51,9 @@ OPTIONS: dict[str, tuple[list[object], Call]] = {
     "queues": ([0, "4", 65537], lambda s, x: s.writer("t", queues=x)),
     "queue_id": ([-1, "0"], lambda s, x: s.writer("t", queue_id=x)),
     "visible": (["soon", 5], lambda s, x: rocketstore.open("x", visible=x)),
+    "properties": ([5, None, ["a=b"]], lambda s, x: StoreConfig.from_rocketmq(x)),
+    "maxMessageSize": ([5, None, True], lambda s, x: broker(maxMessageSize=x)),
+    "unknownOfBroker": ([5], lambda s, x: broker(unknownOfBroker=x)),
     "flush_interval_ms": ([0, "5"], lambda s, x: s.configure(flush_interval_ms=x)),
     "index_slots": ([0, 10**20, 1.5, "x"], lambda s, x: tools.verify(".", index_slots=x)),
     "index_entries": ([1, -1, 10**20, True], lambda s, x: tools.verify(".", index_entries=x)),
