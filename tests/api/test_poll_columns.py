@@ -66,6 +66,14 @@ def test_positions_commits_and_other_calls_go_together(store: Store) -> None:
         assert none["body"].tolist() == []
 
 
+def test_columns_equal_themselves_alone(store: Store) -> None:
+    put(store, 3)
+    one, other = (store.consumer("t").poll_columns(columns=["queue_offset"]) for _ in range(2))
+    assert one.rows == other.rows > 1
+    assert one == one and one != other and one != {}
+    assert len({one, other}) == 2 and [other, one].index(one) == 1
+
+
 def test_only_wanted_columns_and_tags(store: Store) -> None:
     writer = store.writer("t", queue_id=0)
     for number in range(6):
