@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +72,24 @@ def test_an_example_is_understood(place: str, words: list[str], tmp_path: Path) 
         command, words = found, words[1:]
     if words != ["--help"]:
         command.make_context("example", words).close()
+
+
+def test_the_shell_completes_commands_and_options(invoke) -> None:
+    for words, number, wanted in (
+        ("rocketstore re", 1, ["rebuild", "recover", "repair"]),
+        ("rocketstore tail --q", 2, ["--queue-id"]),
+        ("rocketstore spark st", 2, ["stats"]),
+    ):
+        env = {"COMP_WORDS": words, "COMP_CWORD": str(number)}
+        env["_ROCKETSTORE_COMPLETE"] = "bash_complete"
+        result = invoke(env=env, prog_name="rocketstore")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.split() == [f"plain,{word}" for word in wanted]
+
+
+def test_extras_of_the_readme_are_those_that_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("## Installing")[1].split("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(named) == sorted(project["optional-dependencies"])
