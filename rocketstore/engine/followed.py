@@ -85,18 +85,17 @@ def open_followed(
         offsets = FollowedOffsets(layout)
         offsets.look()
         visible = follower.end()
-        begin = follower.minimum()
+        report = stopped or RecoveryReport(
+            mode="following",
+            begin=follower.minimum(),
+            start=visible,
+            end=visible,
+            missing=_missing(layout, follower),
+        )
     except BaseException:
         follower.close()
         raise
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
-    report = stopped or RecoveryReport(
-        mode="following",
-        begin=begin,
-        start=visible,
-        end=visible,
-        missing=_missing(layout, follower),
-    )
     engine = Engine(
         path,
         layout,

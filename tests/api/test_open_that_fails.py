@@ -1,20 +1,23 @@
-"""An open that fails and has changed nothing leaves the marks of a clean stop as they were."""
+"""An open that fails and has changed nothing leaves the marks of a clean stop as they were, and no file open."""
 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstore import ConfigError
-from rocketstore.engine import starting
+from rocketstore.engine import followed, starting
 from rocketstore.log.checkpoint import CheckpointFile
 from rocketstore.log.checkpointer import Checkpointer
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.file_system import FileSystem
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
+from tests.live_writer import java_writer
 from tests.small_store import everything, open_small
 
 
@@ -95,3 +98,20 @@ def test_nothing_is_restored_on_a_disk_that_fails(
     assert (tmp_path / "abort").exists()
     with open_small(tmp_path) as store:
         assert [message.body for message in everything(store)] == bodies
+
+
+def test_a_reader_that_fails_beside_a_broker_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+
+    def ours() -> list[str]:
+        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return [str(link) for link in links if os.path.realpath(link).startswith(str(tmp_path))]
+
+    with java_writer(StoreLayout(tmp_path)):
+        before = ours()
+        monkeypatch.setattr(followed, "missing_segments", broken)
+        with pytest.raises(OSError, match="broken"):
+            open_small(tmp_path, "r")
+        assert ours() == before
