@@ -11,12 +11,15 @@ typedef struct rs_unit {
     int64_t tags_code;
 } rs_unit;
 
-/* Each field is read from memory once: the place that was compared is the one that is followed. */
+/* Each field is read from memory once: the place that was compared is the one that is followed. The size
+ * comes first, in front of an acquire fence: a unit with a size is whole, also while it is written. */
 static inline rs_unit rs_unit_load(const uint8_t *at)
 {
+    int32_t size = (int32_t)rs_read_once(rs_load32(at + RS_UNIT_AT_SIZE));
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return (rs_unit){
         (int64_t)rs_read_once(rs_load64(at + RS_UNIT_AT_PHYSICAL_OFFSET)),
-        (int32_t)rs_read_once(rs_load32(at + RS_UNIT_AT_SIZE)),
+        size,
         (int64_t)rs_read_once(rs_load64(at + RS_UNIT_AT_TAGS_CODE)),
     };
 }

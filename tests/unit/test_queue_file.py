@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
+from tests.forking import fork
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "vectors.json"
 ENTRIES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["queue"]["entries"]
@@ -72,3 +74,34 @@ def test_units_as_an_array_pin_the_file() -> None:
 def test_units_outside_the_file_are_refused(first: int, count: int) -> None:
     with pytest.raises(ValueError, match="units"):
         queue_file.units_array(file_of(4), first, count)
+
+
+def test_a_unit_that_another_process_writes_is_whole_or_not_there(tmp_path: Path) -> None:
+    """A reader beside a writer sees no size without the offset that goes with it: some hundred of these units were
+    read with offset 0."""
+    count = 1_000_000
+    path = tmp_path / "0"
+    with path.open("wb") as file:
+        file.truncate(count * UNIT)
+    written = MappedFile.open(path, 0, count * UNIT, "write")
+    written.populate(0, count * UNIT)
+    read = MappedFile.open(path, 0, count * UNIT, "read")
+    child = fork()
+    if child == 0:
+        for unit in range(count):
+            for _ in range(
+                40
+            ):  # slower than who reads, so that it reads what is just being written
+                pass
+            queue_file.write_unit(written, unit, unit * 100 + 7, 50, unit * 3 + 1)
+        os._exit(0)
+    torn = []
+    try:
+        for unit in range(count):
+            while (found := queue_file.read_unit(read, unit)) is None:
+                pass
+            if found != (unit * 100 + 7, 50, unit * 3 + 1):
+                torn.append(found)
+    finally:
+        os.waitpid(child, 0)
+    assert torn == []
