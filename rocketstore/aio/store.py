@@ -266,6 +266,11 @@ class Store:
         """Names of the consumer groups with stored offsets, sorted; of `topic`, or of any."""
         return await self._port.call(self._store.groups, topic)
 
+    async def committed(self, topic: str, group: str) -> dict[int, int]:
+        """Where a consumer group goes on: the queue offsets that it has stored, by queue id; empty for one that
+        never committed."""
+        return await self._port.call(self._store.committed, topic, group)
+
     async def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
         return await self._port.call(self._store.min_queue_offset, topic, queue_id)

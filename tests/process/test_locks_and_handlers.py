@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore import BackpressureError, tickets
+from rocketstore import BackpressureError, StoreClosedError, tickets
 from rocketstore._native.durations import Durations
 from rocketstore.log import (
     arrivals,
@@ -183,13 +183,15 @@ def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
 
 
 def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
-    """As SIGTERM's handler does that closes the consumer; a commit of its own is refused, not lost."""
+    """As SIGTERM's handler does that closes the consumer: what was interrupted stores all or says that it stores
+    nothing. A commit of the handler's own is refused, not lost."""
     with open_small(tmp_path, durability="os") as store:
         for _ in range(4):
             store.writer("t").put_batch([b"x"] * 20)
         consumer = store.consumer("t", group="g")
         stored: Any = store._engine.offsets
         refused, kept = 0, 0
+        stored_nothing, stored_all = 0, 0
 
         class Owner:
             pass
@@ -208,13 +210,23 @@ def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
                 refused += 1
 
         def work() -> None:
+            nonlocal stored_nothing, stored_all
             stored.claim("t", "g", consumer)
+            before = stored.get("t", "g")
             assert consumer.poll(1)
-            consumer.commit()
+            try:
+                consumer.commit()
+            except StoreClosedError:
+                assert stored.get("t", "g") == before
+                stored_nothing += 1
+            else:
+                assert stored.get("t", "g") == consumer.positions
+                stored_all += 1
 
         lines = at_each_line(consumer_offsets, work, handle)
         assert (refused > 10, kept > 10, refused + kept) == (True, True, lines)
-        assert stored.get("t", "g") == {0: lines + 1}
+        assert consumer.positions == {0: lines + 1}
+        assert (stored_nothing > 10, stored_all > 10) == (True, True)
         assert stored.get("t", "mine") == {0: kept}
         consumer.close()
 
