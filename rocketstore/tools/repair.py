@@ -13,11 +13,13 @@ import itertools
 import logging
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
-from rocketstore.errors import ReadFailedError, StoreLockedError
+from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.quarantine import keep_copy, pieces_of
 from rocketstore.opening import open_store
 from rocketstore.system_flags import ROLLED_BACK
@@ -116,7 +118,7 @@ def repair(
         force: go on although segments of the log are missing, as for `rocketstore.open`.
         fill_missing: segments that are missing between others are lost for good: files of their size take
             their place, and what pointed into them is mended. Without it such a segment is named, and can
-            still be restored.
+            still be restored. Where the log lacks its end, too, that takes `force`.
         progress: called with (what, bytes done, bytes in all).
         options: further settings of `rocketstore.open`, such as `commit_log_dir`.
 
@@ -132,9 +134,7 @@ def repair(
     done: list[DamagedRange] = []
     kept: list[str] = []
     units = 0
-    with open_store(path, "r+", force=force or fill_missing, **options) as store:
-        if fill_missing:
-            make_missing(store)
+    with _opened(path, force, fill_missing, options) as store:
         while True:
             found = damaged_ranges(store, progress)
             fitting = [one for one in found if one.fits]
@@ -160,6 +160,18 @@ def repair(
     ranges = sorted([*done, *found], key=lambda one: one.start)
     told = tuple(Mended.of(one) for one in ranges)
     return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))
+
+
+def _opened(
+    path: str | os.PathLike[str], force: bool, fill_missing: bool, options: Mapping[str, Any]
+) -> Store:
+    """For writing; not by `force` where only segments between others are missing: the rest must be all there."""
+    if fill_missing:
+        try:
+            return open_store(path, "r+", **options)
+        except MissingSegmentsError:
+            make_missing(StoreLayout(Path(path)))
+    return open_store(path, "r+", force=force, **options)
 
 
 def _look(

@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
+import os
 from typing import TYPE_CHECKING
 
+from rocketstore.errors import DiskFullError
+from rocketstore.log.lock import StoreLock
 from rocketstore.log.log_directories import list_log
 from rocketstore.log.new_file import NewFile
-from rocketstore.log.segment_listing import usual_size
+from rocketstore.log.segment_listing import has_place, usual_size
 
 if TYPE_CHECKING:
-    from rocketstore.store import Store
+    from rocketstore.log.layout import StoreLayout
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["make_missing"]
 
 
-def make_missing(store: Store) -> None:
-    """Every file that is missing between two others, with its blocks and on the disk. DiskFullError: no room; those
-    that were made stay."""
-    layout, _, _ = store._log_bounds()
-    found = list_log(layout)
-    size = usual_size(found)
-    if not size:
-        return
-    for (before, _, _), (after, _, _) in itertools.pairwise(found):
-        for start in range(before + size, after, size):
+def make_missing(layout: StoreLayout) -> None:
+    """Every file that is missing between two others, with its blocks and on the disk, of a store that is not open:
+    an open for writing has been refused. What is missing at an end stays missing.
+
+    Raises:
+        StoreLockedError: somebody has the store open for writing.
+        DiskFullError: no room for all of them.
+    """
+    lock = StoreLock.acquire(layout)
+    try:
+        found = list_log(layout)
+        size = usual_size(found) or 0
+        missing = [
+            range(before + size, after, size)
+            for (before, _, _), (after, _, _) in itertools.pairwise(found)
+            if has_place(before, size)
+        ]
+        _check_room(layout, sum(map(len, missing)) * size)
+        for start in itertools.chain(*missing):
             logger.warning("%s: segment %d is made of zeros", layout.commit_log, start)
             file = NewFile.make(layout.commit_log, layout.tmp, start, size, sparse=False)
             file.publish().close()
+    finally:
+        lock.release()
+
+
+def _check_room(layout: StoreLayout, wanted: int) -> None:
+    """Before the first: a file with a name far beyond the others would have a disk filled in vain."""
+    disk = os.statvfs(layout.commit_log)
+    if wanted > disk.f_bavail * disk.f_frsize:
+        text = f"no room for {wanted} bytes of missing segments; nothing was changed"
+        raise DiskFullError(errno.ENOSPC, text, os.fspath(layout.commit_log))

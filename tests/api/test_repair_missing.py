@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,45 @@ def test_all_that_is_left_is_served(
         put = store.writer(last.topic, queue_id=last.queue_id).put(b"new")
         assert put.queue_offset == last.queue_offset + 1
     assert not tools.repair(root, fill_missing=True, **SHAPE).ranges
+
+
+@pytest.mark.parametrize("numbers", [(1, 8), (1, 7, 8), tuple(range(9))])
+def test_what_the_end_lacks_is_not_given_up(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    """It may be on a disk that is not mounted: the queues, which know of it, must not be cut."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    assert max(m.physical_offset for m in messages) // SEGMENT == 8
+    log = root / "commitlog"
+    kept = {number: (log / f"{number * SEGMENT:020d}").read_bytes() for number in numbers}
+    lose(root, *numbers)
+    for _ in range(2):
+        with pytest.raises(rocketstore.MissingSegmentsError):
+            tools.repair(root, fill_missing=True, **SHAPE)
+    for number in numbers:
+        (log / f"{number * SEGMENT:020d}").write_bytes(kept[number])
+    assert served(root) == expected(messages, set())
+    is_sound(root)
+
+
+def test_a_second_name_is_not_lost(tmp_path: Path) -> None:
+    """What another program took away of a segment that was being written has one."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    name = f"{SEGMENT:020d}"
+    (root / "commitlog" / name).rename(root / "rocketstore" / "live" / name)
+    assert not tools.repair(root, fill_missing=True, **SHAPE).ranges
+    assert served(root) == expected(messages, set())
+
+
+def test_a_name_far_beyond_fills_no_disk(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    fill(root)
+    stray = root / "commitlog" / f"{SEGMENT << 40:020d}"
+    stray.write_bytes(bytes(SEGMENT))
+    before = sorted(os.listdir(root / "commitlog"))
+    with pytest.raises(rocketstore.DiskFullError, match="nothing was changed"):
+        tools.repair(root, fill_missing=True, **SHAPE)
+    assert sorted(os.listdir(root / "commitlog")) == before
 
 
 def test_a_full_disk_changes_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
