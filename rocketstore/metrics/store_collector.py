@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from rocketstore import Store, StoreClosedError
+from rocketstore import ReadFailedError, Store, StoreClosedError
 from rocketstore.arguments import text
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class StoreCollector(Collector):
 
     A scrape asks every queue of every topic for its bounds and each group for its offsets: some microseconds
     a queue. Counters begin at 0 when a store is opened; a reader (`mode="r"`) counts its own reads, its positions,
-    messages and lags are those of the store. Stores may be closed meanwhile, from any thread.
+    messages and lags are those of the store. Stores may be closed meanwhile, from any thread. One that takes no reads
+    has neither messages nor lags; `blocked` says why.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
@@ -68,33 +70,33 @@ class StoreCollector(Collector):
             for name, says in named.items():
                 found[name] = kind(f"rocketstore_{name}", says)
         for name, store in self._stores.items():
-            _Samples(found, name).take(store)
+            for metric, suffix, labels, value in _Samples(store).taken:
+                family = found[metric]
+                family.add_sample(family.name + suffix, {"store": name, **labels}, value)
         yield from found.values()
 
 
 class _Samples:
-    """Those of one store."""
+    """Those of one store: metric, suffix, labels but for `store`, value."""
 
-    def __init__(self, found: Mapping[str, Metric], store: str) -> None:
-        self._found = found
-        self._store = store
-
-    def add(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
-        family = self._found[name]
-        family.add_sample(family.name + suffix, {"store": self._store, **labels}, value)
-
-    def take(self, store: Store) -> None:
+    def __init__(self, store: Store) -> None:
+        self.taken: list[tuple[str, str, dict[str, str], float]] = []
         try:
             self.positions(store)
-            for topic in store.topics():
-                self.topic(store, topic)
             self.counted(store.stats())
+            with contextlib.suppress(ReadFailedError):
+                for topic in store.topics():
+                    self.topic(store, topic)
         except StoreClosedError:
+            self.taken = []
             self.add("open", 0)
             return
         for state in store.flags.states:
             self.add("blocked", 1, reason=str(state.reason.name))
         self.add("open", 1)
+
+    def add(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
+        self.taken.append((name, suffix, labels, value))
 
     def positions(self, store: Store) -> None:
         # From the rear: a writer goes on meanwhile, and none may be beyond the one in front of it.

@@ -131,6 +131,35 @@ def test_flags_are_told(tmp_path: Path) -> None:
         store.flags.clear(Reason.DISK_FULL)
 
 
+def test_a_store_that_takes_no_reads_hides_nothing_else(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "a") as store, rocketstore.open(tmp_path / "b") as other:
+        for each in (store, other):
+            each.writer("orders").put(b"x")
+        store.flags.set(Reason.NOT_READABLE, "a broken disk")
+        found = scraped({"a": store, "b": other})
+    assert value(found, "blocked", store="a", reason="NOT_READABLE") == 1
+    assert value(found, "open", store="a") == 1
+    assert value(found, "put_messages_total", store="a", topic="orders") == 1
+    assert value(found, "messages", store="b", topic="orders") == 1
+
+
+def test_a_store_that_is_closed_in_a_scrape_says_that_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = rocketstore.open(tmp_path / "s")
+    store.writer("orders").put(b"x")
+    groups = rocketstore.Store.groups
+
+    def closing(self: rocketstore.Store, topic: str | None = None) -> list[str]:
+        self.close()
+        return groups(self, topic)
+
+    monkeypatch.setattr(rocketstore.Store, "groups", closing)
+    families = StoreCollector({"s": store}).collect()
+    samples = [sample for family in families for sample in family.samples]
+    assert [(sample.name, sample.value) for sample in samples] == [("rocketstore_open", 0)]
+
+
 def test_names_that_need_escapes(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "s") as store:
         found = scraped({'a "b"\n\\c': store})
