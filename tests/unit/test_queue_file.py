@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,20 +90,22 @@ def test_a_unit_that_another_process_writes_is_whole_or_not_there(tmp_path: Path
     read = MappedFile.open(path, 0, count * UNIT, "read")
     child = fork()
     if child == 0:
-        for unit in range(count):
-            for _ in range(
-                40
-            ):  # slower than who reads, so that it reads what is just being written
-                pass
-            queue_file.write_unit(written, unit, unit * 100 + 7, 50, unit * 3 + 1)
-        os._exit(0)
+        try:
+            for unit in range(count):
+                for _ in range(40):  # slower than who reads, who then meets units half-written
+                    pass
+                queue_file.write_unit(written, unit, unit * 100 + 7, 50, unit * 3 + 1)
+        finally:
+            os._exit(0)
     torn = []
+    deadline = time.monotonic() + 120
     try:
         for unit in range(count):
             while (found := queue_file.read_unit(read, unit)) is None:
-                pass
+                assert time.monotonic() < deadline, f"unit {unit} does not come"
             if found != (unit * 100 + 7, 50, unit * 3 + 1):
                 torn.append(found)
     finally:
+        os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert torn == []
