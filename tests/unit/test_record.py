@@ -295,6 +295,21 @@ def test_digits_of_a_record_crc_are_read_least_significant_first(number: int) ->
     assert decoded["record_crc"] == number
 
 
+def test_digits_of_a_record_crc_are_read_as_one_by_one(rng: random.Random) -> None:
+    """Eight at a time, where a carry or a borrow goes from one to the next: every byte in every place, beside
+    digits and beside other bytes that are none."""
+    odd = b"\x00\x2f\x3a\x80\xb9\xba\xff"
+    texts = [rng.choices(b"0123456789", k=10) for _ in range(2560)]
+    for number, text in enumerate(texts):
+        text[number % 10] = number // 10
+        if number % 3 == 0:
+            text[rng.randrange(10)] = rng.choice(odd)
+    for digits in map(bytes, texts):
+        plain = int(digits[::-1]) if digits.isdigit() else 2**32 - 1
+        decoded = codec.decode_record(with_text(b"__CRC32#\x01" + digits + b"\x02"), verify=False)
+        assert decoded["record_crc"] == min(plain, 2**32 - 1), digits
+
+
 def test_the_record_crc_is_the_same_with_every_digit_count(rng: random.Random) -> None:
     """The writer's two-digit table against Python's own digits, small checksums included."""
     shortest = 10
