@@ -44,7 +44,8 @@ class Trim:
 
         Raises:
             BackpressureError: the disk took longer than the limit; nothing was trimmed.
-            OSError: a file cannot be removed; the next trim tries again.
+            OSError: a file cannot be removed. The next trim tries a segment again, and with the next segment that goes
+                a file of a queue or of the index.
         """
         write = self._write
         wanted = self._target(before)
