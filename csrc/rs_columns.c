@@ -112,7 +112,7 @@ choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
     return RS_OK;
 }
 
-/* Rows on their way to the columns, which take one after the other all of them: that a column is not wanted
+/* Rows on their way to the columns. A column takes all of them before the next one does: whether it is wanted
  * is asked once for many rows. */
 #define BLOCK_ROWS 16
 

@@ -268,9 +268,9 @@ def scan(
             all the same. None: one for each processor, 4 at most; 1 where bodies are copied, which needs
             fresh memory more than a processor. An archive has one, and so have parts that `split` makes.
         wanted: Only records of `topics`, a name or several, or whose topic a `topic_pattern` matches as a
-            whole; of `queues`, ids or a mapping of topics to ids; with one of `tags`, several or "a || b";
-            stored at or after `start_timestamp` and before `end_timestamp`, milliseconds or aware
-            datetimes.
+            whole; of `queues`, ids or a mapping of topics to ids; with one of `tags`, several or "a || b",
+            and inner batches, whose messages have tags of their own; stored at or after
+            `start_timestamp` and before `end_timestamp`, milliseconds or aware datetimes.
 
     Raises:
         ValueError, TypeError: an argument that means nothing.

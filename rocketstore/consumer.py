@@ -307,7 +307,7 @@ class Consumer:
             self._closed = True
             self._release()
             with contextlib.suppress(ConsumerBusyError), self._one_call:
-                # What another thread is at in here, it holds.
+                # Another thread in a call of this consumer keeps the batch that it works on.
                 self._cursors.forget_batch()
 
     def __enter__(self) -> Self:
