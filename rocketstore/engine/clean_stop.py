@@ -31,7 +31,7 @@ def stopped_cleanly(report: RecoveryReport, *, indexed: bool) -> bool:
 
 
 class CleanStop:
-    """One open's: `begin` → `recovers` → `recovered` → the end of the open. `restore` where it fails."""
+    """One open's: `begin` → `changes` → `recovered` → the end of the open. `restore` where it fails."""
 
     def __init__(self, layout: StoreLayout, own_file: CheckpointFile) -> None:
         self._layout = layout
@@ -48,13 +48,14 @@ class CleanStop:
         self._marked = self._stands = self.found
         create_abort(self._layout)
 
-    def recovers(self) -> None:
+    def changes(self) -> None:
         """What follows may change files."""
         self._stands = False
 
-    def recovered(self, report: RecoveryReport, *, indexed: bool) -> None:
-        """It had nothing to do but to take the clean mark out of our checkpoint."""
-        self._stands = self._recovered = self.found and stopped_cleanly(report, indexed=indexed)
+    def recovered(self, *, unchanged: bool) -> None:
+        """`unchanged`: there was nothing to do but to take the clean mark out of our checkpoint, nor will there be
+        before the end of the open, or the next `changes`."""
+        self._stands = self._recovered = self.found and unchanged
 
     def restore(self, error: BaseException) -> None:
         """The open ended with this error. Our checkpoint says again what it said, then `abort` goes."""

@@ -7,7 +7,7 @@ A dead store opened with mode "r" takes the same way over private mappings, so n
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
@@ -107,24 +107,23 @@ class Opening:
     #: Files of the log are not as long as the others: a follower would leave them out.
     odd_sizes: bool = False
     caller: ArrivalCaller | None = None
+    stop: CleanStop = field(init=False)
 
     def run(self) -> Engine:
         own_file = CheckpointFile(self.layout.own_checkpoint)
         rocketmq = RocketmqCheckpoint(self.layout.checkpoint)
-        stop = CleanStop(self.layout, own_file)
+        self.stop = CleanStop(self.layout, own_file)
         try:
-            return self._run(own_file, rocketmq, stop)
+            return self._run(own_file, rocketmq)
         except BaseException as error:
-            stop.restore(error)
+            self.stop.restore(error)
             own_file.close()
             rocketmq.close()
             if self.caller is not None:
                 self.caller.close()
             raise
 
-    def _run(
-        self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint, stop: CleanStop
-    ) -> Engine:
+    def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
         """Marks → recovery → queues, index and dispatch → the engine."""
         layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
@@ -143,7 +142,7 @@ class Opening:
         state = self._load_state()
         own = None if self.options.untrusted else own_file.load()
         if lock is not None:
-            stop.begin()
+            self.stop.begin()
         positions = Positions()
         queues = ConsumeQueueStore(
             layout,
@@ -152,8 +151,8 @@ class Opening:
             lambda: _begin(log, positions),
         )
         queues.load()
-        marks = self._marks(own, ours, stop.found, log, queues, rocketmq.load(), state)
-        stop.recovers()
+        marks = self._marks(own, ours, self.stop.found, log, queues, rocketmq.load(), state)
+        self.stop.changes()
         report = recovery.recover(
             log,
             layout,
@@ -169,7 +168,8 @@ class Opening:
             run_id=run_id,
         )
         if lock is not None:
-            stop.recovered(report, indexed=config.index_enabled)
+            unchanged = stopped_cleanly(report, indexed=config.index_enabled)
+            self.stop.recovered(unchanged=unchanged)
         for position in ("wrote", "committed", "flushed", "visible"):
             setattr(positions, position, report.end)
         positions.minimum = report.begin

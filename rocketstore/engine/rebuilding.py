@@ -17,16 +17,11 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native import syscalls
 from rocketstore.engine.opening import Opening
 from rocketstore.engine.place import check_place
-from rocketstore.errors import (
-    ConfigError,
-    CorruptRecordError,
-    MissingSegmentsError,
-    ReadFailedError,
-)
+from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log import destroy
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.layout import StoreLayout, make_directories
-from rocketstore.log.lock import StoreLock, abort_exists, remove_abort
+from rocketstore.log.lock import StoreLock
 from rocketstore.log.queue_ends import drop_queue_ends
 from rocketstore.log.state_files import make_like, sync_file_system
 
@@ -75,20 +70,16 @@ def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None])
     layout = check_place(path, "r+", options.config)
     make_directories(layout)
     lock = StoreLock.acquire(layout)
-    clean = not abort_exists(layout)
     opening = Rebuilding(path, layout, options, "write", lock, make=make)
     try:
         destroy.finish_removal(layout)
         check_disks(layout)
         remove_work(layout)
         return opening.run()
-    except BaseException as error:
+    except BaseException:
         try:
             if not opening.replacing:
                 remove_work(layout)
-            if opening.unchanged or (clean and isinstance(error, MissingSegmentsError)):
-                # Nothing was changed: with the mark left behind the next open would see a crash.
-                remove_abort(layout)
         finally:
             lock.release()
         raise
@@ -99,8 +90,6 @@ class Rebuilding(Opening):
     """`make` is called once, when the log is recovered."""
 
     make: Callable[[Derived], None] = lambda derived: None
-    #: The store was stopped cleanly, and is again as it was then.
-    unchanged: bool = False
     #: From here on a stop may leave no queues, or no index, under their names.
     replacing: bool = False
 
@@ -114,12 +103,11 @@ class Rebuilding(Opening):
         catching_up: CatchingUp,
     ) -> starting.Parts:
         layout = self.layout
-        try:
-            work = self._make(config, log, queues, report)
-        except BaseException:
-            self._leave(report, catching_up)
-            raise
+        # Queues and index stay what they are, whatever they lack.
+        self.stop.recovered(unchanged=report.mode == "clean" and report.cut is None)
+        work = self._make(config, log, queues, report)
         drop_queue_ends(layout)
+        self.stop.changes()
         self.replacing = True
         replace(layout, work, index=config.index_enabled)
         fresh = ConsumeQueueStore(
@@ -159,14 +147,6 @@ class Rebuilding(Opening):
         queues.close()
         sync_file_system(work.root)
         return work
-
-    def _leave(self, report: RecoveryReport, catching_up: CatchingUp) -> None:
-        """Log, queues and index are what they were: so is a clean stop, of which the open took the mark."""
-        if report.mode == "clean" and report.cut is None and catching_up.file is not None:
-            found = catching_up.checkpoint
-            mark = dataclasses.replace(found, clean=True, generation=found.generation + 1)
-            catching_up.file.store(mark)
-            self.unchanged = True
 
 
 def check_disks(layout: StoreLayout) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketstore import ConfigError
+from rocketstore import ConfigError, tools
 from rocketstore.engine import followed, starting
 from rocketstore.log.checkpoint import CheckpointFile
 from rocketstore.log.checkpointer import Checkpointer
@@ -18,7 +19,7 @@ from rocketstore.log.file_system import FileSystem
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
 from tests.live_writer import java_writer
-from tests.small_store import everything, open_small
+from tests.small_store import SMALL, everything, open_small
 
 
 def filled(path: Path) -> list[Any]:
@@ -77,6 +78,21 @@ def test_after_a_crash_the_marks_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "abort").exists()
     with open_small(tmp_path) as store:
         assert store.recovery.mode == "unclean"
+
+
+def test_a_rebuild_that_fails_where_a_queue_was_lost(tmp_path: Path) -> None:
+    """It puts nothing in its place; the next open finds it lost as this one did."""
+    bodies = filled(tmp_path)
+    queue = tmp_path / "consumequeue" / "orders"
+    shutil.rmtree(queue)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            tools.rebuild(tmp_path, run_parts=no_memory, **SMALL)
+        assert not (tmp_path / "abort").exists()
+        assert not queue.exists()
+    with open_small(tmp_path) as store:
+        assert store.recovery.mode == "clean"
+        assert [message.body for message in everything(store)] == bodies
 
 
 def test_nothing_is_restored_on_a_disk_that_fails(
