@@ -98,9 +98,10 @@ def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:
             continue
         if first <= store.min_queue_offset(topic, queue_id):
             continue
-        if first < store.max_queue_offset(topic, queue_id):
-            place = _place(store, topic, queue_id, first)
-            if place is not None and place <= begin:
+        if first <= store.max_queue_offset(topic, queue_id):
+            # The last one that is left out may stand in one record with the first that is not.
+            place = _place(store, topic, queue_id, first - 1)
+            if place is not None and place < begin:
                 continue
         found[topic, queue_id] = first, last
     return found

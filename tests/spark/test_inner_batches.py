@@ -14,6 +14,7 @@ from rocketstore.message_rows import messages_in
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.group_offsets import GroupOffsets
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
+from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
 from tests.batch_store import TOPIC, BatchStore, packed
 from tests.spark.reading import everything, rows_in, rows_of
@@ -87,6 +88,30 @@ def test_what_is_chosen_is_chosen_by_message(
     assert [(row["queue_offset"], row["tags"]) for row in rows] == [
         (m.queue_offset, m.tags) for m in messages
     ]
+
+
+@pytest.mark.parametrize("first", range(8))
+def test_a_stream_begins_within_a_batch(tmp_path: Path, first: int) -> None:
+    """It gave out the messages in front, when the batch was the first thing that it read."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    from rocketstore.spark.planning import read
+
+    store = BatchStore(tmp_path)
+    for _ in range(3):
+        store.put_batch(PARTS)
+    given = {**QUEUE, "startingOffsets": f'{{"{TOPIC}": {{"0": {first}}}}}'}
+    chosen = ReadOptions.parse(
+        {"path": str(tmp_path), "maxOffsetsPerTrigger": "1", **given}, stream=True
+    )
+    stream = Progress(chosen)
+    start, found = stream.initial(), []
+    while (end := stream.latest(start)) != start:
+        scans, bounds = stream.parts(start, end)
+        found += [batch for scan in scans for batch in read(scan, chosen, bounds)]
+        start = end
+    stream.close()
+    rows = [row["queue_offset"] for batch in found for row in batch.to_pylist()]
+    assert rows == list(range(first, 9)) and not start.get("from")
 
 
 def test_jobs_and_groups_count_messages(tmp_path: Path) -> None:
