@@ -283,8 +283,10 @@ def told_where(scan: Any) -> Iterator[None]:
 def check_reachable(scan: Any) -> None:
     """Raises FileNotFoundError where no file of the log is to be seen. A scan takes those for damage, or trimmed;
     here the host has the store under another name, or not at all."""
+    if scan.archive is not None or scan.begin_offset == scan.end_offset:
+        return  # or it is a store into which nobody has put anything
     directories = scan.log_directories or (os.path.join(scan.path, "commitlog"),)
-    if scan.archive is None and not any(map(holds_files, directories)):
+    if not any(map(holds_files, directories)):
         raise FileNotFoundError(errno.ENOENT, "no file of the log is there", directories[0])
 
 

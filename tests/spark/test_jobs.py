@@ -73,6 +73,16 @@ def test_a_path_without_a_store_is_named(tmp_path: Path) -> None:
         jobs.stats(None, tmp_path / "nowhere")  # type: ignore[arg-type]
 
 
+def test_a_store_without_a_message_gives_no_rows(tmp_path: Path) -> None:
+    """It was taken for one that this host does not see."""
+    rocketstore.open(tmp_path / "s").close()
+    for scans, part in (
+        (audit_scans(tmp_path / "s", 1 << 30), audit_part),
+        (stats_scans(tmp_path / "s", 1 << 30), stats_part),
+    ):
+        assert [row for scan in scans for row in part(scan)] == []
+
+
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
