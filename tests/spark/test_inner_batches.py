@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.message_rows import messages_in
+from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.group_offsets import GroupOffsets
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
@@ -136,6 +137,36 @@ def test_exports_hold_messages(tmp_path: Path) -> None:
     rows = write(tmp_path / "s", tmp_path / "out", 1 << 30)
     assert sum(row[3] for row in rows) == len(messages)
     assert sorted(read(tmp_path / "out")) == sorted(rows_of(messages))
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_messages_of_a_batch_have_an_order(spark: Any, tmp_path: Path, rng: random.Random) -> None:
+    """They share a physical offset: of a key any one was the last, and copies came in any order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    store = BatchStore(tmp_path / "s")
+    for batch in range(8):
+        keys = [f"{batch}-{n % 5}" for n in range(40)]
+        store.put_batch([(b"%d" % n, {"KEYS": key}) for n, key in enumerate(keys)])
+    messages = everything(tmp_path / "s")
+    last = {m.keys: m for m in messages}
+    adaptive = "spark.sql.adaptive.enabled"  # it would bring so few rows together in one partition
+    spark.conf.set(adaptive, "false")
+    try:
+        assert jobs.compact(spark, tmp_path / "s", tmp_path / "small") == len(last) == 40
+    finally:
+        spark.conf.set(adaptive, "true")
+    found = [(m.keys, m.body) for m in everything(tmp_path / "small")]
+    assert found == [(m.keys, m.body) for m in last.values()]
+    rows = [(m.topic, m.physical_offset, m.queue_offset, m.body) for m in messages]
+    rng.shuffle(rows)
+    names = ["topic", "physical_offset", "queue_offset", "body"]
+    table = pa.table([list(column) for column in zip(*rows, strict=True)], names)
+    pq.write_table(table, tmp_path / "shuffled.parquet")
+    jobs.import_(spark, str(tmp_path / "shuffled.parquet"), tmp_path / "back")
+    assert [m.body for m in everything(tmp_path / "back")] == [m.body for m in messages]
 
 
 @pytest.mark.parametrize("failing", ["true", "false"])

@@ -54,14 +54,16 @@ def compact(
         place_of(path), "there is no last message of a key among them; name one, which is a store"
     )
     found = application_rows(load(session, path, **wanted), path, wanted, routed=False)
-    rows = found.select(*MESSAGE_COLUMNS, "physical_offset")
+    # Messages of an inner batch share a physical offset.
+    order = ("physical_offset", "queue_offset")
+    rows = found.select(*MESSAGE_COLUMNS, *order)
     keyed = rows.where(f.col("keys").isNotNull())
     # Tasks keep one row a key already before rows go from one to another.
     last = keyed.groupBy(f.col("topic").alias("_topic"), f.col("keys").alias("_keys")).agg(
-        f.max_by(f.struct(*keyed.columns), "physical_offset").alias("row")
+        f.max_by(f.struct(*keyed.columns), f.struct(*order)).alias("row")
     )
     last = last.select("row.*")
     if tombstones:
         last = last.where(f.length("body") > 0)
     kept = rows.where(f.col("keys").isNull()).unionByName(last)
-    return append(kept.orderBy("physical_offset"), target, app_id=app_id, version=version)
+    return append(kept.orderBy(*order), target, app_id=app_id, version=version)

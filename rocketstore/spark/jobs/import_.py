@@ -44,7 +44,9 @@ def import_(
         tell({row.topic: row["count"] for row in system_counts(frame)})
         frame = plain_rows(frame)
     if "physical_offset" in frame.columns:
-        frame = frame.orderBy("physical_offset")
+        # Messages of an inner batch share one.
+        order = ("physical_offset", "queue_offset")
+        frame = frame.orderBy(*[name for name in order if name in frame.columns])
     return append(frame, path, topic=topic, app_id=app_id, version=version, **options)
 
 
