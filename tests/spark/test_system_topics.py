@@ -59,6 +59,11 @@ def test_a_whole_broker_is_copied(
     told = f"left out: {HALVES} (1 messages), {DELAYED} (3 messages)"
     messages = [r.getMessage() for r in caplog.records if r.name.endswith("system_topics")]
     assert [told in message for message in messages] == [True] * 3
+    remedies = [message.rpartition("; ")[2] for message in messages]
+    by_directory = "import the directory topic=… of each with the argument topic to have them"
+    assert remedies == ["name them in topics to have them"] * 2 + [by_directory]
+    alone = str(tmp_path / "files" / f"topic={DELAYED}")
+    assert jobs.import_(spark, alone, tmp_path / "imported", topic="late") == 3
     nothing = {"topics": [DELAYED, "orders"]}
     for job in (jobs.replay, jobs.compact):
         with pytest.raises(SparkFaceError, match=r"^\[RS_BAD_OPTION\] topics = .*to_topic"):

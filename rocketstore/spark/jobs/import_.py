@@ -41,7 +41,8 @@ def import_(
     """
     frame = parquet(session, source)
     if topic is None and "topic" in frame.columns:
-        tell({row.topic: row["count"] for row in system_counts(frame)})
+        left_out = {row.topic: row["count"] for row in system_counts(frame)}
+        tell(left_out, "import the directory topic=… of each with the argument topic")
         frame = plain_rows(frame)
     if "physical_offset" in frame.columns:
         # Messages of an inner batch share one.

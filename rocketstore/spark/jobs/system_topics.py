@@ -69,7 +69,7 @@ def application_rows(
         )
     if named:
         return frame
-    tell(system_topics(place_of(path), wanted))
+    tell(system_topics(place_of(path), wanted), "name them in topics")
     return plain_rows(frame)
 
 
@@ -94,15 +94,15 @@ def system_rows() -> Any:
     return f.coalesce(found, f.lit(False))
 
 
-def tell(found: Mapping[str, int | None]) -> None:
+def tell(found: Mapping[str, int | None], remedy: str) -> None:
+    """`remedy`: how to have them."""
     if found:
         texts = [
             topic if count is None else f"{topic} ({count} messages)"
             for topic, count in sorted(found.items())
         ]
         logger.warning(
-            "topics of RocketMQ itself are left out: %s; name them in topics to have them",
-            ", ".join(texts),
+            "topics of RocketMQ itself are left out: %s; %s to have them", ", ".join(texts), remedy
         )
 
 
