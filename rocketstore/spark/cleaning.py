@@ -63,11 +63,12 @@ def remove_orphans(
     """
     sink, oldest = sink_directory(path), time.time() - age_s
     removed = remove_old(inbox_directory(path), oldest)
-    removed += remove_writers(sink / "writers", oldest)
     removed += remove_old(Path(bad_rows or sink / "bad_rows") / STAGED, oldest)
     needed = needed_files(path)
     if needed is None:
         return removed
+    if not needed:  # what is noted of a commit that is under way ends it
+        removed += remove_writers(sink / "writers", oldest)
     # The same directory may have another path there.
     names = {os.path.basename(file) for file in needed}
     for run in _directories(Path(staging or sink / "staging")):

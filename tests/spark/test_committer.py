@@ -228,6 +228,17 @@ def test_frames_of_a_commit_under_way_are_no_orphans(tmp_path: Path) -> None:
     assert log_of(root) == [b"first", *bodies, b"more"]
 
 
+def test_what_is_noted_of_a_commit_under_way_stays(tmp_path: Path) -> None:
+    """Without it nobody would know that the commit is done, whose frames are gone."""
+    root, writer = tmp_path / "s", f"batch-{uuid.uuid4()}"
+    make(root)
+    assert killed_at("discarded", root, writer, 0, [stage_bodies(root, "1", [b"x"])])
+    assert remove_orphans(str(root), age_s=-60) == 0
+    assert commit(str(root), "another", 0, [stage_bodies(root, "2", [b"more"])])
+    assert log_of(root) == [b"first", b"x", b"more"]
+    assert remove_orphans(str(root), age_s=-60) == 1
+
+
 def test_nothing_is_an_orphan_where_the_commit_under_way_cannot_be_read(tmp_path: Path) -> None:
     root = tmp_path / "s"
     make(root)
