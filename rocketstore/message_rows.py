@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +14,6 @@ from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import read_message
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, DecompressionError
-from rocketstore.log.column_walk import ScanReport
 from rocketstore.log.inner_batch import count_of, messages_of
 from rocketstore.system_flags import BATCH_BITS
 
@@ -29,7 +27,7 @@ __all__ = ["NEEDED", "messages_in"]
 logger = logging.getLogger(__name__)
 
 #: Columns that a scan needs for it.
-NEEDED: Final = ("sys_flag",)
+NEEDED: Final = ("sys_flag", "physical_offset")
 #: Of the transaction types this bit is in prepared (4) and rolled back (12), not in committed (8).
 NOT_DELIVERED: Final = 0x4
 #: Of messages in a chunk that was taken apart: bodies may have been compressed a thousandfold.
@@ -47,15 +45,16 @@ def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
         CorruptRecordError: also where a batch is none, unless the scan skips damage; then it is logged.
         DecompressionError, ModuleNotFoundError: a batch cannot be unpacked.
     """
-    for columns in scan:
-        # One look at all flags together: for nearly every chunk it is the last one.
-        bits = int(np.bitwise_or.reduce(columns["sys_flag"]))
-        if bits & BATCH_BITS == BATCH_BITS:
-            with closing(scan._files()) as files:
+    # The scan's own files: batches are taken out of what it has just mapped or fetched.
+    with closing(scan._files()) as files:
+        for columns in scan._read(files):
+            # One look at all flags together: for nearly every chunk it is the last one.
+            bits = int(np.bitwise_or.reduce(columns["sys_flag"]))
+            if bits & BATCH_BITS == BATCH_BITS:
                 for made in _made_again(scan, columns, _messages(scan, columns, files)):
                     yield made, _delivered(made)
-        else:
-            yield columns, _delivered(columns) if bits & NOT_DELIVERED else None
+            else:
+                yield columns, _delivered(columns) if bits & NOT_DELIVERED else None
 
 
 def _delivered(columns: Columns) -> Any:
@@ -66,7 +65,7 @@ def _delivered(columns: Columns) -> Any:
 def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Message]:
     """What the records of a chunk stand for, in order, without those of other tags."""
     wanted = scan.filter.tags
-    for physical_offset in _physical_offsets(scan, columns):
+    for physical_offset in columns["physical_offset"].tolist():
         file = files.at(physical_offset)
         if file is None:
             raise CorruptRecordError(physical_offset, "its segment was removed while it was read")
@@ -82,26 +81,6 @@ def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Mes
         for message in messages:
             if wanted is None or message.tags in wanted:
                 yield message
-
-
-def _physical_offsets(scan: Scan, columns: Columns) -> list[int]:
-    if "physical_offset" in columns:
-        return columns["physical_offset"].tolist()  # type: ignore[no-any-return]
-    begin, end = columns.begin_offset, columns.end_offset
-    again = replace(
-        scan,
-        columns=("physical_offset",),
-        begin_offset=begin,
-        end_offset=end,
-        aligned=True,
-        whole=True,
-        verify=False,
-        threads=1,
-        archive=scan.archive and scan.archive.within(begin, end),
-        report=ScanReport(),
-    )
-    found = [chunk["physical_offset"] for chunk in again]
-    return np.concatenate(found).tolist() if found else []
 
 
 def _made_again(scan: Scan, columns: Columns, messages: Iterator[Message]) -> Iterator[Columns]:

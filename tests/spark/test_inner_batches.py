@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.message_rows import messages_in
+from rocketstore.message_rows import NEEDED, messages_in
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.group_offsets import GroupOffsets
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
+from tests.archive.watched_place import watch
 from tests.batch_store import TOPIC, BatchStore, packed
 from tests.spark.reading import everything, rows_in, rows_of
 
@@ -59,10 +60,26 @@ def test_rows_are_what_a_consumer_is_given(tmp_path: Path, options: dict[str, st
 def test_the_same_chunk_by_chunk(tmp_path: Path, rng: random.Random) -> None:
     messages = make(tmp_path)
     for chunk_bytes in (1, 300, rng.randrange(1, 3000)):
-        scan = rocketstore.scan(tmp_path, columns=["sys_flag", "body"], chunk_bytes=chunk_bytes)
+        scan = rocketstore.scan(tmp_path, columns=[*NEEDED, "body"], chunk_bytes=chunk_bytes)
         assert [b for c, _ in messages_in(scan) for b in c["body"].tolist()] == [
             m.body for m in messages
         ]
+
+
+def test_an_archive_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece was fetched again for each chunk of it with a batch."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+    messages = make(tmp_path / "s", 40)
+    uri = f"file://{tmp_path}/archive"
+    end = rocketstore.ship(tmp_path / "s", uri).end_offset
+    system = watch(monkeypatch)
+    scan = rocketstore.scan(uri, columns=[*NEEDED, "body"], chunk_bytes=300)
+    assert [b for c, _ in messages_in(scan) for b in c["body"].tolist()] == [
+        m.body for m in messages if m.physical_offset < end
+    ]
+    pieces = [segment.name for segment in scan.archive.segments for _ in segment.pieces]
+    fetched = [name for what, name in system.calls if what == "read_at" and name.isdecimal()]
+    assert fetched == pieces and len(pieces) > 1
 
 
 QUEUE, FROM_7 = {"topic": TOPIC}, f'{{"{TOPIC}": {{"0": 7}}}}'
