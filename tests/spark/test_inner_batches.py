@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import zlib
 from pathlib import Path
@@ -144,6 +145,24 @@ def test_jobs_and_groups_count_messages(tmp_path: Path) -> None:
     group = GroupOffsets(ReadOptions.parse({"path": str(tmp_path / "s")}, stream=True), "g")
     group._count(0, rocketstore.scan(tmp_path / "s").end_offset, {})
     assert group._next[TOPIC, 0] == len(mine)
+
+
+def test_a_group_without_a_codec_stops_no_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks may have on their hosts what the driver has not."""
+    make(tmp_path)
+
+    def decompress(record: object) -> bytes:
+        raise ModuleNotFoundError("no module of this kind of compression")
+
+    monkeypatch.setattr("rocketstore.log.inner_batch.decompress", decompress)
+    group = GroupOffsets(ReadOptions.parse({"path": str(tmp_path)}, stream=True), "g")
+    end = rocketstore.scan(tmp_path).end_offset
+    group.plan(0, end, {})
+    with caplog.at_level(logging.WARNING):
+        group.commit(end)
+    assert "are not published" in caplog.text and "kind of compression" in caplog.text
 
 
 def test_exports_hold_messages(tmp_path: Path) -> None:
