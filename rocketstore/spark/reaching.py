@@ -60,8 +60,9 @@ def open_for(path: str, largest_body: int) -> Store:
         # One made here would take what belongs into another: of a disk that is not mounted any more, perhaps.
         raise SparkFaceError(
             "RS_WRITE_FAILED",
-            f"host={socket.gethostname()} path={path}: the store is gone that was there when the "
-            "write began; see whether its disk is mounted here",
+            f"host={socket.gethostname()} path={path}: the store is gone; see whether its disk is "
+            "mounted here. A stream makes one in its first batch alone: to go on with a new one, "
+            "call rocketstore.open(path).close()",
         )
     store = rocketstore.open(path, "r+", durability="os")
     if largest_body > store.config.max_message_size_bytes:

@@ -123,17 +123,24 @@ def told_apart(options: WriteOptions, writer: str) -> str:
     return f"{options.path} {writer}"
 
 
+def make_store(path: str) -> None:
+    """Makes the store where there is none."""
+    if not os.path.isdir(os.path.join(path, "commitlog")):
+        # Whoever has a lock there makes it just now.
+        with told_path("RS_WRITE_FAILED", path), contextlib.suppress(StoreLockedError):
+            rocketstore.open(path, "rw").close()
+
+
 class Base:
     """What batch and stream have in common. Pickled to the tasks and to the committer."""
 
-    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+    def __init__(self, schema: StructType, options: WriteOptions, *, makes: bool) -> None:
+        """`makes`: the store, where there is none."""
         check_schema(schema, options)
         self.options = options
         refuse_shards(options.path, "give the option shards to add some, or write elsewhere")
-        if not os.path.isdir(os.path.join(options.path, "commitlog")):
-            # Whoever has a lock there makes the store just now.
-            with told_path("RS_WRITE_FAILED", options.path), contextlib.suppress(StoreLockedError):
-                rocketstore.open(options.path, "rw").close()
+        if makes:
+            make_store(options.path)
         self.staging = staging_of(options)
         self.run = uuid.uuid4().hex
 
@@ -181,7 +188,7 @@ class Writer(Base, DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         check_batch(options, overwrite)
-        super().__init__(schema, options)
+        super().__init__(schema, options, makes=True)
         # Without a name of the caller's, a second run is a second write.
         self.writer = options.app_id or f"batch-{uuid.uuid4()}"
         self.version = 0 if options.version is None else options.version
@@ -194,7 +201,7 @@ class Writer(Base, DataSourceArrowWriter):
 
 
 class StreamWriter(Base, DataSourceStreamArrowWriter):
-    """The micro-batches of one streaming query."""
+    """One micro-batch of a streaming query: Spark makes a writer for each."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         if overwrite:
@@ -203,9 +210,11 @@ class StreamWriter(Base, DataSourceStreamArrowWriter):
             raise bad_option("shards", options.shards or "auto", "only in a batch")
         if options.version is not None:
             raise SparkFaceError("RS_BAD_OPTION", "txnVersion is the batch's number in a stream")
-        super().__init__(schema, options)
+        super().__init__(schema, options, makes=False)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
+        if batchId == 0:  # later on it is there, or its disk is not
+            make_store(self.options.path)
         writer = self.writer_of(messages)
         if writer is None:
             if any(m is not None and (m.staged or m.bad_rows) for m in messages):

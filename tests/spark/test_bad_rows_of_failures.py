@@ -19,26 +19,28 @@ pytest.importorskip("pyspark", reason="needs pyspark: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def writer_of(root: Path, **options: str) -> Any:
+def writer_of(root: Path, kind: str = "batch", **options: str) -> Any:
     from pyspark.sql.types import StringType, StructField, StructType
 
     from rocketstore.spark.shard_sink import ShardWriter
-    from rocketstore.spark.sink import Writer
+    from rocketstore.spark.sink import StreamWriter, Writer
 
     schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
     given = {"path": str(root), "badRows": "divert", "lockTimeout": "0", **options}
     chosen = WriteOptions.parse(given)
+    if kind == "stream":
+        return StreamWriter(schema, chosen, False)
     return (Writer if chosen.shards is None else ShardWriter)(schema, chosen, False)
 
 
-def write(writer: Any) -> None:
-    """As Spark does: what cannot be committed is aborted."""
+def write(writer: Any, *number: int) -> None:
+    """As Spark does: what cannot be committed is aborted. `number`: of a stream's batch."""
     batch = pa.RecordBatch.from_pydict({"body": ["a", None], "topic": ["t", "t"]})
     messages = [writer.write(iter([batch]))]
     try:
-        writer.commit(messages)
+        writer.commit(messages, *number)
     except SparkFaceError:
-        writer.abort(messages)
+        writer.abort(messages, *number)
         raise
 
 
@@ -105,3 +107,23 @@ def test_of_a_store_that_is_gone_when_it_is_committed(tmp_path: Path) -> None:
     write(writer)
     with rocketstore.open(root, "r") as store:
         assert [m.body for m in store.consumer("t")] == [b"a"]
+
+
+def test_of_a_stream_whose_store_is_gone_between_two_batches(tmp_path: Path) -> None:
+    """Spark makes a writer for each batch: it made a new store, as for the first one."""
+    root = tmp_path / "s"
+
+    def write_batch(number: int) -> None:
+        given = {"stagingPath": str(tmp_path / "staged"), "txnAppId": "q"}
+        write(writer_of(root, kind="stream", **given), number)
+
+    write_batch(0)
+    root.rename(tmp_path / "unmounted")
+    with pytest.raises(SparkFaceError, match=r"^\[RS_WRITE_FAILED\] .*mounted.*open\(path\)"):
+        write_batch(1)
+    assert not (root / "commitlog").exists()
+    shutil.rmtree(root, ignore_errors=True)
+    (tmp_path / "unmounted").rename(root)
+    write_batch(1)
+    with rocketstore.open(root, "r") as store:
+        assert [m.body for m in store.consumer("t")] == [b"a", b"a"]
