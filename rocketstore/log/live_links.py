@@ -96,7 +96,8 @@ class LiveLinks:
             return False
         live = self._live_path(file)
         try:
-            unlink_if_there(live)
+            if os.path.lexists(live):
+                unlink_if_there(live)
             syscalls.link(file.path, live)
             syscalls.sync_directory(str(self._layout.live))
         except OSError as error:

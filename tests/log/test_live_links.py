@@ -153,11 +153,13 @@ def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
     assert names(layout.live) == [f"{SIZE:020d}"]
 
 
-def test_a_second_name_that_has_gone_is_no_error(layout: StoreLayout) -> None:
-    """Somebody else has removed it."""
+def test_a_second_name_that_goes_meanwhile_is_no_error(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else removes it between a look and the removal."""
     links = LiveLinks(layout)
     links.add(segment(layout, 0))
     os.unlink(layout.live / f"{0:020d}")
+    monkeypatch.setattr(os.path, "lexists", lambda path: True)
     links.settle(SIZE)
-    links.let_go()
     links.prepare(segment(layout, SIZE))
