@@ -27,9 +27,9 @@ class ClockWatch:
         if abs(step_ms) > STEP_MS:
             self._told_ms = ahead_ms
             logger.warning(
-                "the clock was stepped by %+.0f s; store times follow it at the next open, "
-                "until then they are %+.0f s off",
-                step_ms / 1000, (self._begin_ms - ahead_ms) / 1000,
+                "the clock was stepped by %+d s; store times follow it at the next open, "
+                "until then they are %+d s off",
+                round(step_ms / 1000), round((self._begin_ms - ahead_ms) / 1000),
             )  # fmt: skip
 
 
