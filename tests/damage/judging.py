@@ -296,6 +296,7 @@ def _skipping(
             return
         except (CorruptRecordError, ReadFailedError):
             yield None
-            at += 1
+            # Not from `at`: a damaged offset may have left a gap of millions in front of it.
+            at = max(at, consumer.positions[queue_id]) + 1
         finally:
             consumer.close()
