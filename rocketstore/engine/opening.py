@@ -7,6 +7,7 @@ A dead store opened with mode "r" takes the same way over private mappings, so n
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from rocketstore._native.positions import Positions
@@ -116,11 +117,12 @@ class Opening:
         try:
             return self._run(own_file, rocketmq)
         except BaseException as error:
-            self.stop.restore(error)
-            own_file.close()
-            rocketmq.close()
-            if self.caller is not None:
-                self.caller.close()
+            with ExitStack() as closing:  # each, whatever the others raise; the thread first
+                closing.callback(own_file.close)
+                closing.callback(rocketmq.close)
+                if self.caller is not None:
+                    closing.callback(self.caller.close)
+                self.stop.restore(error)
             raise
 
     def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
