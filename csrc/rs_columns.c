@@ -17,7 +17,7 @@ typedef struct row {
 /* TAGS and KEYS in one pass: later pieces win. */
 static void find_tags_and_keys(rs_span properties, row *found)
 {
-    rs_property_walk walk = rs_properties_walk(properties);
+    rs_property_walk walk = rs_properties_walk_sent(properties);
     rs_span name, value;
     while (rs_property_next(&walk, &name, &value)) {
         if (name.size != 4)

@@ -4,21 +4,6 @@
 
 #include "rs_base.h"
 
-/* Topics, hosts and tags are short: a call of memcmp takes longer than this. */
-static inline bool rs_same_text(rs_span a, rs_span b)
-{
-    if (a.size != b.size)
-        return false;
-    size_t at = 0;
-    for (; a.size - at >= 8; at += 8)
-        if (rs_load64(a.bytes + at) != rs_load64(b.bytes + at))
-            return false;
-    for (; at < a.size; at++)
-        if (a.bytes[at] != b.bytes[at])
-            return false;
-    return true;
-}
-
 /* A text that stands in many records, and what a scan wants of its records. */
 typedef struct rs_word {
     rs_span text;

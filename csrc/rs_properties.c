@@ -33,6 +33,29 @@ static const uint8_t *find_separator(const uint8_t *at, const uint8_t *end, bool
     return at;
 }
 
+/* Whether the text ends in a piece that is a record CRC: nothing else is inside of it, and nothing that
+ * begins in front of it. */
+static bool ends_in_record_crc(rs_span text)
+{
+    static_assert(RS_RECORD_CRC_DIGITS == 10, "eight and two");
+    if (text.size < RS_RECORD_CRC_SIZE)
+        return false;
+    const uint8_t *at = text.bytes + text.size - RS_RECORD_CRC_SIZE;
+    const uint8_t *digits = at + RS_RECORD_CRC_AT_DIGITS;
+    return memcmp(at, RS_RECORD_CRC_NAME "\x01", RS_RECORD_CRC_AT_DIGITS) == 0 &&
+           (rs_load64(digits) & 0xF0F0F0F0F0F0F0F0u) == 0x3030303030303030u &&
+           (rs_load16(digits + 8) & 0xF0F0) == 0x3030 &&
+           digits[RS_RECORD_CRC_DIGITS] == RS_PROPERTY_SEPARATOR &&
+           (at == text.bytes || at[-1] == RS_PROPERTY_SEPARATOR);
+}
+
+rs_property_walk rs_properties_walk_sent(rs_span text)
+{
+    if (ends_in_record_crc(text))
+        text.size -= RS_RECORD_CRC_SIZE;
+    return rs_properties_walk(text);
+}
+
 bool rs_property_next(rs_property_walk *walk, rs_span *name, rs_span *value)
 {
     while (walk->at < walk->end) {

@@ -21,6 +21,9 @@ static inline rs_property_walk rs_properties_walk(rs_span text)
     return (rs_property_walk){text.bytes, text.bytes ? text.bytes + text.size : text.bytes};
 }
 
+/* The same without a record CRC at the end: that is the store's, and most texts hold little else. */
+rs_property_walk rs_properties_walk_sent(rs_span text);
+
 /* The next readable name and value; false at the end. Skips pieces shorter than 3 bytes, without a
  * separator, with an empty name or an empty value. Does not remove duplicates: later pieces win. */
 bool rs_property_next(rs_property_walk *walk, rs_span *name, rs_span *value);

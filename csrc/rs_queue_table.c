@@ -17,6 +17,11 @@ static uint64_t rs_queue_hash(rs_span topic, int32_t queue_id)
     return hash ^ hash >> 29;
 }
 
+static inline bool rs_is_queue(const rs_queue_entry *entry, rs_span topic, int32_t queue_id)
+{
+    return entry->queue_id == queue_id && rs_same_text(entry->topic, topic);
+}
+
 static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span topic,
                                             int32_t queue_id)
 {
@@ -24,20 +29,23 @@ static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span
     size_t at = (size_t)rs_queue_hash(topic, queue_id) & mask;
     for (;; at = (at + 1) & mask) {
         rs_queue_entry *entry = &table->entries[at];
-        if (!entry->topic.bytes)
-            return entry;
-        if (entry->queue_id == queue_id && entry->topic.size == topic.size &&
-            memcmp(entry->topic.bytes, topic.bytes, topic.size) == 0)
+        if (!entry->topic.bytes || rs_is_queue(entry, topic, queue_id))
             return entry;
     }
 }
 
-rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic, int32_t queue_id)
+rs_queue_entry *rs_queue_table_find(rs_queue_table *table, rs_span topic, int32_t queue_id)
 {
     if (table->count == 0)
         return NULL;
+    rs_queue_entry *last = &table->entries[table->last];
+    if (last->topic.bytes && rs_is_queue(last, topic, queue_id))
+        return last;
     rs_queue_entry *entry = rs_queue_table_place(table, topic, queue_id);
-    return entry->topic.bytes ? entry : NULL;
+    if (!entry->topic.bytes)
+        return NULL;
+    table->last = (size_t)(entry - table->entries);
+    return entry;
 }
 
 rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t queue_id)

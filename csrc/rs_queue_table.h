@@ -20,10 +20,11 @@ typedef struct rs_queue_table {
     rs_queue_entry *entries;
     size_t capacity; /* a power of two */
     size_t count;
+    size_t last; /* place of the entry that was found last: most often the next one, too */
 } rs_queue_table;
 
 /* The entry, or NULL. */
-rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic, int32_t queue_id);
+rs_queue_entry *rs_queue_table_find(rs_queue_table *table, rs_span topic, int32_t queue_id);
 
 /* The entry of a new queue, or NULL when three quarters of the places are taken: grow, then add
  * again. */

@@ -44,27 +44,38 @@ rs_status rs_scan_judge(const rs_scan *scan, size_t position, rs_record *record,
  * itself begins anew at each page. */
 #define RS_SCAN_AHEAD 4096
 #define RS_SCAN_AHEAD_MAX 2048
-/* The same for a walk that leaves bodies alone: records, of which it needs the end and the head of the next,
- * as far away as if all were as large as this one. */
+/* The same for a walk that leaves bodies alone: of records that are not small it needs the end and the head of
+ * the next, so many records away as if all were as large as this one. */
 #define RS_SCAN_RECORDS_AHEAD 6
 #define RS_SCAN_END_SIZE 128
 #define RS_SCAN_HEAD_SIZE 128
+
+/* For such a walk that goes on behind the `size` bytes at `at`, and ends `left` bytes behind it: what lies
+ * there may be another processor's that writes it. */
+static inline __attribute__((always_inline)) void rs_scan_fetch_ends(const uint8_t *at, size_t left,
+                                                                     size_t size)
+{
+    size_t ahead = RS_SCAN_AHEAD;
+    if (size >= RS_SCAN_END_SIZE + RS_SCAN_HEAD_SIZE) {
+        ahead = RS_SCAN_RECORDS_AHEAD * size - RS_SCAN_END_SIZE;
+        size = RS_SCAN_END_SIZE + RS_SCAN_HEAD_SIZE;
+    }
+    if (left > ahead + size)
+        rs_fetch(at + ahead, size);
+}
 
 /* For a walk that goes on behind the `size` bytes at `position`. */
 static inline __attribute__((always_inline)) void rs_scan_fetch_ahead(const rs_scan *scan,
                                                                       size_t position, size_t size)
 {
-    size_t ahead = RS_SCAN_AHEAD;
-    if (scan->verify & (RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC)) {
-        size = size < RS_SCAN_AHEAD_MAX ? size : RS_SCAN_AHEAD_MAX;
-    } else if (size < RS_SCAN_END_SIZE + RS_SCAN_HEAD_SIZE) {
-        return; /* one behind the other: the CPU sees that */
-    } else {
-        ahead = RS_SCAN_RECORDS_AHEAD * size - RS_SCAN_END_SIZE;
-        size = RS_SCAN_END_SIZE + RS_SCAN_HEAD_SIZE;
+    const size_t left = scan->size - position;
+    if (!(scan->verify & (RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC))) {
+        rs_scan_fetch_ends(scan->bytes + position, left, size);
+        return;
     }
-    if (scan->size - position > ahead + size)
-        rs_fetch(scan->bytes + position + ahead, size);
+    size = size < RS_SCAN_AHEAD_MAX ? size : RS_SCAN_AHEAD_MAX;
+    if (left > RS_SCAN_AHEAD + size)
+        rs_fetch(scan->bytes + position + RS_SCAN_AHEAD, size);
 }
 
 /* Walks from record to record until `to` or the first thing that is none. RS_END_OF_FILE: `to` is

@@ -8,11 +8,6 @@
 #define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
 #define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
 
-static bool same(rs_span a, rs_span b)
-{
-    return a.size == b.size && (a.size == 0 || memcmp(a.bytes, b.bytes, a.size) == 0);
-}
-
 /* Takes the text up to the next comma off `list`; false behind the last. */
 static bool next_item(rs_span *list, bool *ended, rs_span *item)
 {
@@ -45,7 +40,7 @@ static bool listed(const rs_record *record, const rs_unit_reader *reader, int64_
                           &offsets))
         return false;
     while (next_item(&names, &names_ended, &name) && next_item(&offsets, &offsets_ended, &offset))
-        if (same(name, reader->topic) && rs_parse_decimal(offset, &number) &&
+        if (rs_same_text(name, reader->topic) && rs_parse_decimal(offset, &number) &&
             number == queue_offset)
             return true;
     return false;
@@ -79,7 +74,7 @@ static rs_status agree(const rs_unit_reader *reader, const rs_record *record, ui
     if (record->size != size)
         return RS_BAD_UNIT;
     if (record->queue_id == reader->queue_id && record->queue_offset == queue_offset &&
-        same(record->topic, reader->topic))
+        rs_same_text(record->topic, reader->topic))
         return RS_OK;
     if (stands_in(record))
         return RS_NOT_FOUND;
@@ -114,17 +109,25 @@ static rs_status follow(const rs_unit_reader *reader, rs_unit unit, int64_t queu
 #define AHEAD_UNITS 8
 #define AHEAD_BYTES 2048
 
-static inline __attribute__((always_inline)) void fetch_ahead(const rs_scan *segment, rs_unit unit)
+/* For a walk that stands at units[next]. Of a body whose checksum is not looked at no more than its ends. */
+static inline __attribute__((always_inline)) void fetch_ahead(const rs_scan *segment,
+                                                              const uint8_t *units, size_t count,
+                                                              size_t next)
 {
-    const uint64_t position = (uint64_t)unit.physical_offset - (uint64_t)segment->start_offset;
-    if (position >= segment->size || unit.size <= 0)
+    if (count - next <= AHEAD_UNITS)
         return;
-    size_t size = segment->size - (size_t)position;
-    if (size > (size_t)unit.size)
-        size = (size_t)unit.size;
-    if (size > AHEAD_BYTES)
-        size = AHEAD_BYTES;
-    rs_fetch(segment->bytes + position, size);
+    const rs_unit unit = rs_unit_load(units + (next + AHEAD_UNITS) * RS_UNIT_SIZE);
+    const uint64_t position = (uint64_t)unit.physical_offset - (uint64_t)segment->start_offset;
+    if (position >= segment->size || unit.size <= 0 ||
+        (uint64_t)unit.size > segment->size - position)
+        return;
+    const uint8_t *at = segment->bytes + position;
+    size_t size = (size_t)unit.size;
+    if (!segment->verify && size > RS_SCAN_HEAD_SIZE + RS_SCAN_END_SIZE) {
+        rs_fetch(at + size - RS_SCAN_END_SIZE, RS_SCAN_END_SIZE);
+        size = RS_SCAN_HEAD_SIZE;
+    }
+    rs_fetch(at, size < AHEAD_BYTES ? size : AHEAD_BYTES);
 }
 
 rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
@@ -133,9 +136,7 @@ rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size
     while (*next < count && *found < room) {
         const rs_unit unit = rs_unit_load(units + *next * RS_UNIT_SIZE);
         int64_t queue_offset = reader->first_queue_offset + (int64_t)*next;
-        if (count - *next > AHEAD_UNITS)
-            fetch_ahead(&reader->segment,
-                        rs_unit_load(units + (*next + AHEAD_UNITS) * RS_UNIT_SIZE));
+        fetch_ahead(&reader->segment, units, count, *next);
         rs_status status = follow(reader, unit, queue_offset, &records[*found]);
         if (status == RS_OK)
             ++*found;
@@ -170,13 +171,14 @@ rs_status rs_units_check(const rs_unit_reader *reader, const uint8_t *units, siz
         }
         if (unit.physical_offset <= checked->last_physical_offset || is_address(unit.tags_code))
             return RS_BAD_UNIT;
+        fetch_ahead(&reader->segment, units, count, *next);
         int64_t queue_offset = reader->first_queue_offset + (int64_t)*next;
         rs_status status = follow(reader, unit, queue_offset, &record);
         if (status == RS_OK) {
             if (tags && unit.tags_code != tags_code_of(&record))
                 return RS_BAD_UNIT;
             checked->matching++;
-            checked->own += same(record.topic, reader->topic);
+            checked->own += rs_same_text(record.topic, reader->topic);
         } else if (status != RS_NOT_FOUND) {
             return status;
         }

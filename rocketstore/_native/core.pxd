@@ -288,6 +288,7 @@ cdef extern from "rs_scan.h" nogil:
         RS_SCAN_LENIENT
         RS_SCAN_UNTORN
         RS_SCAN_UNTORN_CRC
+    void rs_scan_fetch_ends(const uint8_t *at, size_t left, size_t size)
     ctypedef struct rs_walked:
         size_t end
         uint64_t records
@@ -361,8 +362,8 @@ cdef extern from "rs_queue_table.h" nogil:
         rs_queue_entry *entries
         size_t capacity
         size_t count
-    rs_queue_entry *rs_queue_table_find(const rs_queue_table *table, rs_span topic,
-                                        int32_t queue_id)
+        size_t last
+    rs_queue_entry *rs_queue_table_find(rs_queue_table *table, rs_span topic, int32_t queue_id)
     rs_queue_entry *rs_queue_table_add(rs_queue_table *table, rs_span topic, int32_t queue_id)
 
 

@@ -57,7 +57,6 @@ cdef class DispatchLoop:
     cdef int64_t delays[DELAY_LEVELS_MAX]
     cdef size_t delay_count
     cdef list topics
-    cdef list files
     cdef dict handles
     cdef rs_record record
     cdef rs_dispatch_properties found

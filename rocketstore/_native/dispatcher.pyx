@@ -11,10 +11,10 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.string cimport memset
 
 from rocketstore._native.core cimport (
-    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE,
-    rs_dispatch_find, rs_dispatch_tags, rs_index_key_hash, rs_index_put, rs_queue_entry,
-    rs_queue_table, rs_queue_table_add, rs_queue_table_find, rs_record, rs_record_decode, rs_span,
-    rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store, rs_unit_written,
+    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE, rs_dispatch_find,
+    rs_dispatch_tags, rs_index_key_hash, rs_index_put, rs_queue_entry, rs_queue_table,
+    rs_queue_table_add, rs_queue_table_find, rs_record, rs_record_decode, rs_scan_fetch_ends,
+    rs_span, rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store, rs_unit_written,
 )
 from rocketstore._native.guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.mapped_file cimport MappedFile
@@ -72,7 +72,6 @@ cdef class DispatchLoop:
         self.multi_dispatch = multi_dispatch
         self.report = report_arrivals
         self.topics = []
-        self.files = []
         self.handles = {}
         self.lights_done = -1
         self.index_from = INT64_MAX
@@ -86,7 +85,7 @@ cdef class DispatchLoop:
     cdef int grow(self, size_t capacity) except -1:
         cdef rs_queue_table bigger
         cdef rs_queue_entry *entry
-        bigger.count = 0
+        bigger.count = bigger.last = 0
         bigger.capacity = capacity
         bigger.entries = <rs_queue_entry *>PyMem_RawCalloc(
             capacity, sizeof(rs_queue_entry) + sizeof(size_t))
@@ -180,7 +179,6 @@ cdef class DispatchLoop:
     cpdef void publish_moved(self) noexcept nogil:
         """Readers see the units that were written since the last call."""
         cdef rs_queue_entry *entry
-        cdef size_t i
         for i in range(self.moved_count):
             entry = &self.table.entries[self.moved[i]]
             entry.moved = False
@@ -261,6 +259,7 @@ cdef class DispatchLoop:
             reason = self.dispatch()
             if reason != REASON_DONE:
                 return reason
+            rs_scan_fetch_ends(self.record.start, <size_t>(end - call.offset), self.record.size)
             call.offset += self.record.size
             self.last_store_timestamp_ms = self.record.store_timestamp_ms
             self.records += 1
@@ -275,9 +274,10 @@ cdef class DispatchLoop:
             reason = self.put_unit()
             if reason != REASON_DONE:
                 return reason
-        if kind != RS_FLAG_ROLLBACK and self.record.physical_offset >= self.index_from:
-            return self.put_keys()
-        return REASON_DONE
+        if (self.found.keys.size + self.found.uniq_key.size == 0 or kind == RS_FLAG_ROLLBACK
+                or self.record.physical_offset < self.index_from):
+            return REASON_DONE
+        return self.put_keys()
 
     cdef int put_unit(self) noexcept nogil:
         cdef rs_record *r = &self.record

@@ -52,6 +52,23 @@ static void check_walk(const uint8_t *data, size_t size)
     CHECK(!rs_property_next(&walk, &name, &value));
 }
 
+/* All pieces that another walk finds, but for a record CRC at the end. */
+static void check_sent(const uint8_t *data, size_t size)
+{
+    rs_span text = {data, size}, name, value, sent_name, sent_value;
+    rs_property_walk walk = rs_properties_walk(text), sent = rs_properties_walk_sent(text);
+    while (rs_property_next(&sent, &sent_name, &sent_value)) {
+        CHECK(rs_property_next(&walk, &name, &value));
+        CHECK(name.bytes == sent_name.bytes && name.size == sent_name.size);
+        CHECK(value.bytes == sent_value.bytes && value.size == sent_value.size);
+    }
+    if (rs_property_next(&walk, &name, &value)) {
+        CHECK(name.size == 8 && memcmp(name.bytes, "__CRC32#", 8) == 0);
+        CHECK(value.size == 10 && value.bytes + 11 == data + size);
+        CHECK(!rs_property_next(&walk, &name, &value));
+    }
+}
+
 /* Each name once, in the order of their first pieces and with the value of its last. */
 static void check_pairs(const uint8_t *data, size_t size)
 {
@@ -108,6 +125,7 @@ static void check_decimal(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     check_walk(data, size);
+    check_sent(data, size);
     check_pairs(data, size);
     check_hash(data, size);
     check_decimal(data, size);
