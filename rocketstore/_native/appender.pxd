@@ -64,8 +64,8 @@ cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:
 
 
 cdef inline int unawaited(Log log) noexcept:
-    # Nobody waits for what was put last: a flusher that rests hears of it. 0.
-    if log.visible_when_flushed:
+    # Nobody waits for what was put last: a flusher that rests, which only that of a ring does, hears of it. 0.
+    if log.log.ring is not NULL:
         log.group.stored()
     return 0
 

@@ -221,14 +221,15 @@ def test_an_idle_flusher_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert flusher_switches(store) - before <= 1  # it may just have been on its way
 
 
+@pytest.mark.parametrize("visible", ["auto", "committed"])
 @pytest.mark.parametrize("entry", ["put", "put_batch", "put_columns", "put_message", "put_frames"])
 def test_what_nobody_waits_for_wakes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, visible: str
 ) -> None:
     """Semantics 7.2: bytes that nobody waits for are on the disk soon all the same."""
     monkeypatch.setattr(flusher, "REST_MS", DAY_MS)
     frames, _ = rocketstore.encode_frames(((0, 1), b"x"), topics=["orders"])
-    with open_small(tmp_path, durability="disk") as store:
+    with open_small(tmp_path, durability="disk", visible=visible) as store:
         writer = store.writer("orders")
         writer.put(b"x")
         until(store, lambda: bool(parts(store).commit_log.log.group.resting))
