@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from typing import Any, Self, final
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.message import Message
@@ -12,8 +12,8 @@ TEXTS: tuple[str, ...]
 class ColumnScanner:
     """Reads parts of log files as columns. One thread at a time."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         names: Iterable[str],
         *,
         room: int,
@@ -22,7 +22,7 @@ class ColumnScanner:
         tags: Iterable[bytes] | None = None,
         from_ms: int = ...,
         to_ms: int = ...,
-    ) -> None:
+    ) -> Self:
         """`room`: rows of one read at most. `accept` is asked once for each topic: False takes none of its
         records, True all, else those of these queues. `tags`: records with one of these; None takes all.
         Store times are [from_ms, to_ms). `verify`: VERIFY_* bits, for every record, taken or not."""

@@ -106,11 +106,9 @@ cdef class ColumnScanner:
     cdef readonly int64_t end_position
     cdef readonly str status
 
-    def __init__(self, names, *, size_t room, unsigned verify, accept=None, tags=None,
+    def __cinit__(self, names, *, size_t room, unsigned verify, accept=None, tags=None,
                   int64_t from_ms=INT64_MIN, int64_t to_ms=INT64_MAX):
         cdef rs_span *span
-        if self.tag_spans is not NULL:
-            raise TypeError("a ColumnScanner is made once")
         self.names = frozenset(names)
         unknown = self.names.difference(NUMBERS, CODED, TEXTS)
         if unknown:

@@ -1,4 +1,4 @@
-from typing import final
+from typing import Self, final
 
 from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore._native.mapped_file import MappedFile
@@ -12,7 +12,7 @@ class DispatchService:
     thread in `with service.turn`."""
 
     paused: bool
-    def __init__(self, loop: DispatchLoop, positions: Positions, arrival: Signal) -> None: ...
+    def __new__(cls, loop: DispatchLoop, positions: Positions, arrival: Signal) -> Self: ...
     @property
     def turn(self) -> Turn: ...
     def stop_indexing(self) -> None: ...

@@ -30,8 +30,8 @@ cdef class DispatchService:
     """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
     thread in `with service.turn`."""
 
-    def __init__(self, DispatchLoop loop not None, Positions positions not None,
-                 Signal arrival not None):
+    def __cinit__(self, DispatchLoop loop not None, Positions positions not None,
+                  Signal arrival not None):
         self.loop = loop
         self.positions = positions
         self.arrival = arrival

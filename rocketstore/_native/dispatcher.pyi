@@ -1,4 +1,4 @@
-from typing import final
+from typing import Self, final
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.queue_state import QueueEnd
@@ -20,9 +20,9 @@ SHORT_RUN_BYTES: int
 class DispatchLoop:
     """State of the one dispatcher of a store: its queues and its index file. One thread at a time."""
 
-    def __init__(
-        self, delay_level_ms: tuple[int, ...], *, multi_dispatch: bool, report_arrivals: bool
-    ) -> None: ...
+    def __new__(
+        cls, delay_level_ms: tuple[int, ...], *, multi_dispatch: bool, report_arrivals: bool
+    ) -> Self: ...
     @property
     def status(self) -> str: ...
     @property

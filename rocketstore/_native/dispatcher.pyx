@@ -8,7 +8,6 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memset
 
 from rocketstore._native.core cimport (
     RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE, rs_dispatch_find,
@@ -61,11 +60,8 @@ cdef bint inside(MappedFile file) noexcept:
 cdef class DispatchLoop:
     """State of the one dispatcher of a store: its queues and its index file. One thread at a time."""
 
-    def __cinit__(self):
-        memset(&self.table, 0, sizeof(self.table))
-        memset(&self.record, 0, sizeof(self.record))
-
-    def __init__(self, tuple delay_level_ms not None, *, bint multi_dispatch, bint report_arrivals):
+    def __cinit__(self, tuple delay_level_ms not None, *, bint multi_dispatch,
+                  bint report_arrivals):
         self.delay_count = <size_t>min(len(delay_level_ms), DELAY_LEVELS_MAX)
         for i in range(self.delay_count):
             self.delays[i] = delay_level_ms[i]

@@ -1,4 +1,4 @@
-from typing import final
+from typing import Self, final
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
@@ -15,7 +15,7 @@ class PagesAhead:
     slow: bool
     slow_ns: int
 
-    def __init__(self, positions: Positions, window_bytes: int) -> None: ...
+    def __new__(cls, positions: Positions, window_bytes: int) -> Self: ...
     @property
     def populated(self) -> int: ...
     @property

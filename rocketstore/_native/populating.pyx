@@ -72,7 +72,7 @@ cdef class PagesAhead:
     is new a burst of 1 KiB is slower (0.46 to 0.50 and 0.41 to 0.45 M/s).
     """
 
-    def __init__(self, Positions positions not None, int64_t window_bytes):
+    def __cinit__(self, Positions positions not None, int64_t window_bytes):
         self.positions = positions
         self.window_bytes = window_bytes
         self.opened_at = self.populated_end = self.rated_at = positions.wrote

@@ -1,10 +1,10 @@
-from typing import final
+from typing import Self, final
 
 @final
 class QueueState:
     """Next queue offset of one (topic, queue id), and what was put there since the store was opened."""
 
-    def __init__(self, topic: str, topic_bytes: bytes, queue_id: int, next_offset: int) -> None: ...
+    def __new__(cls, topic: str, topic_bytes: bytes, queue_id: int, next_offset: int) -> Self: ...
     @property
     def topic(self) -> str: ...
     @property

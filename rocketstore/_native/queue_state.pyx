@@ -3,7 +3,6 @@ look, which the dispatcher says."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memset
 
 cdef extern from "rs_atomic.h" nogil:
     int64_t rs_load_int64(const int64_t *where)
@@ -16,9 +15,8 @@ cdef extern from "rs_atomic.h" nogil:
 cdef class QueueState:
     """Next queue offset of one (topic, queue id), and what was put there since the store was opened."""
 
-    def __init__(self, str topic not None, bytes topic_bytes not None, int32_t queue_id,
-                 int64_t next_offset):
-        memset(&self.state, 0, sizeof(self.state))
+    def __cinit__(self, str topic not None, bytes topic_bytes not None, int32_t queue_id,
+                  int64_t next_offset):
         self.topic = topic
         self.topic_bytes = topic_bytes
         self.queue_id = queue_id

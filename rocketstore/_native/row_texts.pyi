@@ -1,10 +1,10 @@
-from typing import Any, final
+from typing import Any, Self, final
 
 @final
 class Strings:
     """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
 
-    def __init__(self, offsets: Any, data: Any) -> None: ...
+    def __new__(cls, offsets: Any, data: Any) -> Self: ...
     @property
     def places(self) -> Any: ...
     @property

@@ -48,7 +48,7 @@ cdef rs_span four(const char *name) noexcept nogil:
 cdef class Strings:
     """A column of texts in Arrow's layout, checked: row i is data[offsets[i]:offsets[i + 1]]."""
 
-    def __init__(self, offsets, data):
+    def __cinit__(self, offsets, data):
         cdef Py_ssize_t i
         self.offsets = offsets
         self.data = data

@@ -24,8 +24,8 @@ class UnitRun:
     """Units of one queue file that are known to be readable, followed batch by batch: an iterator over the
     messages of the last batch, each made when it is asked for. Between two batches it keeps no file of the log."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         queue_file: MappedFile,
         position: int,
         count: int,
@@ -37,7 +37,7 @@ class UnitRun:
         log_minimum: int,
         limit_offset: int,
         verify: int,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def log_minimum(self) -> int: ...
     @property

@@ -205,10 +205,10 @@ cdef class UnitRun:
     cdef size_t at          # of these, the next to hand out
     cdef object owner       # of their memory
 
-    def __init__(self, MappedFile queue_file not None, int64_t position, Py_ssize_t count,
-                 int64_t segment_size, *, bytes topic not None, int32_t queue_id,
-                 int64_t first_queue_offset, int64_t log_minimum, int64_t limit_offset,
-                 unsigned verify):
+    def __cinit__(self, MappedFile queue_file not None, int64_t position, Py_ssize_t count,
+                  int64_t segment_size, *, bytes topic not None, int32_t queue_id,
+                  int64_t first_queue_offset, int64_t log_minimum, int64_t limit_offset,
+                  unsigned verify):
         prepare(&self.call, queue_file, position, count, topic, verify)
         self.queue_file, self.topic, self.segment_size = queue_file, topic, segment_size
         self.count = <size_t>count

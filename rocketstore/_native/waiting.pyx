@@ -96,7 +96,7 @@ cdef class Bell:
     """An eventfd that is written to once after each `arm`: many notifies, one wake-up. The descriptor
     belongs to the caller, who closes it after the bell was taken down everywhere."""
 
-    def __init__(self, int descriptor):
+    def __cinit__(self, int descriptor):
         self.state.fd = descriptor
 
     cdef void arm_c(self) noexcept nogil:

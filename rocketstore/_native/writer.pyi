@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
@@ -10,8 +10,8 @@ from rocketstore.timestamps import Timestamp
 class Writer:
     """A handle for one topic: `put` appends, in one queue, round robin or by shard key."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         log: Log,
         topic: str,
         topic_bytes: bytes,
@@ -26,7 +26,7 @@ class Writer:
         born_host: str,
         reserved: Mapping[str, str] | None,
         to_ms: Callable[[str, object], int],
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def log(self) -> Log: ...
     @property

@@ -58,14 +58,13 @@ cdef inline rs_span bytes_span(object data) noexcept:
 cdef class Writer:
     """A handle for one topic: `put` appends, in one queue, round robin or by shard key."""
 
-    def __cinit__(self):
-        memset(&self.template, 0, sizeof(self.template))
-
-    def __init__(self, Log log not None, str topic not None, bytes topic_bytes not None,
-                 tuple queues not None, *, object properties=None, object tags=None,
-                 object keys=None, object durability, int64_t timeout_ms, bint record_crc,
-                 str born_host not None, object reserved, object to_ms):
+    def __cinit__(self, Log log not None, str topic not None, bytes topic_bytes not None,
+                  tuple queues not None, *, object properties=None, object tags=None,
+                  object keys=None, object durability, int64_t timeout_ms, bint record_crc,
+                  str born_host not None, object reserved, object to_ms):
         cdef Text text
+        if not queues or not all(isinstance(queue, QueueState) for queue in queues):
+            raise TypeError(f"queues = {queues!r}: one QueueState, or several")
         self.log, self.queues = log, queues
         self.topic, self.topic_bytes = topic, topic_bytes
         self.reserved, self.to_ms = reserved, to_ms
