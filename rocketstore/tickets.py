@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
@@ -90,6 +91,7 @@ class Ticket:
     def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
         """Calls `callback(ticket)` once done, or once that takes longer than the store's timeout; at once if it
         is done already. From the store's completion thread."""
+        self._completions.check_process()
         with self._completions.lock:
             settled = self._settled
             # Before it is added: perhaps twice watched, but never not at all.
@@ -162,11 +164,16 @@ class Completions:
         self._timeout_ms = timeout_ms
         #: Of the tickets, too. A signal's handler may come inside.
         self.lock = threading.RLock()
+        self._token = syscalls.process_token()
         self._starting = Turn()
         self._pending: list[tuple[int, int, float, Ticket]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    def check_process(self) -> None:
+        """Before the lock, which a thread may have had when it was forked. Raises StoreClosedError."""
+        syscalls.check_forked(self._token)
 
     @property
     def in_callback(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from rocketstore._native import syscalls
 from rocketstore._native.waiting import Bell
 from tests.forking import unasked_gil
 from tests.process.other_process import SMALL, arriving, number_of, numbers, open_small
+from tests.small_store import parts
 
 InChild = Callable[[Callable[[], object]], None]
 
@@ -74,6 +77,39 @@ def test_every_entry_is_closed_in_the_child(
         assert ticket.result(10.0).queue_offset == 1
         assert writer.put(b"2:").queue_offset == 2
         assert arriving(consumer, 2) == [1, 2]
+
+
+def test_a_ticket_in_the_child_waits_for_no_thread_of_the_parent(
+    tmp_path: Path, in_child: InChild
+) -> None:
+    """D-35: the thread that calls callbacks has the lock of the tickets in the moment of the fork."""
+    with open_small(tmp_path, durability="disk") as store:
+        ticket = store.writer("Orders").submit(b"0:")
+        assert ticket.result(10.0).queue_offset == 0
+
+        def check() -> None:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # a child that hangs ends
+            for entry in (ticket.future, lambda: ticket.add_done_callback(print)):
+                with pytest.raises(StoreClosedError, match="forked child"):
+                    entry()
+
+        held, forked = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with parts(store).completions.lock:
+                held.set()
+                forked.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(60)
+        try:
+            in_child(check)
+        finally:
+            forked.set()
+            thread.join()
+        assert ticket.future().result(10.0).queue_offset == 0
 
 
 def test_closing_in_the_child_closes_nothing_of_the_parent(
