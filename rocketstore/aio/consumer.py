@@ -216,6 +216,8 @@ class Consumer:
             seen = port.native.arrivals
             if self._fetching is None:
                 self._fetching = port.start(consumer.prefetch, limit)
+                # Cancelled tasks do not hear of its error, nor shall the loop tell of it.
+                self._fetching.add_done_callback(self._failed)
             if await self._fetched():
                 return True
             left_s = LONGEST_WAIT_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 from pathlib import Path
@@ -310,5 +311,35 @@ def test_a_consumer_that_never_opened_can_be_closed(tmp_path: Path) -> None:
                 await consumer.poll(1)
             await consumer.close()
             assert consumer.closed
+
+    run(main)
+
+
+def test_the_loop_tells_nothing_of_a_fetch_whose_task_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error reaches nobody: the consumer is not used again."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def prefetch(self: rocketstore.Consumer, limit: int) -> bool:
+        begun.set()
+        goes_on.wait(20)
+        raise StoreClosedError("closed meanwhile")
+
+    async def main() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            consumer = store.consumer("t", queue_id=0)
+            async with consumer:
+                monkeypatch.setattr(rocketstore.Consumer, "prefetch", prefetch)
+                polling = asyncio.create_task(consumer.poll())
+                await happens(begun.is_set)
+                polling.cancel()
+                await asyncio.wait([polling])
+                goes_on.set()
+            del consumer, polling
+            gc.collect()
+        assert told == []
 
     run(main)
