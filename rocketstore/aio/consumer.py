@@ -174,7 +174,10 @@ class Consumer:
             consumer = self._opening.result()
             if self._fetching is not None:
                 await asyncio.wait([self._fetching])
-            consumer.close()
+            if self._port.closed:
+                consumer.close()
+            else:  # on a thread: it waits for a commit of another consumer, which waits for the disk
+                await self._shielded(self._port.start(consumer.close))
 
     async def __aenter__(self) -> Self:
         with self._use():

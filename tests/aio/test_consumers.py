@@ -7,12 +7,14 @@ import gc
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rocketstore
 import rocketstore.aio
 from rocketstore import ConsumerBusyError, GroupClaimedError, StoreClosedError
+from rocketstore.log.consumer_offsets import ConsumerOffsets
 from tests.aio.loops import Disk, happens, open_small, run, turns
 from tests.process.other_process import PUT, number_of, other_process
 
@@ -279,6 +281,38 @@ def test_consumers_see_only_what_is_on_disk(tmp_path: Path, disk: Disk) -> None:
             disk.work.set()
             await put
             assert len(await store.consumer("t").poll()) == 1
+
+    run(main)
+
+
+def test_a_close_beside_a_commit_leaves_the_loop_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Giving a group back waits for whoever stores offsets, which waits for the disk."""
+    begun, go_on = threading.Event(), threading.Event()
+    replace = ConsumerOffsets._replace
+
+    def slow_replace(*words: Any) -> None:
+        begun.set()
+        assert go_on.wait(10), "the loop stood still"
+        replace(*words)
+
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            await fill(store, 1)
+            first, second = (store.consumer("t", group=group) for group in ("first", "second"))
+            assert len(await first.poll()) == len(await second.poll()) == 1
+            monkeypatch.setattr(ConsumerOffsets, "_replace", slow_replace)
+            committing = asyncio.ensure_future(first.commit())
+            await happens(begun.is_set)
+            closing = asyncio.ensure_future(second.close())
+            await turns(50)
+            assert not closing.done()
+            go_on.set()
+            await closing
+            assert await committing == {0: 1}
+            async with store.consumer("t", group="second") as again:
+                assert again.positions == {0: 0}
 
     run(main)
 
