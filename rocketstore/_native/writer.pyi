@@ -55,8 +55,8 @@ class Writer:
         """Appends one message and waits for the promise (`durability`, default the store's).
 
         `tags` is one tag (no "||" in it, no blanks around it), `keys` one key or several without blanks in
-        them; both are the writer's when they are not given. `timeout_s`: 0 or more; default
-        `sync_flush_timeout_ms`.
+        them; both are the writer's when they are not given. `timeout_s`: how long to wait for the promise;
+        default `sync_flush_timeout_ms`.
 
         Raises:
             MessageRejectedError and its kin: the message cannot be stored as it is.

@@ -185,8 +185,6 @@ cdef class Writer:
     cdef int asked_for(self, object durability, object timeout_s) except -1:
         if timeout_s is not None:
             timeout_ms(timeout_s)
-            if timeout_s < 0:
-                raise ValueError(f"timeout_s = {timeout_s}: 0 or more")
         return self.level if durability is None else durability_level(durability)
 
     @cython.final
