@@ -110,7 +110,7 @@ def test_rows_take_the_writers_constants_where_no_column_is(tmp_path: Path) -> N
         ({"keys": "a", "row_keys": ["a", "b"]}, TypeError, "keys: for each row, or the same"),
         ({"queue_ids": [0, 0], "shard_key": "s"}, TypeError, "shard_key"),
         ({"row_tags": ["a", "b"], "properties": {"KEYS": "x"}}, MessageRejectedError, "reserved"),
-        ({"row_tags": ["a", "b"], "timeout_s": -1}, ValueError, "timeout_s"),
+        ({"row_tags": ["a", "b"], "timeout_s": float("nan")}, ValueError, "timeout_s"),
     ],
 )
 def test_all_rows_are_checked_before_the_first(
@@ -228,7 +228,7 @@ def test_a_message_that_is_wrong_is_named_and_nothing_is_stored(
         with pytest.raises(MessageRejectedError, match="an empty batch"):
             store.put_batch([])
         with pytest.raises(ValueError, match="timeout_s"):
-            store.put_batch(MESSAGES, timeout_s=-1)
+            store.put_batch(MESSAGES, timeout_s=float("nan"))
         assert store.end_offset == 0
 
 
