@@ -44,6 +44,8 @@ def decompress(message: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes
             `max_bytes`, or the kind is one that RocketMQ has not defined.
         ModuleNotFoundError: LZ4 and Zstandard need the extra `compression`.
     """
+    if not isinstance(message, Message):
+        raise TypeError(f"message = {message!r}: expected a Message")
     return plain_body(message.body, message.sys_flag, message.physical_offset, max_bytes=max_bytes)
 
 

@@ -24,7 +24,9 @@ Mode = Literal["rw", "r+", "r"]
 class StoreFacts:
     """The part of `Store` that changes nothing, and the guards that every call passes."""
 
-    def __init__(self, engine: Engine, mode: Mode) -> None:
+    def __init__(self, engine: Engine, mode: Mode = "rw") -> None:
+        if not isinstance(engine, Engine):
+            raise TypeError("a Store is opened by rocketstore.open(path)")
         self._engine = engine
         self._mode = mode
 

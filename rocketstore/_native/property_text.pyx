@@ -60,10 +60,15 @@ cdef int text_add(Text *text, const uint8_t *bytes, size_t size) except -1:
     return 0
 
 
+#: Properties that are arguments of put, by the names that the user knows.
+cdef dict ARGUMENTS = {"TAGS": "tags", "KEYS": "keys", "__SHARDINGKEY": "shard_key"}
+
+
 cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except NULL:
     """UTF-8 of a name or value that may stand in a property text."""
     if not PyUnicode_Check(value):
-        raise TypeError(f"property {what!r}: expected str, not {type(value).__name__}")
+        name = ARGUMENTS.get(what) or f"property {what!r}"
+        raise TypeError(f"{name} = {value!r}: expected a str")
     cdef const uint8_t *bytes
     try:
         bytes = <const uint8_t *>PyUnicode_AsUTF8AndSize(value, size)

@@ -54,6 +54,8 @@ class StoreCollector(Collector):
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
+        if not isinstance(stores, Mapping):
+            raise TypeError(f"stores = {stores!r}: expected a mapping of names to stores")
         self._stores = {text("name of a store", name): store for name, store in stores.items()}
         for name, store in self._stores.items():
             if not isinstance(store, Store):

@@ -94,6 +94,11 @@ WRONG_TYPES: list[tuple[str, object, Call]] = [
     ("timeout_s", "x", lambda s, x: next(s.consumer("t").follow(x))),
     ("timeout", "x", lambda s, x: s.writer("t").submit(b"x").result(x)),
     ("tags", 5, lambda s, x: s.consumer("t", tags=x)),
+    ("tags", ["a"], lambda s, x: s.writer("t").put(b"x", tags=x)),
+    ("keys", 5, lambda s, x: s.writer("t").put(b"x", keys=x)),
+    ("keys", 5, lambda s, x: s.writer("t").put(b"x", keys=["a", x])),
+    ("shard_key", 5, lambda s, x: s.writer("t").put(b"x", shard_key=x)),
+    ("message", b"body", lambda s, x: rocketstore.decompress(x)),
     ("tags", b"paid", lambda s, x: s.consumer("t", tags=x)),
     ("tags", 5, lambda s, x: scan(s, tags=x)),
     ("group", 5, lambda s, x: s.consumer("t", group=x)),
@@ -200,3 +205,9 @@ def test_a_topic_that_is_not_there_is_empty(store: Store) -> None:
     store.writer("later").put(b"x")
     dispatched(store)
     assert [m.body for m in consumer.poll()] == [b"x"]
+
+
+def test_a_store_is_opened_and_not_made(tmp_path: Path) -> None:
+    for words in ((tmp_path,), (tmp_path, "rw")):
+        with pytest.raises(TypeError, match=r"^a Store is opened by rocketstore.open\(path\)$"):
+            Store(*words)  # type: ignore[arg-type]

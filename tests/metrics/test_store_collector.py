@@ -166,7 +166,9 @@ def test_names_that_need_escapes(tmp_path: Path) -> None:
     assert value(found, "open", store='a "b"\n\\c') == 1
 
 
-@pytest.mark.parametrize("stores", [{"a": "path"}, {1: "path"}])
+@pytest.mark.parametrize("stores", [{"a": "path"}, {1: "path"}, "path"])
 def test_what_is_no_store_is_refused(stores: dict[str, rocketstore.Store]) -> None:
-    with pytest.raises(TypeError, match="name of a store|expected an open Store"):
+    with pytest.raises(
+        TypeError, match="name of a store|expected an open Store|expected a mapping"
+    ):
         StoreCollector(stores)

@@ -302,7 +302,7 @@ def test_light_queues_get_their_offsets_inside_the_lock() -> None:
         ({"properties": {"": "a"}}, MessageRejectedError, "empty"),
         ({"properties": {"a": "b\x01c"}}, MessageRejectedError, "control character"),
         ({"properties": {"a\x02": "b"}}, MessageRejectedError, "control character"),
-        ({"properties": {"a": 7}}, TypeError, "expected str"),
+        ({"properties": {"a": 7}}, TypeError, "^property 'a' = 7: expected a str$"),
         ({"keys": "a b"}, MessageRejectedError, "blank"),
         ({"keys": ("a", "")}, MessageRejectedError, "empty"),
         ({"tags": ""}, MessageRejectedError, "empty"),
