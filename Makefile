@@ -57,9 +57,10 @@ $(BUILT): $(TOOLS) $(NATIVE)
 	ROCKETSTORE_JOBS=$(JOBS) $(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	@mkdir -p build && touch $@
 
-# Editable: Python code is used from the tree, only native code has to be built again.
+# Editable: Python code is used from the tree, only native code has to be built again. None of it here: setuptools
+# would compile all of it a second time, one after the other, for the files that already lie in the tree.
 $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
-	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	ROCKETSTORE_ONLY=none $(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # pyspark, pyarrow and a Java runtime: some 500 MB that only `make spark` needs.

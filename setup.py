@@ -5,7 +5,7 @@ Environment switches, for development only:
     ROCKETSTORE_COVERAGE=1                   gcov counters in C and Cython line tracing
     ROCKETSTORE_DEBUG=1                      -O0 -g and assertions
     ROCKETSTORE_DEVELOP=1                    warnings of csrc are errors
-    ROCKETSTORE_ONLY=codec,scanner           build only these extensions
+    ROCKETSTORE_ONLY=codec,scanner           build only these extensions; none: no extension
     ROCKETSTORE_JOBS=2                       translate that many .pyx files at once
 """
 
