@@ -8,6 +8,10 @@ start_http_server(9309)
 
 from __future__ import annotations
 
-from rocketstore.metrics.store_collector import StoreCollector
+try:
+    from rocketstore.metrics.store_collector import StoreCollector
+except ImportError as error:
+    error.add_note("metrics need prometheus_client: pip install 'rocketstore[metrics]'")
+    raise
 
 __all__ = ["StoreCollector"]

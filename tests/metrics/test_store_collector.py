@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -172,3 +174,12 @@ def test_what_is_no_store_is_refused(stores: dict[str, rocketstore.Store]) -> No
         TypeError, match="name of a store|expected an open Store|expected a mapping"
     ):
         StoreCollector(stores)
+
+
+def test_who_lacks_prometheus_client_hears_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("rocketstore.metrics")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
+    with pytest.raises(ImportError) as caught:
+        importlib.import_module("rocketstore.metrics")
+    assert "pip install 'rocketstore[metrics]'" in caught.value.__notes__[0]
