@@ -3,12 +3,16 @@ the types that the docs promise."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from rocketstore import Message, PutResult, Writer
 
 ROOT = Path(__file__).resolve().parent.parent
 TYPING = ROOT / "tests" / "typing"
@@ -78,3 +82,20 @@ def test_users_see_these_types(example: str) -> None:
             )
     assert not errors + wrong, "\n" + "\n".join(errors + wrong)
     assert revealed, "nothing was revealed"
+
+
+@pytest.mark.parametrize("kind", [Message, PutResult, Writer])
+def test_help_says_what_the_stubs_say(kind: type) -> None:
+    """Editors show the stubs, `help` what was built: at least what each text begins with."""
+    native = kind if kind.__module__.startswith("rocketstore._native") else kind.__base__
+    stub = ROOT / native.__module__.replace(".", "/")
+    tree = ast.parse(stub.with_suffix(".pyi").read_text())
+    found = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == kind.__name__)
+    documented = {
+        node.name: text
+        for node in found.body
+        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node))
+    }
+    assert documented
+    for name, text in documented.items():
+        assert text.split("\n\n")[0] in (inspect.getdoc(getattr(kind, name)) or ""), name

@@ -102,7 +102,11 @@ cdef list make_messages(object owner, const rs_record *records, Py_ssize_t count
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Message:
-    """A message as it stands in the log. Immutable; its file stays mapped while it lives."""
+    """A message as it stands in the log. Immutable; its file stays mapped while it lives.
+
+    `body` is a copy, `body_view` the bytes themselves. Two messages are equal when their records are.
+    `bytes(message)` is the record, which `Message.from_bytes` reads back; pickles hold it, too.
+    """
 
     def __init__(self):
         raise TypeError("a Message is read from a store, or made by Message.from_bytes")
@@ -136,6 +140,7 @@ cdef class Message:
 
     @property
     def body_view(self):
+        """The body without a copy, read-only; its file stays mapped while the view lives."""
         cdef const uint8_t *base
         if isinstance(self.owner, Mapping):
             base = (<Mapping>self.owner).base
@@ -146,6 +151,7 @@ cdef class Message:
 
     @property
     def properties(self):
+        """All properties but the record's checksum; a new dict each time."""
         cdef bytes text = span_bytes(self.record.properties)
         cdef rs_property_walk walk = rs_properties_walk(span_over(text))
         cdef rs_span name, value
@@ -166,6 +172,7 @@ cdef class Message:
 
     @property
     def unique_id(self):
+        """What the sender's client gave the message, property UNIQ_KEY."""
         return self.property_text(b"UNIQ_KEY")
 
     cdef bint find_property(self, bytes name, rs_span *value) except -1:
@@ -183,6 +190,7 @@ cdef class Message:
 
     @property
     def tags_code(self):
+        """Java's hash of `tags`, 0 without: what a consume queue unit holds to filter by."""
         cdef rs_span value
         if not self.find_property(b"TAGS", &value):
             return 0
@@ -205,6 +213,7 @@ cdef class Message:
 
     @property
     def size(self):
+        """Bytes of the record in the log."""
         return self.record.size
 
     @property
@@ -225,14 +234,17 @@ cdef class Message:
 
     @property
     def born_time(self):
+        """Aware UTC. OverflowError when a damaged record's time is outside the years 1 to 9999."""
         return EPOCH + self.record.born_timestamp_ms * MILLISECOND
 
     @property
     def store_time(self):
+        """Aware UTC. OverflowError when a damaged record's time is outside the years 1 to 9999."""
         return EPOCH + self.record.store_timestamp_ms * MILLISECOND
 
     @property
     def born_host(self):
+        """The sender, as `1.2.3.4:5678` or `[::1]:5678`."""
         return unpack_host(span_bytes(rs_record_born_host(&self.record)))
 
     @property
@@ -249,6 +261,7 @@ cdef class Message:
 
     @property
     def message_id(self):
+        """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
         cdef char text[56]
         host = span_bytes(rs_record_store_host(&self.record))
         cdef size_t size = rs_message_id_encode(

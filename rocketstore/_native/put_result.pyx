@@ -36,18 +36,26 @@ cdef int64_t number_of(str name, object value, int64_t low, int64_t high) except
 @cython.freelist(64)
 @cython.auto_pickle(False)
 cdef class PutResult:
-    """Where a message (or the `count` messages of a batch) went, and which promise was met."""
+    """Where a message (or the `count` messages of a batch) went, and which promise was met.
+
+    `end_offset` is the first byte behind the message: what `store.wait_flushed` takes. For a batch the
+    offsets are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
+    them, in the order in which they were given.
+    """
 
     @property
     def size(self):
+        """Bytes of the log from the first to the last byte of the record, or of the whole batch."""
         return self.end_offset - self.physical_offset
 
     @property
     def durability(self):
+        """ "memory", "os" or "disk": the promise that was met when the call returned."""
         return DURABILITIES[self.level]
 
     @property
     def message_id(self):
+        """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
         cdef char text[56]
         cdef rs_span host
         host.bytes = self.store_host.bytes
@@ -65,6 +73,8 @@ cdef class PutResult:
 
     @property
     def queue_offsets(self):
+        """One behind another, unless there were several queues, or rows of a column went to two segments and
+        another writer's in between."""
         cdef const int64_t *rows
         if self.rows is None:
             return range(self.queue_offset, self.queue_offset + self.count)

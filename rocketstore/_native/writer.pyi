@@ -52,7 +52,7 @@ class Writer:
         durability: str | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
-        """Appends one message and waits for the promise (`durability`, default the store's).
+        """Appends one message and waits for the promise (`durability`, default the writer's).
 
         `tags` is one tag (no "||" in it, no blanks around it), `keys` one key or several without blanks in
         them; both are the writer's when they are not given. `timeout_s`: how long to wait for the promise;

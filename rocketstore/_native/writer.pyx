@@ -220,6 +220,10 @@ cdef class Writer:
 
     def put(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
             shard_key=None, durability=None, timeout_s=None):
+        """Appends one message and waits for the promise (`durability`, default the writer's).
+
+        MessageRejectedError and its kin, BackpressureError, DiskFullError: nothing was stored. DurabilityTimeoutError:
+        stored (`error.result`), but not known to be on disk after `timeout_s`."""
         cdef rs_message message
         cdef rs_appended appended
         cdef Py_buffer view
@@ -250,6 +254,7 @@ cdef class Writer:
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                   shard_key=None, durability=None, timeout_s=None):
+        """Appends several bodies to one queue, back to back in one segment, and waits once."""
         cdef rs_message message
         cdef rs_appended appended
         cdef Bodies opened
