@@ -344,7 +344,7 @@ def test_a_shard_key_is_text(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         writer = store.writer("orders", queues=4)
         for wrong in (b"customer", 7, Path("x")):
-            with pytest.raises(TypeError, match="__SHARDINGKEY"):
+            with pytest.raises(TypeError, match="^shard_key = .*: expected a str$"):
                 writer.put(b"x", shard_key=wrong)  # type: ignore[arg-type]
         for wrong in ("", "\ud800", "a\x01"):
             with pytest.raises(MessageRejectedError, match="__SHARDINGKEY"):
