@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if given is None:
         given = getattr(config, "workerinput", {}).get("seed")
     config.stash[SEED] = secrets.randbits(32) if given is None else given
+    # A shell has what it runs in the background ignore Ctrl-C; tests send it to themselves and to children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
