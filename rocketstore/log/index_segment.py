@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -11,6 +10,7 @@ from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.state_files import file_model, inherit_owner
+from rocketstore.log.unfinished_files import unlink_if_there
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,7 +161,7 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
     except BaseException:
         syscalls.close(fd)
         if named is not None:
-            _unlink_if_there(named)
+            unlink_if_there(named)
         raise
     file.close_descriptor()
     file.advise("random")
@@ -176,13 +176,8 @@ def _open_nameless(path: Path, tmp_directory: Path) -> tuple[int, str | None]:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS):
             raise
     named = os.fspath(tmp_directory / f"index-{path.name}")
-    _unlink_if_there(named)
+    unlink_if_there(named)
     return syscalls.open(named, os.O_RDWR | os.O_CREAT | os.O_EXCL), named
-
-
-def _unlink_if_there(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        syscalls.unlink(path)
 
 
 def open_segment(

@@ -3,7 +3,6 @@ replaced, how foreign ones are read (D-09, DESIGN 7)."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import json
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
+from rocketstore.log.unfinished_files import unlink_if_there
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -169,7 +169,7 @@ def write_state_file(layout: StoreLayout, path: Path, content: str | bytes) -> N
             syscalls.close(fd)
         syscalls.rename(temporary, os.fspath(path))
     except BaseException:
-        _unlink_if_there(temporary)
+        unlink_if_there(temporary)
         raise
     syscalls.sync_directory(os.fspath(path.parent))
 
@@ -196,7 +196,7 @@ def clean_tmp(layout: StoreLayout) -> None:
     """Removes what a crash left of files that never got their name. Under the store's lock only."""
     for entry in os.scandir(layout.tmp):
         if not entry.is_dir(follow_symlinks=False):
-            _unlink_if_there(entry.path)
+            unlink_if_there(entry.path)
 
 
 def _model_of(path: Path) -> os.stat_result:
@@ -205,11 +205,6 @@ def _model_of(path: Path) -> os.stat_result:
     except FileNotFoundError:
         return path.parent.stat()
     return found if stat.S_ISREG(found.st_mode) else path.parent.stat()
-
-
-def _unlink_if_there(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        syscalls.unlink(path)
 
 
 # ---- reading ----
