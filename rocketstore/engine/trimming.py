@@ -45,7 +45,7 @@ class Trim:
         Raises:
             BackpressureError: the disk took longer than the limit; nothing was trimmed.
             OSError: a file cannot be removed. The next trim tries a segment again, and with the next segment that goes
-                a file of a queue or of the index.
+                a file of a queue or of the index. Segments in front of one that keeps its second name are trimmed.
         """
         write = self._write
         wanted = self._target(before)
@@ -56,15 +56,21 @@ class Trim:
             last = write.checkpointer.save(derived=True).last_record_start
             begin = self._new_begin(min(wanted, last))
         if begin > self._minimum:
-            write.live.let_go()
-            self._positions.minimum = begin
-            write.checkpointer.save(derived=True, minimum=begin)
-            write.page.publish(self._positions)  # who reads beside us knows why files are gone
-            self._remove(begin)
+            kept = write.live.let_go()
+            if kept is not None and kept[0] < begin:
+                self._move(kept[0])
+                raise kept[1]
+            self._move(begin)
         return begin
 
-    def _remove(self, begin: int) -> None:
+    def _move(self, begin: int) -> None:
         """What can go goes: a queue whose file stays must not keep the log on a disk that is full."""
+        if begin <= self._minimum:
+            return
+        write = self._write
+        self._positions.minimum = begin
+        write.checkpointer.save(derived=True, minimum=begin)
+        write.page.publish(self._positions)  # who reads beside us knows why files are gone
         steps = Steps()
         steps.take(self._segments.remove_before, begin)
         steps.take(self._queues.trim, begin)

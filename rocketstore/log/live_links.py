@@ -140,22 +140,23 @@ class LiveLinks:
         with self._lock:
             self._sealed += [file for file in self._files if file.end_offset <= flushed]
             self._files = [file for file in self._files if file.end_offset > flushed]
-        try:
-            self.let_go()
-        except OSError as error:
-            self._tell(error)
+        kept = self.let_go()
+        if kept is not None:
+            self._tell(kept[1])
 
-    def let_go(self) -> None:
+    def let_go(self) -> tuple[int, OSError] | None:
         """Takes the second names of all segments that need none, as has to be before such a segment is removed:
-        `restore` would bring it back. Any thread may.
-
-        Raises:
-            OSError: one of them cannot be removed.
-        """
-        for file in tuple(self._sealed):
-            self._remove(file)
+        `restore` would bring it back. Where the first one starts that keeps its name, and why. Any thread may."""
+        kept = None
+        for file in self._sealed:
+            try:
+                self._remove(file)
+            except OSError as error:
+                kept = kept or (file.start_offset, error)
+                continue
             with self._lock:
                 self._sealed = [other for other in self._sealed if other is not file]
+        return kept
 
     def _tell(self, error: OSError) -> None:
         """Once of each segment."""

@@ -193,6 +193,28 @@ def test_a_second_name_that_stays_fails_no_put(
         store.writer("orders").put(b"after", durability="disk")
 
 
+def test_a_second_name_that_stays_keeps_nothing_in_front_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a trim that ends before it."""
+    real = live_links.unlink_if_there
+
+    def kept(path: str) -> None:
+        (refused if path.endswith(f"/live/{3 * SEGMENT:020d}") else real)(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live_links, "unlink_if_there", kept)
+        store, _ = filled(tmp_path, durability="disk")
+        assert store.trim(SEGMENT) == SEGMENT
+        for _ in range(2):
+            with pytest.raises(PermissionError, match=f"live/{3 * SEGMENT:020d}"):
+                store.trim(5 * SEGMENT)
+            assert store.begin_offset == 3 * SEGMENT
+        assert segments(tmp_path)[0].name == f"{3 * SEGMENT:020d}"
+    with store:
+        assert store.trim(5 * SEGMENT) == 5 * SEGMENT
+
+
 def test_a_segment_that_could_not_be_removed_goes_with_the_next_trim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
