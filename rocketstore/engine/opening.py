@@ -108,6 +108,7 @@ class Opening:
     #: Files of the log are not as long as the others: a follower would leave them out.
     odd_sizes: bool = False
     caller: ArrivalCaller | None = None
+    page: PositionsPage | None = None
     stop: CleanStop = field(init=False)
 
     def run(self) -> Engine:
@@ -120,6 +121,8 @@ class Opening:
             with ExitStack() as closing:  # each, whatever the others raise; the thread first
                 closing.callback(own_file.close)
                 closing.callback(rocketmq.close)
+                if self.page is not None:
+                    closing.callback(self.page.close)
                 if self.caller is not None:
                     closing.callback(self.caller.close)
                 self.stop.restore(error)
@@ -129,15 +132,14 @@ class Opening:
         """Marks → recovery → queues, index and dispatch → the engine."""
         layout, lock = self.layout, self.lock
         ours = self._last_writer_was_ours()
-        page = None
         run_id = bytes(16)
         if lock is not None:
             if not ours:
                 # Before the mark: a stop between the two must not leave a checkpoint that is believed.
                 recovery.discard_checkpoint(own_file, own_file.load())
             lock.mark_ours()
-            page = PositionsPage.create(layout.positions)
-            run_id = page.begin()
+            self.page = PositionsPage.create(layout.positions)
+            run_id = self.page.begin()
             clean_tmp(layout)
         log = self._load_log()
         config = self._fit_config(log)
@@ -180,11 +182,11 @@ class Opening:
         if lock is not None:
             catching_up.file = own_file
         parts = self._derive(config, log, queues, report, state, catching_up)
-        if lock is None or page is None:
+        if lock is None or self.page is None:
             return starting.read_only(parts)
         template = replace(catching_up.checkpoint, boot_id=boot_id(), run_id=run_id)
         files, record_crc = (own_file, rocketmq), self._record_crc(state)
-        return starting.for_writing(parts, lock, page, files, template, record_crc=record_crc)
+        return starting.for_writing(parts, lock, self.page, files, template, record_crc=record_crc)
 
     def _derive(
         self,

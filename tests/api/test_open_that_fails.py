@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore import ConfigError, tools
-from rocketstore.engine import followed, starting
+from rocketstore.engine import clean_stop, followed, starting
 from rocketstore.log.checkpoint import CheckpointFile
 from rocketstore.log.checkpointer import Checkpointer
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
@@ -116,18 +116,41 @@ def test_nothing_is_restored_on_a_disk_that_fails(
         assert [message.body for message in everything(store)] == bodies
 
 
+def opened(root: Path) -> list[str]:
+    """Links to what is open there."""
+    links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return [str(link) for link in links if os.path.realpath(link).startswith(str(root))]
+
+
 def test_a_reader_that_fails_beside_a_broker_leaves_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path)
-
-    def ours() -> list[str]:
-        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
-        return [str(link) for link in links if os.path.realpath(link).startswith(str(tmp_path))]
-
     with java_writer(StoreLayout(tmp_path)):
-        before = ours()
+        before = opened(tmp_path)
         monkeypatch.setattr(followed, "missing_segments", broken)
         with pytest.raises(OSError, match="broken"):
             open_small(tmp_path, "r")
-        assert ours() == before
+        assert opened(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), [(clean_stop, "remove_abort"), (CheckpointFile, "store")]
+)
+def test_a_second_interrupt_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
+    """On the way back. The traceback holds the frames: nothing is left to the collector."""
+    bodies = filled(tmp_path)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "Ring", interrupted)
+        patch.setattr(where, name, interrupted)
+        with pytest.raises(KeyboardInterrupt) as _raised:
+            open_small(tmp_path)
+        assert opened(tmp_path) == []
+    with open_small(tmp_path) as store:
+        assert [message.body for message in everything(store)] == bodies
