@@ -18,6 +18,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.engine.options import Options
 from rocketstore.engine.rebuilding import Derived, rebuild_engine
 from rocketstore.log.index import IndexStore
+from rocketstore.tools.rebuild_ends import keep_handed_out
 from rocketstore.tools.rebuild_parts import (
     Built,
     Part,
@@ -75,7 +76,8 @@ def rebuild(
     cleanly: that is recovered before.
 
     The store is locked meanwhile. Stopped half-way, it has its old queues and index, or none of a kind,
-    which the next open for writing makes. Queues whose last message was trimmed away stay as they are.
+    which the next open for writing makes. Queues whose last message was trimmed away stay as they are, and units of
+    what `repair` gave up: no queue offset is handed out again.
 
     Args:
         workers: parts of the log that are made at a time, 1 … 256; parts are whole segments, and the
@@ -139,6 +141,7 @@ class _Job:
             one, files = self._make_alone(derived, whole)
             built = [one]
         join_parts(built, derived.root)
+        keep_handed_out(derived)
         ends = {(row[0], row[1]): row[3] for one in built for row in one.queues}
         units = sum(row[3] - row[2] for one in built for row in one.queues)
         self.report = RebuildReport(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["PreBlankEnd", "ends_in_pre_blanks", "point_ends", "with_ends"]
+__all__ = ["PreBlankEnd", "ends_in_pre_blanks", "point_ends", "pre_blank_end", "with_ends"]
 
 
 REASON: Final = "a queue ends in a pre-blank"
@@ -44,11 +44,12 @@ class PreBlankEnd(NamedTuple):
 
 def ends_in_pre_blanks(store: Store) -> list[PreBlankEnd]:
     layout, _, _ = store._log_bounds()
-    found = [_end_of(directory) for directory in sorted(layout.consume_queue.glob("*/*"))]
+    found = [pre_blank_end(directory) for directory in sorted(layout.consume_queue.glob("*/*"))]
     return [end for end in found if end is not None]
 
 
-def _end_of(directory: Path) -> PreBlankEnd | None:
+def pre_blank_end(directory: Path) -> PreBlankEnd | None:
+    """Of a queue that ends in one."""
     for start, size in reversed(list_files(directory)):
         if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
             continue

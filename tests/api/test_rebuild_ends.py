@@ -1,0 +1,134 @@
+"""Queue offsets that were handed out stay so, though the log has no message of theirs and the queues are made anew."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rocketstore import Message, tools
+from tests.api.test_rebuild import queues_of
+from tests.api.test_repair import SHAPE, expected, fill, is_sound, served, write
+from tests.api.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of
+from tests.small_store import SMALL, open_small
+
+
+def mended(root: Path) -> tuple[list[Message], dict[tuple[str, int], Message]]:
+    """A store that lost the last messages of its queues, and others; what it had, and the last ones that it lost."""
+    messages = fill(root)
+    hit = lasts(messages)
+    del hit[messages[-1].topic, messages[-1].queue_id]
+    for message in (*hit.values(), *messages[10:13], *messages[60:62]):
+        damage(root, message)
+    assert tools.repair(root, **SHAPE).ok
+    return messages, hit
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_queues_of_a_mended_store_are_made_as_they_were(tmp_path: Path, workers: int) -> None:
+    root = tmp_path / "s"
+    _, hit = mended(root)
+    before = queues_of(root)
+    tools.rebuild(root, workers=workers, **SMALL)
+    assert queues_of(root) == before
+    is_sound(root)
+    with open_small(root) as store:
+        for (topic, queue_id), message in hit.items():
+            put = store.writer(topic, queue_id=queue_id).put(b"new")
+            assert put.queue_offset == message.queue_offset + 1
+
+
+def test_a_queue_that_lost_all_of_its_messages(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with open_small(root) as store:
+        lost = [store.writer("rare").put(b"%d" % number * 40) for number in range(3)]
+        store.writer("orders").put(b"behind")
+    for put in lost:
+        write(root, put.physical_offset + 100, b"\xff\xfe\xff")
+    assert tools.repair(root, **SHAPE).ok
+    before = queues_of(root)
+    tools.rebuild(root, **SMALL)
+    assert queues_of(root) == before
+    with open_small(root) as store:
+        assert store.writer("rare").put(b"new").queue_offset == len(lost)
+
+
+def test_light_queues_that_share_a_record(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    names = [f"%LMQ%{n}" for n in range(5)]
+    with open_small(root, **LIGHT) as store:
+        for _ in range(2):
+            properties = {"INNER_MULTI_DISPATCH": ",".join(names)}
+            store.put_message("t", b"x", properties=properties)
+        store.put_message("u", b"behind")
+        [_, lost] = store.consumer("t").poll(2)
+        start, size = lost.physical_offset, lost.size
+    write(root, start, bytes(size))
+    assert tools.repair(root, **SHAPE).ok
+    before = queues_of(root)
+    tools.rebuild(root, **SMALL)
+    assert queues_of(root) == before
+    is_sound(root)
+
+
+def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pre-blanks, behind which nothing else is: `repair` leads RocketMQ on afterwards."""
+    root = tmp_path / "s"
+    module = importlib.import_module("rocketstore.tools.repair")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+        patch.setattr(module, "with_ends", lambda store, ends: [])
+        _, hit = mended(root)
+    (root / "rocketstore" / "queue_ends").unlink(missing_ok=True)
+    before = queues_of(root)
+    tools.rebuild(root, **SMALL)
+    assert queues_of(root) == before
+    assert tools.repair(root, **SHAPE).units == len(hit)
+    is_sound(root)
+
+
+def test_queues_in_each_others_place(tmp_path: Path) -> None:
+    """What the other one said of lost messages is taken where it fits, and harms nothing."""
+    root = tmp_path / "s"
+    messages, hit = mended(root)
+    lost = {m.physical_offset for m in (*hit.values(), *messages[10:13], *messages[60:62])}
+    queues = [root / "consumequeue" / topic / "0" for topic in ("events", "orders")]
+    queues[0].rename(root / "aside")
+    queues[1].rename(queues[0])
+    (root / "aside").rename(queues[1])
+    (root / "rocketstore" / "queue_ends").unlink(missing_ok=True)
+    tools.rebuild(root, **SMALL)
+    is_sound(root)
+    assert served(root) == expected(messages, lost)
+
+
+def test_files_of_queues_that_are_lost(tmp_path: Path) -> None:
+    """The last clean stop noted where queues ended."""
+    root = tmp_path / "s"
+    _, hit = mended(root)
+    with open_small(root) as store:
+        ends = {key: store.max_queue_offset(*key) for key in hit}
+    shutil.rmtree(root / "consumequeue")
+    tools.rebuild(root, **SMALL)
+    with open_small(root, "r") as store:
+        assert {key: store.max_queue_offset(*key) for key in hit} == ends
+    assert tools.repair(root, **SHAPE).units == len(hit)
+    is_sound(root)
+
+
+def test_an_end_too_far_away_is_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "s"
+    fill(root, 5)
+    directory = root / "consumequeue" / "orders" / "0"
+    end = units_of(root, "orders")
+    [path] = directory.iterdir()
+    size = path.stat().st_size
+    (directory / f"{size * (1 << 22):020d}").write_bytes(UNIT.pack(*PRE_BLANK).ljust(size, b"\0"))
+    tools.rebuild(root, **SMALL)
+    assert "is not believed" in caplog.text
+    assert units_of(root, "orders") == end
+    is_sound(root)
