@@ -221,8 +221,8 @@ class Opening:
         index_start = max(report.index_start, report.begin)
         dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
         catching_up.run(dispatcher, index, report.end)
-        if report.dispatch_start <= report.begin:
-            queues.forget_ends()  # they were made anew
+        if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
+            queues.made_anew(report.end)
         queues.know_ends(report.end)
         # The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
         # wrote last by the mark, and only the bytes differ, that is damage to who reads.

@@ -21,7 +21,7 @@ from rocketstore.log.queue_ends import (
     queue_key,
     save_queue_ends,
 )
-from rocketstore.log.queue_units import has_units_up_to
+from rocketstore.log.queue_units import UnitRefusedError, has_units_up_to
 from rocketstore.log.spare_files import SpareFiles
 from rocketstore.log.state_files import sync_file_system
 
@@ -233,6 +233,26 @@ class ConsumeQueueStore:
         self._ends_hold = True
         for queue in self._made_ones():
             queue.known_end = self._ends.least(queue.topic, queue.queue_id)
+
+    def made_anew(self, log_end: int) -> None:
+        """All units come from the log: what was known of ends is used up. What the log has no message for, behind
+        the last one, was handed out before: pre-blanks hold its place."""
+        if self._ends.log_end > log_end:
+            return
+        for queue in self._made_ones():
+            end = self._ends.least(queue.topic, queue.queue_id)
+            first = queue.written_end
+            if not (queue.files and first < end):
+                continue
+            try:
+                queue.fill_gap(end)
+                queue.sync(first, end)
+            except UnitRefusedError as error:
+                logger.warning("%s: where it ended is not believed: %s", queue.name, error)
+            except OSError as error:
+                logger.error("%s: ended at %d, which is not noted: %s", queue.name, end, error)
+                return  # no put to that queue; the next open tries again
+        self.forget_ends()
 
     def forget_ends(self) -> None:
         """What was known is of another log, or of other queues: nothing is, now or later."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import shutil
 from pathlib import Path
 
 import pytest
 
-from rocketstore import Message, tools
+from rocketstore import Message, ReadFailedError, tools
+from rocketstore.log.consume_queue import ConsumeQueue
 from tests.api.test_rebuild import queues_of
 from tests.api.test_repair import SHAPE, expected, fill, is_sound, served, write
 from tests.api.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of
@@ -118,6 +120,28 @@ def test_files_of_queues_that_are_lost(tmp_path: Path) -> None:
     is_sound(root)
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("lose", ["all", "one"])
+def test_an_open_that_makes_lost_queues_anew(tmp_path: Path, lose: str, crashed: bool) -> None:
+    root = tmp_path / "s"
+    _, hit = mended(root)
+    with open_small(root) as store:
+        ends = {key: store.max_queue_offset(*key) for key in hit}
+    key = next(iter(hit))
+    lost = root / "consumequeue"
+    shutil.rmtree(lost if lose == "all" else lost / key[0] / str(key[1]))
+    if crashed:
+        (root / "abort").touch()
+    with open_small(root, "r") as store:
+        assert {key: store.max_queue_offset(*key) for key in hit} == ends
+    for more in range(2):
+        with open_small(root) as store:
+            for (topic, queue_id), end in ends.items():
+                put = store.writer(topic, queue_id=queue_id).put(b"new")
+                assert put.queue_offset == end + more
+    is_sound(root)
+
+
 def test_an_end_too_far_away_is_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,3 +156,27 @@ def test_an_end_too_far_away_is_not_believed(
     assert "is not believed" in caplog.text
     assert units_of(root, "orders") == end
     is_sound(root)
+
+
+def test_an_end_that_cannot_be_kept_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, say: no put goes there, and a later open tries again."""
+    root = tmp_path / "s"
+    _, hit = mended(root)
+    shutil.rmtree(root / "consumequeue")
+    (topic, queue_id), message = next(iter(hit.items()))
+    fill_gap = ConsumeQueue.fill_gap
+
+    def full(self: ConsumeQueue, end: int) -> int:
+        if (self.name, end) == (f"{topic}/{queue_id}", message.queue_offset + 1):
+            raise OSError(errno.ENOSPC, "full")
+        return fill_gap(self, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "fill_gap", full)
+        with open_small(root) as store, pytest.raises(ReadFailedError):
+            store.writer(topic, queue_id=queue_id).put(b"new")
+    with open_small(root) as store:
+        put = store.writer(topic, queue_id=queue_id).put(b"new")
+        assert put.queue_offset == message.queue_offset + 1
