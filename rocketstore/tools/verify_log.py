@@ -63,18 +63,15 @@ class Scope:
 
 @dataclass(slots=True)
 class QueueFacts:
-    """What the log says about one queue: its first and its next queue offset, and its records.
-    `mended`: how many records of `repair` stand in front of its last one."""
+    """What the log says about one queue: its first and its next queue offset, and its records."""
 
     first: int
     next: int
     records: int
-    mended: int
 
 
 class LostUnits(NamedTuple):
-    """Queue offsets [first, end) that no record has, with a record of `repair` where theirs may have been: the
-    one behind them stands in `file` at `position`."""
+    """Queue offsets [first, end) that no record has: the one behind them stands in `file` at `position`."""
 
     topic: str
     queue_id: int
@@ -89,8 +86,8 @@ class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
     `queues` and `batches`, records that are inner batches, are there after a walk record by record;
-    `ends`, the next queue offsets, in the end. `mended` records of `repair` were seen; what may have been lost
-    with them is in `lost`, and the queues have to agree.
+    `ends`, the next queue offsets, in the end. What no record has is in `lost`: `repair` gave it up, or it is a gap
+    up to the offset of a group (D-17), and the queues have to agree.
     """
 
     begin: int
@@ -100,7 +97,6 @@ class LogFacts:
     queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     batches: dict[tuple[str, int], int] = field(default_factory=dict)
-    mended: int = 0
     lost: list[LostUnits] = field(default_factory=list)
 
     @property
@@ -316,7 +312,6 @@ class _Walk:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
         says of its queue counts only where it fits: else it would put those behind it in the wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
-            self._facts.mended += message.topic == REPAIR_TOPIC
             return
         if message.sys_flag & INNER_BATCH:
             # Inner batches count messages, not records, and have batch queues (format 4.2).
@@ -332,12 +327,9 @@ class _Walk:
             if damaged and (known is None or queue_offset != known.next):
                 continue
             if known is None:
-                mended = self._facts.mended
-                self._facts.queues[topic, queue_id] = QueueFacts(
-                    queue_offset, queue_offset + 1, 1, mended
-                )
+                self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
                 continue
-            if queue_offset > known.next and self._facts.mended > known.mended:
+            if queue_offset > known.next:
                 place = (self._segment.path, position)
                 self._facts.lost.append(
                     LostUnits(topic, queue_id, known.next, queue_offset, *place)
@@ -345,6 +337,5 @@ class _Walk:
             elif queue_offset != known.next:
                 text = f"queue offset {queue_offset} follows {known.next - 1}"
                 self._fault(position, f"{topic}/{queue_id}: {text}")
-            known.mended = self._facts.mended
             known.next = max(known.next, queue_offset + 1)
             known.records += 1

@@ -111,7 +111,7 @@ def odd_file(start: int, length: int, size: int) -> str:
 
 
 def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Queue offsets that are missing in the log since `repair` have units that stand for them in their queues."""
+    """Queue offsets that are missing in the log have units that stand for them in their queues."""
     for lost in facts.lost:
         if not _are_stood_for(layout.queue_directory(lost.topic, lost.queue_id), lost, facts):
             text = f"queue offset {lost.end} follows {lost.first - 1}"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rocketstore.tools import verify
-from tests.made_store import MadeStore, rocketmq_store
+from tests.made_store import MadeStore, rocketmq_store, write_at
+from tests.small_store import open_small, segments, store_group_offset
 from tests.verifying import STORES, check
 
 # The function of the same name stands in front of it in the package.
@@ -67,3 +68,17 @@ def test_a_sound_store_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.M
     made.fill(60)
     monkeypatch.delattr(MODULE, "walk_log")
     assert verify(made.root).ok
+
+
+def test_a_gap_up_to_the_offset_of_a_group_is_no_fault(tmp_path: Path) -> None:
+    """D-17: pre-blanks stand there. Nor is it one where another fault makes every record be looked at."""
+    root = tmp_path / "store"
+    with open_small(root) as store:
+        store.writer("orders").put(b"first")
+    with open_small(root) as store:
+        store_group_offset(store, "orders", 5)
+        store.writer("orders").put(b"behind")
+        other = store.writer("others").put(b"x" * 50)
+    assert verify(root).ok
+    write_at(segments(root)[0], other.physical_offset + 100, b"\xff\xff")
+    assert {fault.position for fault in verify(root).faults} == {other.physical_offset}
