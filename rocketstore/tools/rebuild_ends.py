@@ -96,7 +96,7 @@ def _complete(queue: ConsumeQueue, found: list[_Unit], end: int) -> None:
         return
     if filled:
         logger.warning(
-            "%s: ends at %d as before, the log has no message of its last %d offsets: "
+            "%s: ends at %d as before, and its last messages (%d) are lost: "
             "put one, or run repair, before RocketMQ starts",
             queue.name, end, filled,
         )  # fmt: skip

@@ -31,7 +31,7 @@ from rocketstore.tools.repair_damage import (
     log_files,
     with_stand_ins,
 )
-from rocketstore.tools.repair_ends import ends_in_pre_blanks, point_ends, with_ends
+from rocketstore.tools.repair_ends import find_pre_blanks, point_them, with_ends
 from rocketstore.tools.repair_missing import make_missing
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
 from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
@@ -75,7 +75,7 @@ class Mended:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What `repair` found and did. `units` of queues pointed into damage, or ended one behind it in a pre-blank;
+    """What `repair` found and did. `units` of queues pointed into damage, or were pre-blanks that lead RocketMQ astray;
     with `dry_run` nothing was changed."""
 
     path: str
@@ -182,7 +182,7 @@ def _look(
         found = damaged_ranges(store, progress)
         fitting = [one for one in found if one.fits]
         units = sum(len(hit.numbers) for hit in units_into(store, fitting))
-        units += sum(len(one.stand_ins) for one in with_ends(store, ends_in_pre_blanks(store)))
+        units += sum(len(one.stand_ins) for one in with_ends(store, find_pre_blanks(store)))
     return RepairReport(os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ())
 
 
@@ -190,12 +190,12 @@ def _look(
 
 
 def _mend_ends(store: Store, kept: list[str]) -> int:
-    """What an earlier repair left; how many units. Copies of the records are told to `kept`."""
-    ranges = with_ends(store, ends_in_pre_blanks(store))
+    """Pre-blanks that lead RocketMQ astray; how many units. Copies of the records are told to `kept`."""
+    ranges = with_ends(store, find_pre_blanks(store))
     kept += _keep(store, ranges)
     _mend(store, ranges)
-    for one in ranges:  # after the records: until then a run of this finds the end again
-        point_ends(one.stand_ins)
+    for one in ranges:  # after the records: until then a run of this finds them again
+        point_them(one.stand_ins)
     return sum(len(one.stand_ins) for one in ranges)
 
 

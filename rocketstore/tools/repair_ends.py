@@ -1,34 +1,52 @@
-"""Queues that end in a pre-blank, behind which RocketMQ dispatches nothing (format 6.3): a repair of before left
-them. Their last units get stand-ins, in records that stand for damage already."""
+"""Pre-blanks that keep RocketMQ from messages (format 6.3): at the end of a queue, behind which it dispatches nothing,
+and in front of units of the log's first file, which it passes over. A repair of before left them, and queues that were
+made anew have them where records of a repair stand. They get stand-ins, in records that stand for damage already."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+from bisect import bisect_left, bisect_right
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.column_scan import scan
-from rocketstore.log.queue_units import UNIT_SIZE, list_files
+from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE, list_files
 from rocketstore.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 from rocketstore.tools.repair_damage import DamagedRange
-from rocketstore.tools.repair_units import placed, units_into
+from rocketstore.tools.repair_units import (
+    RECORD_BYTES_MIN,
+    STAND_IN_BODY_BYTES,
+    is_delayed,
+    placed,
+    units_into,
+)
 from rocketstore.tools.verify_log import REPAIR_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from rocketstore.store import Store
     from rocketstore.tools.repair_units import StandIn
 
+    Integers = NDArray[numpy.int64]
+
 logger = logging.getLogger(__name__)
 
-__all__ = ["PreBlankEnd", "ends_in_pre_blanks", "point_ends", "pre_blank_end", "with_ends"]
+__all__ = ["PreBlanks", "find_pre_blanks", "point_them", "pre_blank_end", "with_ends"]
 
 
-REASON: Final = "a queue ends in a pre-blank"
+REASON: Final = "a queue has a pre-blank"
+#: As one cannot stand for lost messages of a file.
+RUN_MAX: Final = 1 << 16
+STAND_IN_BYTES: Final = RECORD_BYTES_MIN + STAND_IN_BODY_BYTES
 
 
 class PreBlankEnd(NamedTuple):
@@ -37,15 +55,78 @@ class PreBlankEnd(NamedTuple):
 
     path: str
     start: int
-    size: int
     number: int
     physical_offset: int
 
 
-def ends_in_pre_blanks(store: Store) -> list[PreBlankEnd]:
-    layout, _, _ = store._log_bounds()
-    found = [pre_blank_end(directory) for directory in sorted(layout.consume_queue.glob("*/*"))]
-    return [end for end in found if end is not None]
+class PreBlank(NamedTuple):
+    path: str
+    start: int
+    number: int
+
+
+class PreBlanks(NamedTuple):
+    """In a row; the units around them point to these offsets. `behind` None: they end their queue."""
+
+    units: tuple[PreBlank, ...]
+    before: int
+    behind: int | None
+
+
+def find_pre_blanks(store: Store) -> list[PreBlanks]:
+    """Those that RocketMQ is led astray by."""
+    layout, begin, _ = store._log_bounds()
+    size = store.config.commit_log_file_size_bytes
+    found = []
+    for directory in sorted(layout.consume_queue.glob("*/*")):
+        last: list[PreBlank] = []
+        if begin < size and not is_delayed(directory.parent.name):
+            rows, last = _in_front(directory, size)
+            found += rows
+        end = pre_blank_end(directory)
+        if end is not None:
+            units = last or [PreBlank(end.path, end.start, end.number)]
+            found.append(PreBlanks(tuple(units), end.physical_offset, None))
+    return found
+
+
+def _in_front(directory: Path, limit: int) -> tuple[list[PreBlanks], list[PreBlank]]:
+    """In front of units that point below `limit`; and those that follow such units at the end of the queue."""
+    found: list[PreBlanks] = []
+    run: list[PreBlank] = []
+    before = -1
+    for path, start, offsets, sizes in _files(directory):
+        if not run and PRE_BLANK_SIZE not in sizes:
+            before = int(offsets[-1])
+        else:
+            units = zip(offsets.tolist(), sizes.tolist(), strict=True)
+            for number, (offset, size) in enumerate(units):
+                if size == PRE_BLANK_SIZE:
+                    if len(run) < RUN_MAX:
+                        run.append(PreBlank(path, start, number))
+                    continue
+                if run and offset < limit:
+                    found.append(PreBlanks(tuple(run), before, offset))
+                run, before = [], offset
+        if before >= limit:
+            return found, []
+    return found, run if len(run) < RUN_MAX else []
+
+
+def _files(directory: Path) -> Iterator[tuple[str, int, Integers, Integers]]:
+    """Path and start of each file of a queue, physical offsets and sizes of what is written there."""
+    for start, size in list_files(directory):
+        if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
+            continue
+        path = str(directory / f"{start:020d}")
+        file = MappedFile.open(path, start, size, "read")
+        try:
+            units = queue_file.units_array(file, 0, queue_file.written_units(file))
+        finally:
+            file.close()
+        if not len(units):
+            return
+        yield path, start, units["physical_offset"].astype("i8"), units["size"].astype("i8")
 
 
 def pre_blank_end(directory: Path) -> PreBlankEnd | None:
@@ -65,32 +146,58 @@ def pre_blank_end(directory: Path) -> PreBlankEnd | None:
             while before >= 0 and queue_file.read_unit(file, before) == queue_file.PRE_BLANK:
                 before -= 1
             unit = queue_file.read_unit(file, before) if before >= 0 else None
-            return PreBlankEnd(path, start, size, last, -1 if unit is None else unit[0])
+            return PreBlankEnd(path, start, last, -1 if unit is None else unit[0])
         finally:
             file.close()
     return None
 
 
-def with_ends(store: Store, ends: Sequence[PreBlankEnd]) -> list[DamagedRange]:
-    """Records of an earlier repair to be written anew, with the stand-ins of these queues in them, as far as there
-    are any behind what a queue says last."""
-    fillers = _fillers(store) if ends else []
-    wanted: dict[int, list[PreBlankEnd]] = {}
-    free = len(fillers)
-    for end in sorted(ends, key=lambda one: one.physical_offset, reverse=True):
-        if free and fillers[free - 1].start > end.physical_offset:
-            free -= 1
-            wanted[free] = [end]
-        elif fillers and fillers[-1].start > end.physical_offset:
-            wanted[len(fillers) - 1].append(end)
-        else:
-            queue = Path(end.path).parent
-            logger.warning("%s ends in a pre-blank: put a message before RocketMQ starts", queue)
+def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:
+    """Records of an earlier repair to be written anew, with stand-ins for these in them, as far as there are any
+    between what the units around say."""
+    fillers = _fillers(store) if rows else []
+    starts = [one.start for one in fillers]
+    room = [(one.end - one.start) // STAND_IN_BYTES for one in fillers]
+    wanted: dict[int, list[PreBlank]] = {}
+    # Ends of queues first, of which each has one of its own where it can be.
+    for row in sorted(rows, key=lambda one: (one.behind is not None, -one.before)):
+        low = bisect_right(starts, row.before)
+        high = len(starts) if row.behind is None else bisect_left(starts, row.behind)
+        taken = _taken(room[low:high], len(row.units))
+        if (
+            row.behind is None and low < high and not taken
+        ):  # the last one, in one that several queues may share
+            taken = _taken(room[low:high], 1) or [high - low - 1]
+        if not taken:
+            _warn(row)
+        for unit, place in zip(reversed(row.units), taken, strict=False):
+            wanted.setdefault(low + place, []).append(unit)
+            room[low + place] -= 1
     found = []
-    for number, of_one in sorted(wanted.items()):
-        units = placed(fillers[number], [(end, end.number) for end in of_one])
-        found.append(dataclasses.replace(fillers[number], stand_ins=tuple(units)))
+    for number, units in sorted(wanted.items()):
+        stand_ins = placed(fillers[number], [(unit, unit.number) for unit in sorted(units)])
+        found.append(dataclasses.replace(fillers[number], stand_ins=tuple(stand_ins)))
     return found
+
+
+def _taken(room: Sequence[int], count: int) -> list[int]:
+    """Where as many have room, the last one first; nothing where not all have."""
+    places = (at for at in reversed(range(len(room))) for _ in range(room[at]))
+    found = list(islice(places, count))
+    return found if len(found) == count else []
+
+
+def _warn(row: PreBlanks) -> None:
+    queue = Path(row.units[0].path).parent
+    if row.behind is None:
+        logger.warning("%s ends in a pre-blank: put a message before RocketMQ starts", queue)
+        return
+    first = row.units[0].start // UNIT_SIZE + row.units[0].number
+    logger.warning(
+        "%s: behind offset %d, which has no message, RocketMQ's consumers are given nothing more "
+        "of the log's first file",
+        queue, first,
+    )  # fmt: skip
 
 
 def _fillers(store: Store) -> list[DamagedRange]:
@@ -108,7 +215,7 @@ def _fillers(store: Store) -> list[DamagedRange]:
     return [one for one in found if one.start not in taken]
 
 
-def point_ends(stand_ins: Sequence[StandIn]) -> None:
+def point_them(stand_ins: Sequence[StandIn]) -> None:
     """Overwrites these units, which are pre-blanks, and syncs."""
     for unit in stand_ins:
         start = int(Path(unit.path).name)

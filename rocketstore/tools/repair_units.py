@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECORD_BYTES_MIN",
+    "STAND_IN_BODY_BYTES",
     "StandIn",
     "UnitsHit",
     "change_units",
+    "is_delayed",
     "placed",
     "stand_ins",
     "units_into",
@@ -138,6 +140,11 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
                 file.close()
 
 
+def is_delayed(topic: str) -> bool:
+    """Whether RocketMQ delivers the messages of a topic itself: it reads unit by unit."""
+    return topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
 def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
     """Of each range: those for units that must not become pre-blanks, in the order of each queue."""
     wanted: list[list[tuple[QueueFile, int]]] = [[] for _ in ranges]
@@ -146,7 +153,7 @@ def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
     for hit in units_into(store, ranges):
         queue = Path(hit.path).parent
         last = _last_unit(queue) - hit.start // UNIT_SIZE
-        delayed = queue.parent.name in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        delayed = is_delayed(queue.parent.name)
         for number, offset in zip(hit.numbers, hit.offsets.tolist(), strict=True):
             at = bisect_right(starts, offset) - 1
             # What stands behind a range in the log's first file RocketMQ passes over behind a pre-blank, but

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -175,11 +176,14 @@ def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
     tally.messages += 2 * len(ends)
 
 
-@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize(
+    ("crashed", "remade"), [(False, ""), (True, ""), (False, "rebuild"), (True, "open")]
+)
 def test_consumers_of_rocketmq_get_what_stands_behind_lost_messages(
-    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool
+    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool, remade: str
 ) -> None:
-    """format 6.3: behind a pre-blank RocketMQ passes over all that is left of the log's first file."""
+    """format 6.3: behind a pre-blank RocketMQ passes over all that is left of the log's first file. Queues that were
+    lost since are made anew with some, which the next repair mends."""
     path = tmp_path / "store"
     places = []
     with rocketstore.open(path, config=config_of(SMALL)) as store:
@@ -198,6 +202,13 @@ def test_consumers_of_rocketmq_get_what_stands_behind_lost_messages(
         pass
     report = tools.repair(path, **SHAPE)
     assert report.ok and report.units == len(lost), str(report)
+    if remade == "rebuild":
+        tools.rebuild(path, **SHAPE)
+    elif remade == "open":
+        shutil.rmtree(path / "consumequeue")
+        with rocketstore.open(path, config=config_of(SMALL)):
+            pass
+        assert tools.repair(path, **SHAPE).units
     if crashed:
         (path / "abort").touch()
         (path / "checkpoint").unlink()
