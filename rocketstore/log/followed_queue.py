@@ -8,6 +8,7 @@ position of a live rocketstore writer, or, beside any other writer, matches its 
 
 from __future__ import annotations
 
+import bisect
 import logging
 import os
 import threading
@@ -75,7 +76,7 @@ class FollowedQueue:
         self.used = False
         self.extension = ExtensionUnits.beside(directory)
         self._lock = threading.Lock()
-        self._starts: list[int] = []
+        self._starts: list[int] = []  # in order
         # Starts of files that have lost their end: none of them is read.
         self._cut: set[int] = set()
         self._files: dict[int, MappedFile] = {}
@@ -190,17 +191,18 @@ class FollowedQueue:
             self._min_offset = self._max_offset = self._starts[0] // UNIT_SIZE
 
     def _file_of(self, queue_offset: int) -> MappedFile | None:
-        at = queue_offset * UNIT_SIZE
-        start = at - at % self._file_size
+        position = queue_offset * UNIT_SIZE
+        start = position - position % self._file_size
         file = self._files.get(start)
-        if file is None and start in self._starts:
+        at = bisect.bisect_left(self._starts, start)  # there may be many
+        if file is None and start in self._starts[at : at + 1]:
             path = self._directory / f"{start:020d}"
             try:
                 file = MappedFile.open(str(path), start, self._file_size, "read")
                 file.close_descriptor()
             except (FileNotFoundError, ValueError):
                 # It was taken away, or cut, between the listing and now.
-                self._starts.remove(start)
+                del self._starts[at]
                 return None
             file.advise("random")
             self._files[start] = file
