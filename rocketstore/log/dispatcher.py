@@ -25,6 +25,7 @@ from rocketstore.log.light_queues import check_place, is_listed, listed_queues
 from rocketstore.log.mapped_queues import POINTED_MAX
 from rocketstore.log.queue_units import UnitRefusedError
 from rocketstore.log.worker import Worker
+from rocketstore.wording import counted
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -292,8 +293,8 @@ class Dispatcher(Worker):
             queue.publish(self._loop.next_offset(raw, queue.queue_id))
             filled = queue.fill_gap(queue_offset)
             logger.warning(
-                "%s/%d: %d queue offsets in front of %d have no record, filled with pre-blanks",
-                queue.topic, queue.queue_id, filled, queue_offset,
+                "%s/%d: no record for %s in front of %d, filled with pre-blanks",
+                queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,
             )  # fmt: skip
         else:
             queue.room_for(queue_offset)  # pre-blanks up to the queue's first message (format 6.3)

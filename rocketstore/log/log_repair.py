@@ -19,6 +19,7 @@ from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.quarantine import keep_copy, keep_end_of_file, pieces_of
+from rocketstore.wording import counted
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -85,7 +86,7 @@ class LogRepair:
             removed = self._log.remove_before(minimum)
             if removed:
                 self.notes.append(
-                    f"{len(removed)} segments below the minimum {minimum} are removed"
+                    f"removed {counted(len(removed), 'segment')} below the minimum {minimum}"
                 )
 
     def _repair_lengths(self) -> None:
@@ -218,7 +219,9 @@ class LogRepair:
         self._forget_live(lambda start: start >= offset)
         removed = self._log.remove_from(offset)
         if removed:
-            self.notes.append(f"{len(removed)} segments behind the end of the log are removed")
+            self.notes.append(
+                f"removed {counted(len(removed), 'segment')} behind the end of the log"
+            )
 
     def _forget_live(self, gone: Callable[[int], bool]) -> None:
         live = self._layout.live

@@ -6,6 +6,8 @@ import datetime
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketstore.wording import counted
+
 if TYPE_CHECKING:
     from rocketstore.log.checkpoint import OwnCheckpoint
 
@@ -36,7 +38,7 @@ class Island:
     topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"[{self.start}, {self.end}): {self.records} records{_named(self.topics)}"
+        return f"[{self.start}, {self.end}): {counted(self.records, 'record')}{_named(self.topics)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,8 @@ class RecoveryReport:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.mode} open: log [{self.begin}, {self.end}), {self.scanned_records} records in "
+            f"{self.mode} open: log [{self.begin}, {self.end}), "
+            f"{counted(self.scanned_records, 'record')} in "
             f"{self.scanned_bytes} bytes checked from {self.start} in {self.seconds:.3f} s"
         ]
         if self.last_record_start >= 0:
@@ -98,7 +101,9 @@ class RecoveryReport:
         if self.foreign is not None:
             lines.append(f"written by another program: [{self.foreign[0]}, {self.foreign[1]})")
         if self.record_crc_mismatches:
-            lines.append(f"{self.record_crc_mismatches} records there have a stale record CRC")
+            lines.append(
+                f"{counted(self.record_crc_mismatches, 'record')} there with a stale record CRC"
+            )
         return "\n".join([*lines, *self.missing, *self.notes])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rocketstore.wording import counted
+
 __all__ = ["Counts", "Fault", "Findings", "Progress", "VerifyReport"]
 
 # Called with (what is being walked, bytes done, bytes in all).
@@ -82,10 +84,11 @@ class VerifyReport:
 
     def __str__(self) -> str:
         counts = self.counts
-        verdict = "no faults" if self.ok else f"{self.fault_count} faults"
+        verdict = "no faults" if self.ok else counted(self.fault_count, "fault")
         return (
             f"{self.path}: {verdict}; log {self.begin_offset} … {self.end_offset} with "
-            f"{counts.records} records in {counts.segments} files, "
-            f"{counts.units} units in {counts.queues} queues, "
-            f"{counts.index_entries} entries in {counts.index_files} index files"
+            f"{counted(counts.records, 'record')} in {counted(counts.segments, 'file')}, "
+            f"{counted(counts.units, 'unit')} in {counted(counts.queues, 'queue')}, "
+            f"{counted(counts.index_entries, 'entry', 'entries')} in "
+            f"{counted(counts.index_files, 'index file')}"
         )

@@ -29,6 +29,7 @@ from rocketstore.tools.rebuild_parts import (
     join_parts,
     odd_seam,
 )
+from rocketstore.wording import counted
 
 if TYPE_CHECKING:
     from rocketstore.tools.findings import Progress
@@ -57,8 +58,11 @@ class RebuildReport:
     odd: str = ""
 
     def __str__(self) -> str:
-        how = f"in one go ({self.odd})" if self.odd else f"in {self.parts} parts"
-        made = f"{self.units} units in {self.queues} queues and {self.index_files} index files"
+        how = f"in one go ({self.odd})" if self.odd else f"in {counted(self.parts, 'part')}"
+        made = (
+            f"{counted(self.units, 'unit')} in {counted(self.queues, 'queue')} and "
+            f"{counted(self.index_files, 'index file')}"
+        )
         size = self.end - self.begin
         return f"{self.path}: {made} out of {size} bytes of log, {how}, in {self.seconds:.1f} s"
 

@@ -35,6 +35,7 @@ from rocketstore.tools.repair_ends import find_pre_blanks, point_them, with_ends
 from rocketstore.tools.repair_missing import make_missing
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
 from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
+from rocketstore.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,8 +95,9 @@ class RepairReport:
         left = sum(not one.done for one in self.ranges)
         what = "would be mended" if self.dry_run else "mended"
         return (
-            f"{self.path}: {len(self.ranges)} damaged ranges with {damaged} bytes, "
-            f"{len(self.ranges) - left} {what}, {left} cannot be; {self.units} queue units"
+            f"{self.path}: {counted(len(self.ranges), 'damaged range')} with "
+            f"{counted(damaged, 'byte')}, {len(self.ranges) - left} {what}, {left} cannot be; "
+            f"{counted(self.units, 'queue unit')}"
         )
 
 

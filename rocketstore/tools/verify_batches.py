@@ -13,6 +13,7 @@ from rocketstore.log.other_queues import BatchQueues, batch_directory
 from rocketstore.log.queue_units import list_files
 from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.tools.verify_queues import odd_file
+from rocketstore.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +50,7 @@ def walk_batches(
         if without > 0 and tail_may_miss:
             findings.counts.undispatched += without
         elif without > 0:
-            findings.add(str(directory), 0, f"{without} records without a unit")
+            findings.add(str(directory), 0, f"{counted(without, 'record')} without a unit")
 
 
 class _BatchWalk:

@@ -21,6 +21,7 @@ from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_fi
 from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.tools.all_cores import map_on_all_cores
 from rocketstore.tools.verify_log import is_stand_in
+from rocketstore.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def compare_queues(
         if tail_may_miss:
             without -= behind
         if without > 0:
-            text = f"{without} records without a unit; the log has {known.first} … {known.next - 1}"
+            text = f"{counted(without, 'record')} without a unit; the log has {known.first} … {known.next - 1}"
             where = str(layout.queue_directory(topic, queue_id))
             findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
 

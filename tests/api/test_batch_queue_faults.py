@@ -103,7 +103,7 @@ def test_verify_counts_batches(made: BatchStore) -> None:
     assert (report.counts.queues, report.counts.units) == (2, 20)
     made.put_batch([(b"x", {})], unit=False)
     (fault,) = verify(made.root).faults
-    assert "1 records without a unit" in fault.reason
+    assert "1 record without a unit" in fault.reason
     (made.root / "abort").touch()
     assert verify(made.root).ok
 

@@ -150,13 +150,13 @@ CHANGES = [
     pytest.param(
         queue_unit(5, PRE_BLANK),
         "consumequeue/orders/0",
-        "1 records without",
+        "1 record without",
         id="hidden by a pre-blank",
     ),
     pytest.param(
         queue_unit(59, b"\0" * 20),
         "consumequeue/orders/0",
-        "1 records without",
+        "1 record without",
         id="last unit missing",
     ),
     pytest.param(
@@ -203,7 +203,7 @@ def test_two_units_that_changed_places_are_found(tmp_path: Path) -> None:
 def test_a_queue_that_is_missing_whole_is_found(tmp_path: Path) -> None:
     made = MadeStore(tmp_path / "store")
     made.put("payments")
-    text = "1 records without a unit; the log has 0 … 0, the queue ends at 0"
+    text = "1 record without a unit; the log has 0 … 0, the queue ends at 0"
     assert faults(verify(made.root)) == [("consumequeue/payments/0", 0, text)]
 
 

@@ -39,7 +39,7 @@ def test_what_was_lost_is_there_again(invoke: Invoke, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "s" / "index")
     result = invoke("rebuild", tmp_path / "s", "--workers", 2, *SHAPE)
     assert result.exit_code == exit_codes.OK, result.stderr
-    assert "30 units in 2 queues and 1 index files" in result.stdout
+    assert "30 units in 2 queues and 1 index file" in result.stdout
     with rocketstore.open(tmp_path / "s", "r+", **SMALL) as store:
         assert store.recovery.mode == "clean"
         assert [m.body for m in store.query("orders", "k7")] == [b"7"]
