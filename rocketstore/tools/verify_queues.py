@@ -99,7 +99,8 @@ def compare_queues(
         if tail_may_miss:
             without -= behind
         if without > 0:
-            text = f"{counted(without, 'record')} without a unit; the log has {known.first} … {known.next - 1}"
+            text = f"{counted(without, 'record')} without a unit; "
+            text += f"the log has {known.first} … {known.next - 1}"
             where = str(layout.queue_directory(topic, queue_id))
             findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
 
