@@ -10,7 +10,10 @@ _READ: Final = "tail, get, query and stat read it"
 
 #: A text of the library, and what stands for it here.
 ADVICE: Final = {
-    "or open with force=True to go on without": "or go on without by recover --force",
+    "or open with force=True to go on without": (
+        "or go on without by recover --force, or, where files between others are lost for good, "
+        "by repair --fill-missing"
+    ),
     ", or open with mode='r'": f"; {_READ} meanwhile",
     "; mode='r' reads it meanwhile": f"; {_READ} meanwhile",
     "; mode='r' reads a store there": f"; {_READ}",

@@ -43,6 +43,7 @@ def test_missing_segments(invoke, store_path: Path, words: tuple[str, ...]) -> N
     result = invoke(words[0], store_path, *words[1:])
     assert result.exit_code == exit_codes.DAMAGED
     assert "or go on without by recover --force" in result.stderr
+    assert "lost for good, by repair --fill-missing" in result.stderr
 
 
 def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None:
