@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from rocketstore._native import index_file
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.checkpoint import CheckpointFile
-from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.log.consumer_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.log.index import IndexStore, hash_of
+from rocketstore.log.state_files import read_json
 
 if TYPE_CHECKING:
     from rocketstore.log.index_segment import Header, IndexSegment
@@ -153,11 +154,15 @@ def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -
 
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
     """No group waits beyond the end of its queue (D-17)."""
+    path = layout.consumer_offsets
+    if path.exists() and not isinstance(read_json(path, MAX_FILE_BYTES, MAX_DEPTH), dict):
+        text = "holds no offsets, nor does its .bak: all groups begin anew; restore one of them"
+        findings.add(str(path), 0, text)
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
     for change in offsets.clamp(lambda topic, queue_id: facts.ends.get((topic, queue_id))):
         findings.add(
-            str(layout.consumer_offsets),
+            str(path),
             0,
             f"group {change.group} stored {change.stored} for {change.topic}/{change.queue_id}, "
             f"which ends at {change.maximum}",

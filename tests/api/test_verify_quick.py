@@ -82,3 +82,21 @@ def test_a_gap_up_to_the_offset_of_a_group_is_no_fault(tmp_path: Path) -> None:
     assert verify(root).ok
     write_at(segments(root)[0], other.physical_offset + 100, b"\xff\xff")
     assert {fault.position for fault in verify(root).faults} == {other.physical_offset}
+
+
+@pytest.mark.parametrize("text", [b"", b'{"offsetTable":{"orders@g":{0:1', b"[]"])
+def test_offsets_that_cannot_be_read_are_a_fault(tmp_path: Path, text: bytes) -> None:
+    """Unless the copy of before can: RocketMQ reads that then, and so does the store."""
+    root = tmp_path / "store"
+    with open_small(root) as store:
+        store.writer("orders").put(b"x")
+        store_group_offset(store, "orders", 1)
+    assert verify(root).ok
+    path = root / "config" / "consumerOffset.json"
+    whole, copy = path.read_bytes(), path.with_name(path.name + ".bak")
+    copy.unlink(missing_ok=True)
+    path.write_bytes(text)
+    [fault] = verify(root).faults
+    assert fault.file == str(path) and "holds no offsets" in fault.reason
+    copy.write_bytes(whole)
+    assert verify(root).ok == (text != b"[]")  # which is JSON: the copy is not looked at
