@@ -17,7 +17,7 @@ from rocketstore._native.scanner import (
     SearchBudget,
 )
 from rocketstore.columns import Columns, columns_of
-from rocketstore.errors import CorruptRecordError, RocketStoreError
+from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, RocketStoreError
 from rocketstore.log.column_walk import ColumnWalk, ScanReport, SegmentFiles
 from rocketstore.log.store_state import load_store_state
 
@@ -140,6 +140,8 @@ class ScanReading:
 
     def _skips(self, error: Exception, end: int) -> bool:
         """Whether a part that ends at `end` is read on behind an error. One at `end` is of the end itself."""
+        if isinstance(error, OffsetOutOfRangeError):  # trimmed since
+            return self._scan.on_damage == "skip"
         damaged = isinstance(error, CorruptRecordError) and error.physical_offset < end
         return damaged and self._scan.on_damage == "skip"
 

@@ -135,6 +135,25 @@ def test_what_was_trimmed_since(
     assert told == ([(begin, "trimmed")] if on_damage == "skip" else [])
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_trimmed_while_it_is_read(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Where damage is skipped it counts as lost; an error came from behind the first part."""
+    path = tmp_path / "store"
+    fill_at_random(path, rng, 500)
+    monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
+    scan = rocketstore.scan(path, chunk_bytes=1_000, on_damage="skip", threads=threads)
+    chunks = iter(scan)
+    next(chunks)
+    segments = sorted((path / "commitlog").iterdir())
+    for segment in segments[:2]:
+        segment.unlink()
+    assert [chunk.end_offset for chunk in chunks][-1] == scan.end_offset
+    [lost] = scan.report.damage
+    assert (lost.end, lost.reason) == (int(segments[2].name), "trimmed")
+
+
 def test_a_body_that_looks_like_a_record_of_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
