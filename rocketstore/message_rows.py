@@ -13,7 +13,9 @@ import numpy as np
 from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import read_message
 from rocketstore.columns import Columns, columns_of
-from rocketstore.errors import CorruptRecordError, DecompressionError
+from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOutOfRangeError
+from rocketstore.log.column_walk import TRIMMED
+from rocketstore.log.fetch import OFFSET_TOO_SMALL
 from rocketstore.log.inner_batch import count_of, messages_of
 from rocketstore.system_flags import BATCH_BITS
 
@@ -43,6 +45,7 @@ def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
 
     Raises:
         CorruptRecordError: also where a batch is none, unless the scan skips damage; then it is logged.
+        OffsetOutOfRangeError: as the scan, also where a segment with a batch was trimmed behind a thread.
         DecompressionError, ModuleNotFoundError: a batch cannot be unpacked.
     """
     # The scan's own files: batches are taken out of what it has just mapped or fetched.
@@ -67,8 +70,9 @@ def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Mes
     wanted = scan.filter.tags
     for physical_offset in columns["physical_offset"].tolist():
         file = files.at(physical_offset)
-        if file is None:
-            raise CorruptRecordError(physical_offset, "its segment was removed while it was read")
+        if file is None:  # of a chunk that another thread read ahead: no mapping here has held it
+            _lose(scan, files, physical_offset, columns.end_offset)
+            return
         # What was asked to be tested, the scan has tested.
         record = read_message(file, physical_offset - file.start_offset, file.size, verify=0)
         try:
@@ -81,6 +85,17 @@ def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Mes
         for message in messages:
             if wanted is None or message.tags in wanted:
                 yield message
+
+
+def _lose(scan: Scan, files: SegmentFiles, begin: int, end: int) -> None:
+    """As the walk of a scan does where no file is (any more)."""
+    following, reason = files.gap(begin)
+    if scan.on_damage == "skip":
+        scan.report.lose(begin, end, reason)
+    elif following is not None and reason == TRIMMED:
+        raise OffsetOutOfRangeError(begin, following, scan.limit_offset, OFFSET_TOO_SMALL)
+    else:
+        raise CorruptRecordError(begin, reason)
 
 
 def _made_again(scan: Scan, columns: Columns, messages: Iterator[Message]) -> Iterator[Columns]:
