@@ -11,7 +11,7 @@ from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.places import directory_of, place_of
 
-__all__ = ["WriteOptions", "bad_option", "check_names", "number"]
+__all__ = ["WriteOptions", "bad_option", "check_names", "number", "switch"]
 
 #: What Spark itself puts among the options of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
@@ -19,6 +19,7 @@ SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 TABLE_OWN = {"owner", "provider"}
 WRITE_NAMES = {
     "path": "directory of the store; made when it is not there",
+    "createstore": "true (default), or false: a path without a store is an error",
     "topic": "of all messages, whatever their rows say",
     "queueid": "where rows without a queue_id go; default 0",
     "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
@@ -72,11 +73,22 @@ def number(given: Mapping[str, str], name: str, default: int, low: int, high: in
     return value
 
 
+def switch(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise bad_option(name, text, "true or false")
+    return text.lower() == "true"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """The sink's options, checked."""
 
     path: str
+    #: Where there is none.
+    create_store: bool
     topic: str | None
     queue_id: int
     queues: int | None
@@ -117,6 +129,7 @@ class WriteOptions:
         shared = "a directory that tasks and driver see under this name"
         return cls(
             path,
+            switch(given, "createstore", True),
             given.get("topic"),
             number(given, "queueid", 0, 0, 2**31 - 1),
             number(given, "queues", 0, 1, 65536) or None,

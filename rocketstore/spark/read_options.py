@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.conditions import Condition, parse_conditions
-from rocketstore.spark.options import bad_option, check_names, number
+from rocketstore.spark.options import bad_option, check_names, number, switch
 from rocketstore.spark.places import place_of
 from rocketstore.spark.views import VIEWS, Field, choose
 
@@ -102,10 +102,10 @@ class ReadOptions:
             ending,
             number(given, "splitbytes", 256 << 20, 1, 2**62),
             number(given, "minpartitions", 1, 1, 1_000_000),
-            _switch(given, "failondataloss", True),
-            _switch(given, "decompress", True),
-            _switch(given, "verify", True),
-            _switch(given, "askfilters", False),
+            switch(given, "failondataloss", True),
+            switch(given, "decompress", True),
+            switch(given, "verify", True),
+            switch(given, "askfilters", False),
             _conditions(given, fields),
             # A number of messages alone says it all; else there is a bound on bytes.
             number(given, "maxbytespertrigger", 256 << 20, 1, 2**62)
@@ -136,9 +136,9 @@ def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
     names = given.get("columns")
     chosen = None if names is None else tuple(name.strip() for name in names.split(","))
     without = set()
-    if not _switch(given, "includeproperties", True):
+    if not switch(given, "includeproperties", True):
         without.add("properties")
-    if not _switch(given, "includeheaders", False):
+    if not switch(given, "includeheaders", False):
         without.add("headers")
     return choose(view, chosen, frozenset(without))
 
@@ -272,12 +272,3 @@ def _check_order(
     if first_ms > last_ms:
         allowed = f"not before startingTimestamp, {first_ms}"
         raise bad_option("endingTimestamp", given["endingtimestamp"], allowed)
-
-
-def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name)
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise bad_option(name, text, "true or false")
-    return text.lower() == "true"

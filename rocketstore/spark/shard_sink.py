@@ -17,8 +17,15 @@ from rocketstore.spark.cleaning import remove_orphans
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.options import WriteOptions, bad_option
 from rocketstore.spark.shard_writing import write_shard
-from rocketstore.spark.shards import abandon_shards, commit_shards
-from rocketstore.spark.sink import Message, check_batch, check_schema, routing_of, told_apart
+from rocketstore.spark.shards import abandon_shards, commit_shards, shard_paths
+from rocketstore.spark.sink import (
+    Message,
+    check_batch,
+    check_creates,
+    check_schema,
+    routing_of,
+    told_apart,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +42,8 @@ class ShardWriter(DataSourceArrowWriter):
         check_schema(schema, options)
         if os.path.isdir(os.path.join(options.path, "commitlog")):
             raise bad_option("path", options.path, "this is a store; shards need a directory apart")
+        if shard_paths(options.path) is None:
+            check_creates(options, "directory of shards")
         try:
             StoreConfig(
                 commit_log_file_size_bytes=options.segment_bytes,

@@ -39,6 +39,7 @@ __all__ = [
     "StreamWriter",
     "Writer",
     "check_batch",
+    "check_creates",
     "check_schema",
     "routing_of",
     "staging_of",
@@ -123,12 +124,27 @@ def told_apart(options: WriteOptions, writer: str) -> str:
     return f"{options.path} {writer}"
 
 
-def make_store(path: str) -> None:
-    """Makes the store where there is none."""
-    if not os.path.isdir(os.path.join(path, "commitlog")):
+def make_store(options: WriteOptions, *, makes: bool = True) -> None:
+    """Makes the store where there is none, if `makes`; raises SparkFaceError: RS_NO_STORE, where the options say
+    that there is one."""
+    path = options.path
+    if os.path.isdir(os.path.join(path, "commitlog")):
+        return
+    check_creates(options, "store")
+    if makes:
         # Whoever has a lock there makes it just now.
         with told_path("RS_WRITE_FAILED", path), contextlib.suppress(StoreLockedError):
             rocketstore.open(path, "rw").close()
+
+
+def check_creates(options: WriteOptions, what: str) -> None:
+    """Raises SparkFaceError: RS_NO_STORE, where nothing is to be made."""
+    if not options.create_store:
+        raise SparkFaceError(
+            "RS_NO_STORE",
+            f"path = {options.path!r}: there is no {what}, and createStore=false; see whether its "
+            "disk is mounted here, or write the first time without this option",
+        )
 
 
 class Base:
@@ -139,8 +155,7 @@ class Base:
         check_schema(schema, options)
         self.options = options
         refuse_shards(options.path, "give the option shards to add some, or write elsewhere")
-        if makes:
-            make_store(options.path)
+        make_store(options, makes=makes)
         self.staging = staging_of(options)
         self.run = uuid.uuid4().hex
 
@@ -214,7 +229,7 @@ class StreamWriter(Base, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         if batchId == 0:  # later on it is there, or its disk is not
-            make_store(self.options.path)
+            make_store(self.options)
         writer = self.writer_of(messages)
         if writer is None:
             if any(m is not None and (m.staged or m.bad_rows) for m in messages):

@@ -1,0 +1,66 @@
+"""`createStore=false`: an empty place, below which the store's disk is not mounted perhaps, stays empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.options import WriteOptions
+from tests.spark.reading import everything
+from tests.spark.test_bad_rows_of_failures import write, writer_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+NONE = r"^\[RS_NO_STORE\] path = .*/s': there is no %s, and createStore=false; .*mounted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "what"),
+    [
+        ("batch", {}, "store"),
+        ("batch", {"txnAppId": "load", "txnVersion": "3"}, "store"),
+        ("stream", {"txnAppId": "q"}, "store"),
+        (
+            "batch",
+            {"shards": "auto", "segmentBytes": "64k", "maxMessageSizeBytes": "9k"},
+            "directory of shards",
+        ),
+    ],
+    ids=["batch", "named", "stream", "shards"],
+)
+def test_nothing_is_made(tmp_path: Path, kind: str, options: dict[str, str], what: str) -> None:
+    root = tmp_path / "s"
+    root.mkdir()
+    with pytest.raises(SparkFaceError, match=NONE % what):
+        writer_of(root, kind, **options, createStore="false")
+    assert list(root.iterdir()) == []
+    number = (0,) if kind == "stream" else ()
+    write(writer_of(root, kind, **options), *number)  # the first write, which makes it
+    again = {"txnVersion": "4"} if "txnVersion" in options else {}
+    number = (1,) if kind == "stream" else ()
+    write(writer_of(root, kind, **{**options, **again}, createStore="false"), *number)
+    stores = sorted(root.glob("shard-*")) if "shards" in options else [root]
+    assert [m.body for store in stores for m in everything(store)] == [b"a", b"a"]
+
+
+@pytest.mark.parametrize("unmounted", ["before", "between"])
+def test_a_first_batch_that_is_tried_again(tmp_path: Path, unmounted: str) -> None:
+    """It may have been committed, although Spark does not know: a store made now would have it again, or hide it."""
+    root, options = tmp_path / "s", {"txnAppId": "q", "createStore": "false"}
+    rocketstore.open(root).close()
+    write(writer_of(root, "stream", **options), 0)
+    again = writer_of(root, "stream", **options) if unmounted == "between" else None
+    root.rename(tmp_path / "unmounted")
+    root.mkdir()
+    with pytest.raises(SparkFaceError, match=NONE % "store"):
+        write(again or writer_of(root, "stream", **options), 0)
+    assert not (root / "commitlog").exists()
+
+
+def test_what_it_may_be(tmp_path: Path) -> None:
+    given = {"path": str(tmp_path), "topic": "t"}
+    assert WriteOptions.parse(given).create_store
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] createstore = 'never': true or f"):
+        WriteOptions.parse({**given, "createStore": "never"})
