@@ -120,8 +120,9 @@ def staging_of(options: WriteOptions) -> str:
 
 
 def told_apart(options: WriteOptions, writer: str) -> str:
-    """A writer's name among those that write to other stores and keep their bad rows in the same directory."""
-    return f"{options.path} {writer}"
+    """A writer's name among those that write to other stores and keep their bad rows in the same directory; the same
+    one by whatever path a store is written to."""
+    return f"{os.path.realpath(options.path)} {writer}"
 
 
 def make_store(options: WriteOptions, *, makes: bool = True) -> None:

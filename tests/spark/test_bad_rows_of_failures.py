@@ -127,3 +127,17 @@ def test_of_a_stream_whose_store_is_gone_between_two_batches(tmp_path: Path) -> 
     write_batch(1)
     with rocketstore.open(root, "r") as store:
         assert [m.body for m in store.consumer("t")] == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"shards": "auto", "segmentBytes": "8m"}], ids=["store", "shards"]
+)
+def test_of_one_version_by_two_paths(tmp_path: Path, options: dict[str, str]) -> None:
+    """Their names hold the path of the store: by another one they were kept twice."""
+    root, link, bad = tmp_path / "s", tmp_path / "link", tmp_path / "bad"
+    link.symlink_to(root, target_is_directory=True)
+    named = {"txnAppId": "load", "txnVersion": "1", "badRowsPath": str(bad), **options}
+    root.mkdir()
+    for path in (root, link, f"file://{link}"):
+        write(writer_of(path, **named))
+    assert len(list(bad.glob("*.parquet"))) == 1
