@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketstore import CorruptRecordError, StoreLockedError
+from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
+from rocketstore.arguments import whole_number
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.places import directory_of
 from rocketstore.tools import RebuildReport
@@ -22,6 +23,7 @@ __all__ = ["rebuild"]
 
 #: Parts for each core that Spark has, so that a slow one does not hold up the others for long.
 PARTS_A_CORE = 2
+PARTS_MAX = 256
 
 
 def _build(part: Part) -> Built:
@@ -49,8 +51,9 @@ def rebuild(
         options: further settings of `rocketstore.open`, as `index_slots` and `index_entries`.
 
     Raises:
-        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED, RS_BAD_OPTION.
-        CorruptRecordError, ConfigError, OSError: as `rocketstore.tools.rebuild`.
+        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED, RS_BAD_OPTION, RS_CORRUPT_RECORD, RS_READ_FAILED,
+            RS_WRITE_FAILED: where `rocketstore.tools.rebuild` has an error.
+        ValueError, TypeError: `parts` is no such number.
     """
     root = directory_of("path", path, "a store's directory: queues and index are made beside it")
     context = session.sparkContext
@@ -59,10 +62,20 @@ def rebuild(
         made: list[Built] = context.parallelize(found, len(found)).map(_build).collect()
         return made
 
-    count = parts or min(256, PARTS_A_CORE * context.defaultParallelism)
-    try:
-        return rebuild_here(root, workers=count, run_parts=run_parts, **options)
-    except StoreLockedError as error:
-        raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
-    except FileNotFoundError as error:
-        raise SparkFaceError("RS_NO_STORE", f"path = {os.fspath(path)!r}: {error}") from error
+    if parts is None:
+        count = min(PARTS_MAX, PARTS_A_CORE * context.defaultParallelism)
+    else:
+        count = whole_number("parts", parts, 1, PARTS_MAX)
+    with told_path("RS_WRITE_FAILED", root):
+        try:
+            return rebuild_here(root, workers=count, run_parts=run_parts, **options)
+        except StoreLockedError as error:
+            raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
+        except FileNotFoundError as error:
+            raise SparkFaceError("RS_NO_STORE", f"path = {os.fspath(path)!r}: {error}") from error
+        except ConfigError as error:
+            raise SparkFaceError("RS_BAD_OPTION", f"{root}: {error}") from error
+        except CorruptRecordError as error:
+            raise SparkFaceError("RS_CORRUPT_RECORD", f"path={root}: {error}") from error
+        except ReadFailedError as error:
+            raise SparkFaceError("RS_READ_FAILED", f"path={root}: {error}") from error
