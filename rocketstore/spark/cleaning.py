@@ -81,7 +81,8 @@ def remove_orphans(
 
 def remove_writers(directory: Path, oldest: float) -> int:
     """Removes what is noted of batch writes that nobody has named, and nobody will write again, where it was last
-    changed before `oldest`: there would be one more file for each."""
+    changed before `oldest`: there would be one more file for each. One that has a name is not looked into again for a
+    week."""
     removed = 0
     for file in _entries(directory):
         with _staying(file), contextlib.suppress(ValueError, KeyError, TypeError):
@@ -90,6 +91,9 @@ def remove_writers(directory: Path, oldest: float) -> int:
                 if UNNAMED.fullmatch(writer):
                     file.unlink()
                     removed += 1
+                else:
+                    with contextlib.suppress(OSError):  # of another user
+                        os.utime(file)
     return removed
 
 
