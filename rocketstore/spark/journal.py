@@ -13,10 +13,11 @@ Under `<store>/rocketstore/sink/`:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ __all__ = [
 
 #: Commits of each writer that stay in its file; only the last one decides anything.
 REMEMBERED = 100
+#: Of each.
+NOTED = ("version", "begin", "end", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +159,15 @@ class Journal:
         found = self._read(self._pending)
         if found is None:
             return None
-        return Commit(
-            found["writer"],
-            found["version"],
-            found["begin"],
-            staged_files(found["files"]),
-            found["present"],
-            found.get("mixed", False),
-        )
+        with _told_damage(self._pending):
+            return Commit(
+                found["writer"],
+                found["version"],
+                found["begin"],
+                staged_files(found["files"]),
+                found["present"],
+                found.get("mixed", False),
+            )
 
     def begin(self, commit: Commit) -> None:
         """From here on the commit will be finished."""
@@ -186,8 +190,11 @@ class Journal:
 
     def commits(self, writer: str) -> list[dict[str, int]]:
         """The last commits of a writer, oldest first: version, begin, end, rows."""
-        found = self._read(self._file(writer))
-        return [] if found is None else list(found["commits"])
+        file = self._file(writer)
+        found = self._read(file)
+        with _told_damage(file):
+            commits = [] if found is None else found["commits"]
+            return [{name: commit[name] for name in NOTED} for commit in commits]
 
     def last_version(self, writer: str) -> int:
         commits = self.commits(writer)
@@ -201,12 +208,19 @@ class Journal:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        try:
+        with _told_damage(path):
             found = json.loads(text)
-            if not isinstance(found, dict) or found["format"] != 1:
+            if found["format"] != 1:
                 raise ValueError("not a journal of format 1")
-        except (ValueError, KeyError) as error:
-            raise SparkFaceError(
-                "RS_JOURNAL_DAMAGED", f"{path}: {error}; nothing was appended"
-            ) from error
-        return found
+            return dict(found)
+
+
+@contextlib.contextmanager
+def _told_damage(path: Path) -> Iterator[None]:
+    """What is not as the sink writes it becomes an error with a code."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise SparkFaceError(
+            "RS_JOURNAL_DAMAGED", f"{path}: {error!r}; nothing was appended"
+        ) from error
