@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.log.column_walk import SegmentFiles
     from rocketstore.message import Message
 
-__all__ = ["NEEDED", "messages_in"]
+__all__ = ["NEEDED", "NOT_DELIVERED", "messages_in"]
 
 logger = logging.getLogger(__name__)
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import contextlib
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 import rocketstore
-from rocketstore import CorruptRecordError, OffsetOutOfRangeError, Store
+from rocketstore import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError, Store
+from rocketstore.log.inner_batch import count_of
+from rocketstore.message_rows import NOT_DELIVERED
+from rocketstore.system_flags import BATCH_BITS
+
+if TYPE_CHECKING:
+    from rocketstore.columns import Columns
 
 __all__ = ["by_bytes", "by_rows", "record_start"]
 
 #: How far in front of a place the record that covers it is looked for at first.
 BEHIND_BYTES = 1 << 20
-UNREADABLE = (CorruptRecordError, OffsetOutOfRangeError)
+UNREADABLE = (CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError)
 
 
 def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
@@ -33,14 +42,28 @@ def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
 
 
 def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any]) -> int:
-    """The place behind the first `most` messages that are wanted."""
-    left = most
+    """The place behind the first `most` messages that are wanted, or behind the record that alone has more."""
+    taken = 0
     for columns in _walk(store, begin, end, **wanted):
-        if columns.rows >= left:
-            last = left - 1
+        upto = taken + np.cumsum(_messages_in(store, columns))
+        if upto[-1] >= most:
+            fit = int(np.searchsorted(upto, most, side="right"))
+            if fit == 0 and taken:
+                return int(columns["physical_offset"][0])
+            last = max(0, fit - 1)
             return int(columns["physical_offset"][last]) + int(columns["size"][last])
-        left -= columns.rows
+        taken = int(upto[-1])
     return end
+
+
+def _messages_in(store: Store, columns: Columns) -> Any:
+    """How many messages each record stands for, as consumers are given them; of inner batches by what they say."""
+    flags = columns["sys_flag"]
+    counts = (flags & NOT_DELIVERED == 0).astype(np.int64)
+    for row in np.flatnonzero(flags & BATCH_BITS == BATCH_BITS).tolist():
+        with contextlib.suppress(*UNREADABLE):  # for who reads it
+            counts[row] *= count_of(store.get(int(columns["physical_offset"][row])))
+    return counts
 
 
 def record_start(store: Store, place: int) -> int:
@@ -86,7 +109,7 @@ def _walk(
 ) -> Any:
     return rocketstore.scan(
         store,
-        columns=("physical_offset", "size"),
+        columns=("physical_offset", "size", "sys_flag"),
         start_offset=begin,
         end_offset=end,
         aligned=aligned,

@@ -133,6 +133,37 @@ def test_a_stream_begins_within_a_batch(tmp_path: Path, first: int) -> None:
     assert rows == list(range(first, 9)) and not start.get("from")
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 7, 100])
+def test_a_limit_counts_messages(tmp_path: Path, most: int) -> None:
+    """It counted a record of several as one."""
+    store = BatchStore(tmp_path)
+    store.fill_batches(16)  # of 1, 2, 3, 4 messages, and one message behind each
+    for number in range(12):
+        store.put(
+            body=b"%d" % number, sys_flag=(4, 12, 0)[number % 3]
+        )  # no consumer is given two of three
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(most)}
+    stream = Progress(ReadOptions.parse({"path": str(tmp_path), **given}, stream=True))
+    offset, sizes, places = stream.initial(), [], []
+    while (end := stream.latest(offset)) != offset:
+        counts = [
+            sum(there is None or bool(there[row]) for row in range(columns.rows))
+            for scan in stream.parts(offset, end)[0]
+            for columns, there in messages_in(scan)
+        ]
+        sizes.append(sum(counts))
+        places.append(end["phys"])
+        offset = end
+    stream.close()
+    assert sum(sizes) == 40 + 16 + 4
+    assert max(sizes) == max(most, 4) if most < 60 else sizes == [60]
+    if most > 4:  # as many as there is room for: the next record has four at most
+        assert min(sizes[:-1], default=most) > most - 4
+    assert set(places) <= {r.physical_offset + r.size for r in store.records} | {
+        r.physical_offset for r in store.records
+    }
+
+
 def test_jobs_and_groups_count_messages(tmp_path: Path) -> None:
     messages = make(tmp_path / "s")
     mine = [m for m in messages if m.topic == TOPIC]
