@@ -175,12 +175,16 @@ def test_what_was_appended_is_counted(spark: Any, tmp_path: Path, options: dict[
 
 @pytest.mark.spark
 def test_bodies_that_stay_compressed_are_known_as_such(spark: Any, tmp_path: Path) -> None:
+    """Through Parquet, or by a replay, which unpacked them always."""
     with rocketstore.open(tmp_path / "s") as store:
         store.put_message("t", zlib.compress(b"plain" * 99), sys_flag=0x301, flag=7)
     target = str(tmp_path / "parquet")
     jobs.export(spark, tmp_path / "s", target, decompress=False)
     assert jobs.import_(spark, target, tmp_path / "back") == 1
     assert jobs.replay(spark, tmp_path / "back", tmp_path / "plain") == 1
+    assert jobs.replay(spark, tmp_path / "back", tmp_path / "same", decompress=False) == 1
     [packed], [plain] = everything(tmp_path / "back"), everything(tmp_path / "plain")
+    [same] = everything(tmp_path / "same")
+    assert (same.body, same.sys_flag, same.flag) == (packed.body, packed.sys_flag, packed.flag)
     assert (packed.body, packed.sys_flag, packed.flag) == (zlib.compress(b"plain" * 99), 0x301, 7)
     assert (plain.body, plain.sys_flag, plain.flag) == (b"plain" * 99, 0, 7)

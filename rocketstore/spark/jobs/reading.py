@@ -18,10 +18,12 @@ __all__ = ["NAMES", "load", "source_options"]
 NAMES = ("topics", "topic_pattern", "queues", "tags", "start_timestamp", "end_timestamp")
 
 
-def load(session: SparkSession, path: str | os.PathLike[str], **wanted: Any) -> DataFrame:
+def load(
+    session: SparkSession, path: str | os.PathLike[str], *, decompress: bool = True, **wanted: Any
+) -> DataFrame:
     """The default view of the messages that are wanted, in the order of the log."""
     reader = session.read.format("rocketstore").option("path", place_of(path))
-    return reader.options(**source_options(wanted)).load()
+    return reader.options(**source_options(wanted), decompress=decompress).load()
 
 
 def source_options(wanted: Mapping[str, Any]) -> dict[str, str]:

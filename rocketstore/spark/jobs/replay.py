@@ -24,6 +24,7 @@ def replay(
     to_topic: str | None = None,
     keys: Sequence[str] | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
+    decompress: bool = True,
     app_id: str | None = None,
     version: int | None = None,
     **wanted: Any,
@@ -38,6 +39,7 @@ def replay(
         to_topic: of all copies; default: each keeps its own topic.
         keys: only messages with one of these keys.
         transform: makes another frame of the one that is read; it has to keep the column `body`.
+        decompress: bodies as producers gave them; False: as they are stored, and copies say so, with no codec needed.
         app_id, version: name this replay, so that it is done once however often it is run.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
@@ -47,7 +49,8 @@ def replay(
     from pyspark.sql import functions as f
 
     routed = to_topic is not None or transform is not None
-    frame = application_rows(load(session, path, **wanted), path, wanted, routed=routed)
+    there = load(session, path, decompress=decompress, **wanted)
+    frame = application_rows(there, path, wanted, routed=routed)
     if keys is not None:
         asked = f.array(*[f.lit(key) for key in keys])
         frame = frame.where(f.arrays_overlap(f.split("keys", " "), asked))
