@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.log.column_walk import SegmentFiles
     from rocketstore.message import Message
 
-__all__ = ["NEEDED", "NOT_DELIVERED", "messages_in"]
+__all__ = ["NEEDED", "message_counts", "messages_in"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,21 @@ def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
                     yield made, _delivered(made)
             else:
                 yield columns, _delivered(columns) if bits & NOT_DELIVERED else None
+
+
+def message_counts(columns: Columns, record_at: Callable[[int], Message | None]) -> Any:
+    """How many messages each record of a chunk stands for, by what inner batches say of themselves; none are packed
+    out. The chunk is the scan's, with the columns NEEDED.
+
+    Args:
+        record_at: The record at a physical offset, asked for batches alone; None counts as one message.
+    """
+    flags = columns["sys_flag"]
+    counts = (flags & NOT_DELIVERED == 0).astype(np.int64)
+    for row in np.flatnonzero(flags & BATCH_BITS == BATCH_BITS).tolist():
+        record = record_at(int(columns["physical_offset"][row]))
+        counts[row] *= 1 if record is None else count_of(record)
+    return counts
 
 
 def _delivered(columns: Columns) -> Any:

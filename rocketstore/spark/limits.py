@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 import rocketstore
 from rocketstore import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError, Store
-from rocketstore.log.inner_batch import count_of
-from rocketstore.message_rows import NOT_DELIVERED
-from rocketstore.system_flags import BATCH_BITS
+from rocketstore.message_rows import message_counts
 
 if TYPE_CHECKING:
+    from rocketstore import Message
     from rocketstore.columns import Columns
 
 __all__ = ["by_bytes", "by_rows", "record_start"]
@@ -57,13 +55,13 @@ def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any
 
 
 def _messages_in(store: Store, columns: Columns) -> Any:
-    """How many messages each record stands for, as consumers are given them; of inner batches by what they say."""
-    flags = columns["sys_flag"]
-    counts = (flags & NOT_DELIVERED == 0).astype(np.int64)
-    for row in np.flatnonzero(flags & BATCH_BITS == BATCH_BITS).tolist():
-        with contextlib.suppress(*UNREADABLE):  # for who reads it
-            counts[row] *= count_of(store.get(int(columns["physical_offset"][row])))
-    return counts
+    def record_at(place: int) -> Message | None:
+        try:
+            return store.get(place)
+        except UNREADABLE:  # for who reads it
+            return None
+
+    return message_counts(columns, record_at)
 
 
 def record_start(store: Store, place: int) -> int:
