@@ -19,19 +19,19 @@ SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 TABLE_OWN = {"owner", "provider"}
 WRITE_NAMES = {
     "path": "directory of the store; made when it is not there",
-    "createstore": "true (default), or false: a path without a store is an error",
+    "createStore": "true (default), or false: a path without a store is an error",
     "topic": "of all messages, whatever their rows say",
-    "queueid": "where rows without a queue_id go; default 0",
+    "queueId": "where rows without a queue_id go; default 0",
     "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
-    "badrows": "fail (default), drop, or divert: into Parquet files in badRowsPath",
-    "badrowspath": "directory that tasks and committer share; default inside the store",
-    "locktimeout": "seconds to wait for whoever holds the store; default 60",
-    "maxmessagesizebytes": "largest body; default 4 MiB",
-    "txnappid": "name of this writer for exactly-once; default: the query's id",
-    "txnversion": "number of this write under txnAppId; must grow",
-    "stagingpath": "directory that tasks and committer share; default inside the store",
+    "badRows": "fail (default), drop, or divert: into Parquet files in badRowsPath",
+    "badRowsPath": "directory that tasks and committer share; default inside the store",
+    "lockTimeout": "seconds to wait for whoever holds the store; default 60",
+    "maxMessageSizeBytes": "largest body; default 4 MiB",
+    "txnAppId": "name of this writer for exactly-once; default: the query's id",
+    "txnVersion": "number of this write under txnAppId; must grow",
+    "stagingPath": "directory that tasks and committer share; default inside the store",
     "shards": "a store of its own for each partition: auto, or how many there may be; batch only",
-    "segmentbytes": "with shards: size of their log files; default 1g",
+    "segmentBytes": "with shards: size of their log files; default 1g",
 }
 SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
@@ -50,7 +50,7 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
             "a table of Spark's catalog: Spark tells a source in Python none of its options when "
             "it is queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
         )
-    unknown = sorted(set(given) - set(known) - SPARK_OWN)
+    unknown = sorted(set(given) - {name.lower() for name in known} - SPARK_OWN)
     if unknown:
         raise SparkFaceError(
             "RS_UNKNOWN_OPTION",
@@ -63,7 +63,7 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
 
 def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     """A whole number; sizes may end in k, m or g."""
-    text = given.get(name)
+    text = given.get(name.lower())
     if text is None:
         return default
     match = SIZE.fullmatch(text.strip())
@@ -74,7 +74,7 @@ def number(given: Mapping[str, str], name: str, default: int, low: int, high: in
 
 
 def switch(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name)
+    text = given.get(name.lower())
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
@@ -116,7 +116,7 @@ class WriteOptions:
             raise bad_option("badRowsPath", given["badrowspath"], "needs badRows=divert")
         if "queues" in given and "queueid" in given:
             raise bad_option("queues", given["queues"], "not together with queueId")
-        version = number(given, "txnversion", -1, 0, 2**63 - 1)
+        version = number(given, "txnVersion", -1, 0, 2**63 - 1)
         if "txnversion" in given and "txnappid" not in given:
             raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
         path = place_of(given["path"])
@@ -129,20 +129,20 @@ class WriteOptions:
         shared = "a directory that tasks and driver see under this name"
         return cls(
             path,
-            switch(given, "createstore", True),
+            switch(given, "createStore", True),
             given.get("topic"),
-            number(given, "queueid", 0, 0, 2**31 - 1),
+            number(given, "queueId", 0, 0, 2**31 - 1),
             number(given, "queues", 0, 1, 65536) or None,
             bad_rows != "fail",
             directory_of("badRowsPath", bad_rows_path, shared) if bad_rows == "divert" else None,
-            float(number(given, "locktimeout", 60, 0, 86400)),
-            number(given, "maxmessagesizebytes", 4 << 20, 1, 2**31 - 1),
+            float(number(given, "lockTimeout", 60, 0, 86400)),
+            number(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
             # Whoever finishes the commit may work in another directory.
             directory_of("stagingPath", staging, shared) if staging else None,
             shards,
-            number(given, "segmentbytes", 1 << 30, 64 << 10, 2**31 - 1),
+            number(given, "segmentBytes", 1 << 30, 64 << 10, 2**31 - 1),
         )
 
 

@@ -20,32 +20,34 @@ READ_NAMES = {
     "path": "directory of the store, or URI of an archive of it (rocketstore.ship)",
     "topic": "topics, with commas between them; also: subscribe",
     "subscribe": "Kafka's name of topic",
-    "topicpattern": "topics whose whole name matches; also: subscribePattern",
-    "subscribepattern": "Kafka's name of topicPattern",
+    "topicPattern": "topics whose whole name matches; also: subscribePattern",
+    "subscribePattern": "Kafka's name of topicPattern",
     "assign": 'JSON: {"topic": [queue ids]}; also: queues',
     "queues": "queue ids, with commas between them, or JSON as for assign",
     "tags": "messages with one of these tags: a || b",
     "columns": "columns, with commas between them; all others are not even read",
     "view": f"names of columns: {', '.join(VIEWS)}",
-    "startingoffsets": "earliest, latest, or JSON of queue offsets",
-    "endingoffsets": "latest, or JSON of queue offsets; batch only",
-    "startingtimestamp": "milliseconds: messages stored then or later",
-    "endingtimestamp": "milliseconds: messages stored before; batch only",
-    "splitbytes": "bytes of log in a partition; default 256m",
-    "minpartitions": "smaller splits, so that there are at least so many",
-    "failondataloss": "true (default): missing or damaged ranges are errors; else they are skipped",
-    "includeproperties": "true (default): the column properties",
-    "includeheaders": "view=kafka: the column headers",
+    "startingOffsets": "earliest, latest, or JSON of queue offsets",
+    "endingOffsets": "latest, or JSON of queue offsets; batch only",
+    "startingTimestamp": "milliseconds: messages stored then or later",
+    "endingTimestamp": "milliseconds: messages stored before; batch only",
+    "splitBytes": "bytes of log in a partition; default 256m",
+    "minPartitions": "smaller splits, so that there are at least so many",
+    "failOnDataLoss": "true (default): missing or damaged ranges are errors; else they are skipped",
+    "includeProperties": "true (default): the column properties",
+    "includeHeaders": "view=kafka: the column headers",
     "decompress": "true (default): bodies as producers gave them; false: as they are stored",
     "verify": "true (default): checksums of every record",
     "conditions": "what rocketstore.spark.read has found in its `where`; batch only",
-    "askfilters": "true: for rocketstore.spark.read alone",
-    "maxbytespertrigger": "streams: bytes of log in a micro-batch; default 256m",
-    "maxoffsetspertrigger": "streams: messages in a micro-batch",
-    "consumergroup": "streams: publish how far they have come as offsets of this group",
+    "askFilters": "true: for rocketstore.spark.read alone",
+    "maxBytesPerTrigger": "streams: bytes of log in a micro-batch; default 256m",
+    "maxOffsetsPerTrigger": "streams: messages in a micro-batch",
+    "consumerGroup": "streams: publish how far they have come as offsets of this group",
 }
-STREAM_ONLY = ("maxbytespertrigger", "maxoffsetspertrigger", "consumergroup")
-BATCH_ONLY = ("endingoffsets", "endingtimestamp", "conditions", "askfilters")
+STREAM_ONLY = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "consumerGroup")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "conditions", "askFilters")
+#: To say which topics.
+WAYS = ("topic", "subscribe", "topicPattern", "subscribePattern")
 EARLIEST, LATEST = -2, -1
 QUEUE_ID_END = 2**31
 #: Of groups, and of topics that have queues.
@@ -82,16 +84,16 @@ class ReadOptions:
         options = {k: v for k, v in options.items() if not k.lower().startswith("kafka.")}
         given = check_names(options, READ_NAMES, "the source")
         for name in BATCH_ONLY if stream else STREAM_ONLY if stream is False else ():
-            if name in given:
+            if name.lower() in given:
                 where = "a batch" if stream else "a stream"
-                raise bad_option(name, given[name], f"only in {where}")
+                raise bad_option(name, given[name.lower()], f"only in {where}")
         fields = _fields(given)
         wanted = _wanted(given)
         from_now = stream and "startingtimestamp" not in given
-        starting = _offsets(given, "startingoffsets", LATEST if from_now else EARLIEST)
-        ending = _offsets(given, "endingoffsets", LATEST)
+        starting = _offsets(given, "startingOffsets", LATEST if from_now else EARLIEST)
+        ending = _offsets(given, "endingOffsets", LATEST)
         _check_order(given, wanted, starting, ending)
-        rows = number(given, "maxoffsetspertrigger", 0, 1, 2**62)
+        rows = number(given, "maxOffsetsPerTrigger", 0, 1, 2**62)
         path = place_of(given["path"])
         if is_uri(path):
             _check_archive(path, given, stream)
@@ -100,15 +102,15 @@ class ReadOptions:
             fields,
             starting,
             ending,
-            number(given, "splitbytes", 256 << 20, 1, 2**62),
-            number(given, "minpartitions", 1, 1, 1_000_000),
-            switch(given, "failondataloss", True),
+            number(given, "splitBytes", 256 << 20, 1, 2**62),
+            number(given, "minPartitions", 1, 1, 1_000_000),
+            switch(given, "failOnDataLoss", True),
             switch(given, "decompress", True),
             switch(given, "verify", True),
-            switch(given, "askfilters", False),
+            switch(given, "askFilters", False),
             _conditions(given, fields),
             # A number of messages alone says it all; else there is a bound on bytes.
-            number(given, "maxbytespertrigger", 256 << 20, 1, 2**62)
+            number(given, "maxBytesPerTrigger", 256 << 20, 1, 2**62)
             if not rows or "maxbytespertrigger" in given
             else None,
             rows or None,
@@ -122,10 +124,10 @@ def _check_archive(path: str, given: Mapping[str, str], stream: bool | None) -> 
     if stream:
         allowed = "a stream follows a store's directory; read an archive as a batch"
         raise bad_option("path", shown(path), allowed)
-    for name in ("startingoffsets", "endingoffsets"):
-        if "{" in given.get(name, ""):
+    for name in ("startingOffsets", "endingOffsets"):
+        if "{" in (text := given.get(name.lower(), "")):
             allowed = "queue offsets need a store's queues, an archive has none; choose by time"
-            raise bad_option(name, given[name], allowed)
+            raise bad_option(name, text, allowed)
 
 
 def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
@@ -136,9 +138,9 @@ def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
     names = given.get("columns")
     chosen = None if names is None else tuple(name.strip() for name in names.split(","))
     without = set()
-    if not switch(given, "includeproperties", True):
+    if not switch(given, "includeProperties", True):
         without.add("properties")
-    if not switch(given, "includeheaders", False):
+    if not switch(given, "includeHeaders", False):
         without.add("headers")
     return choose(view, chosen, frozenset(without))
 
@@ -165,16 +167,17 @@ def _group(given: Mapping[str, str]) -> str | None:
 def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
     """What rocketstore.scan filters by."""
     wanted: dict[str, Any] = {}
-    ways = [n for n in ("topic", "subscribe", "topicpattern", "subscribepattern") if n in given]
+    ways = [name for name in WAYS if name.lower() in given]
     if len(ways) > 1:
-        raise bad_option(ways[1], given[ways[1]], f"not together with {ways[0]}")
+        raise bad_option(ways[1], given[ways[1].lower()], f"not together with {ways[0]}")
     for name in ways:
-        if name.endswith("pattern"):
-            wanted["topic_pattern"] = _pattern(name, given[name])
+        text = given[name.lower()]
+        if name.endswith("Pattern"):
+            wanted["topic_pattern"] = _pattern(name, text)
         else:
-            topics = [topic.strip() for topic in given[name].split(",") if topic.strip()]
+            topics = [topic.strip() for topic in text.split(",") if topic.strip()]
             if not topics:
-                raise bad_option(name, given[name], "names of topics, with commas between them")
+                raise bad_option(name, text, "names of topics, with commas between them")
             wanted["topics"] = topics
     if "assign" in given:
         if ways or "queues" in given:
@@ -194,10 +197,10 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         if not all(tag.strip() for tag in given["tags"].split("||")):
             raise bad_option("tags", given["tags"], "tags, with || between them")
     for name, argument in (
-        ("startingtimestamp", "start_timestamp"),
-        ("endingtimestamp", "end_timestamp"),
+        ("startingTimestamp", "start_timestamp"),
+        ("endingTimestamp", "end_timestamp"),
     ):
-        if name in given:
+        if name.lower() in given:
             wanted[argument] = number(given, name, 0, 0, 2**62)
     return wanted
 
@@ -237,11 +240,11 @@ def _json(name: str, text: str) -> dict[str, Any]:
 
 
 def _offsets(given: Mapping[str, str], name: str, default: int) -> int | QueueOffsets:
-    text = given.get(name)
+    text = given.get(name.lower())
     if text is None:
         return default
     word = text.strip().lower()
-    if word in ("earliest", "latest") and not (name == "endingoffsets" and word == "earliest"):
+    if word in ("earliest", "latest") and not (name == "endingOffsets" and word == "earliest"):
         return EARLIEST if word == "earliest" else LATEST
     found = _json(name, text)
     offsets: QueueOffsets = {}

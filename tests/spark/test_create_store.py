@@ -62,5 +62,5 @@ def test_a_first_batch_that_is_tried_again(tmp_path: Path, unmounted: str) -> No
 def test_what_it_may_be(tmp_path: Path) -> None:
     given = {"path": str(tmp_path), "topic": "t"}
     assert WriteOptions.parse(given).create_store
-    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] createstore = 'never': true or f"):
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] createStore = 'never': true or f"):
         WriteOptions.parse({**given, "createStore": "never"})

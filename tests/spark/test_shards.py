@@ -144,7 +144,7 @@ def test_runs_of_the_dead_go_when_they_are_old(tmp_path: Path) -> None:
         ({"shards": "many"}, "shards = 'many'"),
         ({"shards": "2", "stagingPath": "x"}, "stagingPath"),
         ({"segmentBytes": "1m"}, "needs shards"),
-        ({"shards": "2", "segmentBytes": "1"}, "segmentbytes = '1'"),
+        ({"shards": "2", "segmentBytes": "1"}, "segmentBytes = '1'"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, str], text: str) -> None:

@@ -66,3 +66,26 @@ def test_a_store_that_cannot_be_opened_is_named(
     monkeypatch.setattr(rocketstore, "open", refuse)
     with pytest.raises(SparkFaceError, match=rf"RS_WRITE_FAILED\] host=\S+ path={tmp_path}/s: "):
         commit(str(tmp_path / "s"), "etl", 4, files)
+
+
+def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
+    """Spark hands them over in lower case, and so they came back."""
+    for parse, given, said in (
+        (WriteOptions.parse, {"locktimeout": "soon"}, r"lockTimeout = 'soon': a whole number"),
+        (WriteOptions.parse, {"stagingdir": "x"}, r"no option stagingdir; known: .*stagingPath"),
+        (ReadOptions.parse, {"splitbytes": "1.5g"}, r"splitBytes = '1\.5g': a whole number"),
+        (ReadOptions.parse, {"failondataloss": "no"}, r"failOnDataLoss = 'no': true or false"),
+        (ReadOptions.parse, {"startingoffsets": "7"}, r"startingOffsets = '7': JSON"),
+        (ReadOptions.parse, {"topicpattern": "("}, r"topicPattern = '\(': a regular"),
+        (
+            ReadOptions.parse,
+            {"subscribe": "a", "topicpattern": "b"},
+            r"topicPattern = 'b': not tog",
+        ),
+        (ReadOptions.parse, {"fetchsize": "1"}, r"no option fetchsize; known: .*startingTimestamp"),
+    ):
+        with pytest.raises(SparkFaceError, match=said):
+            parse({"path": str(tmp_path), **given})  # type: ignore[operator]
+    for stream, name in ((False, "maxOffsetsPerTrigger"), (True, "endingTimestamp")):
+        with pytest.raises(SparkFaceError, match=rf"{name} = '9': only in a"):
+            ReadOptions.parse({"path": str(tmp_path), name.lower(): "9"}, stream=stream)
