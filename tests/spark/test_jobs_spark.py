@@ -87,6 +87,10 @@ def test_replay_to_another_topic_and_store(spark: Any, tmp_path: Path, rng: rand
     found = everything(tmp_path / "other")
     assert [(m.topic, m.keys) for m in found] == [(m.topic, m.keys) for m in wanted]
     assert {m.body for m in found} == {b"new"}
+    count = jobs.replay(
+        spark, tmp_path / "s", tmp_path / "one", topics=["orders", "events"], keys="k7"
+    )
+    assert count == sum("k7" in m.keys for m in there)  # a text was taken for its letters
 
 
 @pytest.mark.spark

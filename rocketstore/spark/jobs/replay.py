@@ -22,7 +22,7 @@ def replay(
     target: str | os.PathLike[str],
     *,
     to_topic: str | None = None,
-    keys: Sequence[str] | None = None,
+    keys: str | Sequence[str] | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     decompress: bool = True,
     app_id: str | None = None,
@@ -37,7 +37,7 @@ def replay(
     Args:
         target: a store, also the same one; what is appended meanwhile is not replayed again.
         to_topic: of all copies; default: each keeps its own topic.
-        keys: only messages with one of these keys.
+        keys: only messages with this key, or one of these.
         transform: makes another frame of the one that is read; it has to keep the column `body`.
         decompress: bodies as producers gave them; False: as they are stored, and copies say so, with no codec needed.
         app_id, version: name this replay, so that it is done once however often it is run.
@@ -52,7 +52,7 @@ def replay(
     there = load(session, path, decompress=decompress, **wanted)
     frame = application_rows(there, path, wanted, routed=routed)
     if keys is not None:
-        asked = f.array(*[f.lit(key) for key in keys])
+        asked = f.array(*[f.lit(key) for key in ([keys] if isinstance(keys, str) else keys)])
         frame = frame.where(f.arrays_overlap(f.split("keys", " "), asked))
     if transform is not None:
         frame = transform(frame)
