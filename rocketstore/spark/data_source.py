@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from rocketstore.spark.read_options import ReadOptions
-from rocketstore.spark.views import ddl
+from rocketstore.spark.views import check_fields, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -35,12 +35,15 @@ class RocketStoreDataSource(DataSource):
         from rocketstore.spark.source import AskingReader, Reader
 
         options = ReadOptions.parse(self.options, stream=False)
+        check_fields(options.fields, schema)
         return AskingReader(options) if options.ask_filters else Reader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from rocketstore.spark.stream import StreamReader
 
-        return StreamReader(ReadOptions.parse(self.options, stream=True))
+        options = ReadOptions.parse(self.options, stream=True)
+        check_fields(options.fields, schema)
+        return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rocketstore.spark.options import WriteOptions

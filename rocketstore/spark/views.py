@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rocketstore.spark.failures import SparkFaceError
 
-__all__ = ["VIEWS", "Field", "choose", "ddl", "scan_columns"]
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["VIEWS", "Field", "check_fields", "choose", "ddl", "scan_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,17 @@ def choose(view: str, names: tuple[str, ...] | None, without: frozenset[str]) ->
             f"columns = {', '.join(names)!r}: each once, of {', '.join(fields)}",
         )
     return tuple(fields[name] for name in names)
+
+
+def check_fields(fields: tuple[Field, ...], schema: StructType) -> None:
+    """Raises SparkFaceError: RS_BAD_OPTION, where somebody has given another schema than that of these fields."""
+    given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    if given != [(field.name, field.kind) for field in fields]:
+        raise SparkFaceError(
+            "RS_BAD_OPTION",
+            f"schema = {schema.simpleString()}: the columns are those of the options view and "
+            "columns; leave out schema(…), and select and cast behind load()",
+        )
 
 
 def ddl(fields: tuple[Field, ...]) -> str:

@@ -43,6 +43,28 @@ def test_a_store_is_a_table(spark: Any, tmp_path: Path, rng: random.Random) -> N
     assert load(spark, tmp_path / "empty").count() == 0
 
 
+def test_a_schema_of_somebodys_own_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Tasks failed with what Spark says of a source that gives other columns than it has promised."""
+    make_store(tmp_path / "s", random.Random(1), 9)
+    own = load(spark, tmp_path / "s").schema
+    for schema in ("body binary, topic string", "value string", own[:3]):
+        reader = spark.read.format("rocketstore").schema(schema)
+        with pytest.raises(
+            Exception, match=r"\[RS_BAD_OPTION\] schema = struct<.*view and columns"
+        ):
+            reader.load(str(tmp_path / "s")).count()
+    assert spark.read.format("rocketstore").schema(own).load(str(tmp_path / "s")).count() == 9
+    kafka = load(spark, tmp_path / "s", view="kafka", includeHeaders="true")
+    again = spark.read.format("rocketstore").schema(kafka.schema)
+    options = {"path": str(tmp_path / "s"), "view": "kafka", "includeHeaders": "true"}
+    assert again.options(**options).load().count() == 9
+    followed = spark.readStream.format("rocketstore").schema("body binary")
+    query = followed.load(str(tmp_path / "s")).writeStream.format("noop")
+    query = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    with pytest.raises(Exception, match=r"\[RS_BAD_OPTION\] schema = struct<body:binary>"):
+        query.start().awaitTermination()
+
+
 def test_errors_carry_their_code(spark: Any, tmp_path: Path, rng: random.Random) -> None:
     with pytest.raises(Exception, match="RS_NO_STORE"):
         load(spark, tmp_path / "nowhere").collect()
