@@ -147,7 +147,7 @@ def test_names_that_no_group_has() -> None:
     for name in ("", "a@b", "größe", "x" * 256):
         with pytest.raises(SparkFaceError, match="RS_BAD_OPTION. consumerGroup"):
             ReadOptions.parse({"path": "p", "consumerGroup": name}, stream=True)
-    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION. consumergroup.*only in a stream"):
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION. consumerGroup.*only in a stream"):
         ReadOptions.parse({"path": "p", "consumerGroup": "g"}, stream=False)
 
 
