@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["ADVICE", "in_commands"]
+if TYPE_CHECKING:
+    from rocketstore.tools import VerifyReport
+
+__all__ = ["ADVICE", "in_commands", "remedy"]
+
+#: What is made from the log alone, as `rebuild` does.
+_DERIVED: Final = {"consumequeue", "index"}
 
 _READ: Final = "tail, get, query and stat read it"
 
@@ -30,3 +38,22 @@ def in_commands(text: str) -> str:
     for said, meant in ADVICE.items():
         text = text.replace(said, meant)
     return text
+
+
+def remedy(report: VerifyReport) -> str:
+    """The command that mends what `verify` found, or "": of files that no command makes."""
+    root = Path(report.path)
+    files = [Path(fault.file) for fault in report.faults]
+    # A log may lie elsewhere, and has files of other names than the rest.
+    parts = {
+        file.relative_to(root).parts[0] if file.is_relative_to(root) else "commitlog"
+        for file in files
+    }
+    store = shlex.quote(report.path)
+    when = "" if report.writer == "none" else "once nothing has the store open: "
+    if "commitlog" in parts:  # with it goes what queues and index say of lost records
+        again = "; then verify again" if parts & _DERIVED else ""
+        return f"{when}rocketstore repair {store} mends the log, --dry-run says how{again}"
+    if parts & _DERIVED:
+        return f"{when}rocketstore rebuild {store} makes queues and index anew from the log"
+    return ""

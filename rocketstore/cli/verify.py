@@ -9,6 +9,7 @@ import click
 
 from rocketstore import tools
 from rocketstore.cli import exit_codes
+from rocketstore.cli.advice import remedy
 from rocketstore.cli.output import bars, printable, steps
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 
@@ -34,7 +35,7 @@ def command(
     """Checks every record, queue unit, index entry, checkpoint and stored offset of a store.
 
     Takes no lock and changes nothing; beside a live writer it checks what that has published. Exit
-    code 3 when something is wrong.
+    code 3 when something is wrong, with the command that mends it.
 
     \b
     Example:
@@ -57,4 +58,7 @@ def command(
         if more:
             click.echo(f"… and {more} more", err=True)
         click.echo(str(report))
+        advice = remedy(report)
+        if advice:
+            click.echo(printable(advice), err=True)
     return exit_codes.OK if report.ok else exit_codes.DAMAGED

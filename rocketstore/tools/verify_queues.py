@@ -315,9 +315,14 @@ class _QueueWalk:
             return ""
         if physical_offset <= self._last_physical_offset:
             return f"points to {physical_offset}, the unit before to {self._last_physical_offset}"
-        self._last_physical_offset = physical_offset
-        if physical_offset < self._facts.begin:
-            return ""  # Its record has expired.
+        reason = ""
+        if physical_offset >= self._facts.begin:  # else its record has expired
+            reason = self._at_record(queue_offset, physical_offset, size, code)
+        if not reason:  # a wrong one says nothing of those behind it
+            self._last_physical_offset = physical_offset
+        return reason
+
+    def _at_record(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
         try:
             message = self._facts.message_at(physical_offset)
         except CorruptRecordError as error:

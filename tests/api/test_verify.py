@@ -200,6 +200,13 @@ def test_two_units_that_changed_places_are_found(tmp_path: Path) -> None:
     assert positions == [3 * UNIT_SIZE, 4 * UNIT_SIZE]
 
 
+def test_one_unit_that_points_too_far_is_one_fault(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    record = made.fill(60)[3]
+    made.write_unit("orders", 0, 3, struct.pack(">qiq", 1 << 40, record.size, 0))
+    assert [position for _, position, _ in faults(verify(made.root))] == [3 * UNIT_SIZE]
+
+
 def test_a_queue_that_is_missing_whole_is_found(tmp_path: Path) -> None:
     made = MadeStore(tmp_path / "store")
     made.put("payments")

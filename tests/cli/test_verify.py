@@ -35,6 +35,10 @@ def test_one_wrong_byte_is_code_3(invoke, store_path: Path, tmp_path: Path, part
     assert result.exit_code == exit_codes.DAMAGED
     assert str(file) in result.stderr
     assert invoke("verify", store_path, *SHAPE).exit_code == 0
+    words = result.stderr.splitlines()[-1].split()
+    assert words[:3] == ["rocketstore", "repair" if part == "commitlog" else "rebuild", str(copy)]
+    assert invoke(words[1], copy, *SHAPE).exit_code == 0
+    assert invoke("verify", copy, *SHAPE).exit_code == 0
 
 
 def test_the_report_as_json(invoke, store_path: Path) -> None:
@@ -62,5 +66,6 @@ def test_only_so_many_faults_are_shown(invoke, store_path: Path) -> None:
     result = invoke("verify", store_path, *SHAPE, "--faults", 3)
     assert result.exit_code == exit_codes.DAMAGED
     lines = result.stderr.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert lines[3].startswith("… and ")
+    assert lines[4].startswith("rocketstore rebuild ")
