@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rocketstore import RocketStoreError
 from rocketstore.archive.place import is_uri, shown
 
-__all__ = ["SparkFaceError", "told_path"]
+__all__ = ["SparkFaceError", "no_store", "told_path"]
 
 
 class SparkFaceError(RocketStoreError):
@@ -23,6 +23,15 @@ class SparkFaceError(RocketStoreError):
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.text}"
+
+
+def no_store(path: str, error: OSError) -> SparkFaceError:
+    """Without the library's own advice, which is to open it in another mode."""
+    what = (error.strerror or str(error)).partition("; mode=")[0]
+    text = (
+        f"path = {path!r}: {what}; see whether the path is right and its disk mounted on this host"
+    )
+    return SparkFaceError("RS_NO_STORE", f"{text} ({socket.gethostname()})")
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from rocketstore import (
 from rocketstore.archive.place import Place, is_uri, shown
 from rocketstore.message_rows import NEEDED, messages_in
 from rocketstore.spark.conditions import keep, narrow
-from rocketstore.spark.failures import SparkFaceError, told_path
+from rocketstore.spark.failures import SparkFaceError, no_store, told_path
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.plain_bodies import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.plain_bodies import with_plain_bodies, with_plain_flags
@@ -65,7 +65,7 @@ def open_store(path: str) -> Store:
         try:
             return rocketstore.open(path, "r")
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise SparkFaceError("RS_NO_STORE", f"path = {path!r}: {error}") from error
+            raise no_store(path, error) from error
         except PermissionError as error:
             raise SparkFaceError("RS_NO_PERMISSION", f"path = {path!r}: {error}") from error
 

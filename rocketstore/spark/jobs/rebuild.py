@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
 from rocketstore.arguments import whole_number
-from rocketstore.spark.failures import SparkFaceError, told_path
+from rocketstore.spark.failures import SparkFaceError, no_store, told_path
 from rocketstore.spark.places import directory_of
 from rocketstore.tools import RebuildReport
 from rocketstore.tools import rebuild as rebuild_here
@@ -72,7 +72,7 @@ def rebuild(
         except StoreLockedError as error:
             raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
         except FileNotFoundError as error:
-            raise SparkFaceError("RS_NO_STORE", f"path = {os.fspath(path)!r}: {error}") from error
+            raise no_store(os.fspath(path), error) from error
         except ConfigError as error:
             raise SparkFaceError("RS_BAD_OPTION", f"{root}: {error}") from error
         except CorruptRecordError as error:
