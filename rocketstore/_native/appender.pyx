@@ -38,6 +38,7 @@ from rocketstore.errors import (
 cdef extern from "rs_atomic.h" nogil:
     int rs_load_int(const int *where)
     void rs_store_int(int *where, int value)
+    void rs_store_max(int64_t *where, int64_t value)
 
 # A born timestamp that means: the same clock reading as the store timestamp.
 cdef int64_t NOW = INT64_MIN
@@ -344,7 +345,8 @@ cdef class Log:
         end = rs_position_load(self.log.positions, at)
         if self.buffered or self.visible_when_flushed:
             if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
-                rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, end)
+                # Committer and flusher both come here: the later of two must not be the lower.
+                rs_store_max(<int64_t *>(self.log.positions + RS_POSITIONS_AT_VISIBLE), end)
                 self.dispatch_signal.notify_c()
 
     def request_flush(self, int64_t offset):
