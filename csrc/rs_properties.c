@@ -168,7 +168,7 @@ static size_t unite_many(rs_pair *pairs, size_t count)
 
 size_t rs_property_pairs(rs_span text, rs_pair *pairs)
 {
-    rs_property_walk walk = rs_properties_walk(text);
+    rs_property_walk walk = rs_properties_walk_sent(text);
     rs_pair pair;
     size_t count = 0;
     while (count < RS_PAIRS_MAX && rs_property_next(&walk, &pair.name, &pair.value))
