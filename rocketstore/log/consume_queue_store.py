@@ -239,20 +239,23 @@ class ConsumeQueueStore:
         the last one, was handed out before: pre-blanks hold its place."""
         if self._ends.log_end > log_end:
             return
+        filled = []
         for queue in self._made_ones():
             end = self._ends.least(queue.topic, queue.queue_id)
-            first = queue.written_end
-            if not (queue.files and first < end):
+            if queue.written_end >= end or not queue.files:
                 continue
             try:
                 queue.fill_gap(end)
-                queue.sync(first, end)
             except UnitRefusedError as error:
                 logger.warning("%s: where it ended is not believed: %s", queue.name, error)
+                continue
             except OSError as error:
                 logger.error("%s: ended at %d, which is not noted: %s", queue.name, end, error)
                 return  # no put to that queue; the next open tries again
-        self.forget_ends()
+            filled.append((queue.topic, queue.queue_id, 0, end))
+        # Pre-blanks behind units that a loss of power takes say nothing.
+        if not filled or self._access != "write" or self.sync(filled):
+            self.forget_ends()
 
     def forget_ends(self) -> None:
         """What was known is of another log, or of other queues: nothing is, now or later."""

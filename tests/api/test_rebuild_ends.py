@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import importlib
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from rocketstore import Message, ReadFailedError, tools
+from rocketstore.log import consume_queue_store
 from rocketstore.log.consume_queue import ConsumeQueue
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.queue_directories import QueueDirectories
+from rocketstore.log.queue_ends import drop_queue_ends
 from tests.api.test_rebuild import queues_of
 from tests.api.test_repair import SHAPE, expected, fill, is_sound, served, write
 from tests.api.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of
@@ -159,6 +164,55 @@ def test_an_end_too_far_away_is_not_believed(
     assert "is not believed" in caplog.text
     assert units_of(root, "orders") == end
     is_sound(root)
+
+
+def test_an_end_outlives_a_loss_of_power_behind_the_open_that_kept_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the moment in which the noted ends are forgotten: of the queues nothing is there but what was synced."""
+    root, image = tmp_path / "s", tmp_path / "image"
+    _, hit = mended(root)
+    shutil.rmtree(root / "consumequeue")
+    synced: dict[Path, tuple[int, int]] = {}
+    named: set[Path] = set()
+    sync, sync_names = ConsumeQueue.sync, QueueDirectories.sync
+
+    def note(self: ConsumeQueue, first: int, end: int) -> None:
+        sync(self, first, end)
+        synced[self.directory] = first, end
+
+    def note_names(self: QueueDirectories, directories: Iterable[Path]) -> None:
+        directories = list(directories)
+        sync_names(self, directories)
+        named.update(directories)
+
+    def lose_power(layout: StoreLayout) -> None:
+        drop_queue_ends(layout)
+        shutil.copytree(root, image)
+        for directory in (root / "consumequeue").glob("*/*"):
+            there = image / directory.relative_to(root)
+            if directory not in named:
+                shutil.rmtree(there)
+                continue
+            first, end = synced[directory]
+            for file in there.iterdir():
+                data, start = bytearray(file.read_bytes()), int(file.name)
+                for at in range(0, len(data), UNIT.size):
+                    if not first <= (start + at) // UNIT.size < end:
+                        data[at : at + UNIT.size] = bytes(UNIT.size)
+                file.write_bytes(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "sync", note)
+        patch.setattr(QueueDirectories, "sync", note_names)
+        patch.setattr(consume_queue_store, "drop_queue_ends", lose_power)
+        open_small(root).close()
+    for place in (image, root):
+        with open_small(place) as store:
+            for (topic, queue_id), message in hit.items():
+                put = store.writer(topic, queue_id=queue_id).put(b"new")
+                assert put.queue_offset == message.queue_offset + 1
+    is_sound(image)
 
 
 def test_an_end_that_cannot_be_kept_is_not_forgotten(
