@@ -245,7 +245,7 @@ class ConsumeQueueStore:
             if queue.written_end >= end or not queue.files:
                 continue
             try:
-                queue.fill_gap(end)
+                lost = queue.fill_gap(end)
             except UnitRefusedError as error:
                 logger.warning("%s: where it ended is not believed: %s", queue.name, error)
                 continue
@@ -253,6 +253,11 @@ class ConsumeQueueStore:
                 logger.error("%s: ended at %d, which is not noted: %s", queue.name, end, error)
                 return  # no put to that queue; the next open tries again
             filled.append((queue.topic, queue.queue_id, 0, end))
+            logger.warning(
+                "%s: ends at %d as before, and its last messages (%d) are lost: "
+                "put one, or run repair, before RocketMQ starts",
+                queue.name, end, lost,
+            )  # fmt: skip
         # Pre-blanks behind units that a loss of power takes say nothing.
         if not filled or self._access != "write" or self.sync(filled):
             self.forget_ends()

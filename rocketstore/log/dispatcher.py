@@ -292,10 +292,11 @@ class Dispatcher(Worker):
         if queue.files:
             queue.publish(self._loop.next_offset(raw, queue.queue_id))
             filled = queue.fill_gap(queue_offset)
-            logger.warning(
-                "%s/%d: no record for %s in front of %d, filled with pre-blanks",
-                queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,
-            )  # fmt: skip
+            if filled:  # else the open has filled it (`made_anew`)
+                logger.warning(
+                    "%s/%d: no record for %s in front of %d, filled with pre-blanks",
+                    queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,
+                )  # fmt: skip
         else:
             queue.room_for(queue_offset)  # pre-blanks up to the queue's first message (format 6.3)
         self._loop.set_next(raw, queue.queue_id, queue_offset)

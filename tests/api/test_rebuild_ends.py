@@ -130,7 +130,9 @@ def test_files_of_queues_that_are_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lose", ["all", "one"])
-def test_an_open_that_makes_lost_queues_anew(tmp_path: Path, lose: str, crashed: bool) -> None:
+def test_an_open_that_makes_lost_queues_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: str, crashed: bool
+) -> None:
     root = tmp_path / "s"
     _, hit = mended(root)
     with open_small(root) as store:
@@ -147,6 +149,8 @@ def test_an_open_that_makes_lost_queues_anew(tmp_path: Path, lose: str, crashed:
             for (topic, queue_id), end in ends.items():
                 put = store.writer(topic, queue_id=queue_id).put(b"new")
                 assert put.queue_offset == end + more
+    assert "no record for 0" not in caplog.text
+    assert f"{key[0]}/{key[1]}: ends at {ends[key]} as before" in caplog.text
     is_sound(root)
 
 
