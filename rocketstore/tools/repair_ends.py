@@ -51,7 +51,7 @@ STAND_IN_BYTES: Final = RECORD_BYTES_MIN + STAND_IN_BODY_BYTES
 
 class PreBlankEnd(NamedTuple):
     """The last unit of a queue, a pre-blank: `number` of its file. `physical_offset`: of the unit before that is
-    none; -1 without one in that file."""
+    none; -1 without one."""
 
     path: str
     start: int
@@ -131,25 +131,21 @@ def _files(directory: Path) -> Iterator[tuple[str, int, Integers, Integers]]:
 
 def pre_blank_end(directory: Path) -> PreBlankEnd | None:
     """Of a queue that ends in one."""
+    found = None
     for start, size in reversed(list_files(directory)):
         if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
             continue
         path = str(directory / f"{start:020d}")
         file = MappedFile.open(path, start, size, "read")
         try:
-            last = queue_file.written_units(file) - 1
-            if last < 0:
-                continue
-            if queue_file.read_unit(file, last) != queue_file.PRE_BLANK:
-                return None
-            before = last - 1
-            while before >= 0 and queue_file.read_unit(file, before) == queue_file.PRE_BLANK:
-                before -= 1
-            unit = queue_file.read_unit(file, before) if before >= 0 else None
-            return PreBlankEnd(path, start, last, -1 if unit is None else unit[0])
+            for number in reversed(range(queue_file.written_units(file))):
+                unit = queue_file.read_unit(file, number)
+                if unit is not None and unit != queue_file.PRE_BLANK:
+                    return found and found._replace(physical_offset=unit[0])
+                found = found or PreBlankEnd(path, start, number, -1)
         finally:
             file.close()
-    return None
+    return found
 
 
 def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:

@@ -237,6 +237,34 @@ def test_pre_blanks_in_front_of_messages_of_the_first_file(
     assert tools.repair(root, **SHAPE).units == 0
 
 
+def test_pre_blanks_that_fill_the_last_file_of_a_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands for them lies behind the message in front, which is in the file before."""
+    root = tmp_path / "s"
+    names = [f"%LMQ%{n}" for n in range(5)]
+    with open_small(root, **LIGHT) as store:
+        lost = [store.writer("u").put(bytes(500))]
+        for _ in range(12):
+            lost.append(
+                store.put_message("t", b"x", properties={"INNER_MULTI_DISPATCH": ",".join(names)})
+            )
+        store.writer("u").put(b"behind")
+    for put in (lost[0], *lost[-2:]):
+        write(root, put.physical_offset, bytes(put.size))
+    module = importlib.import_module("rocketstore.tools.repair")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+        patch.setattr(module, "with_ends", lambda store, rows: [])
+        assert tools.repair(root, **SHAPE).ok
+    assert units_of(root, names[0])[10:] == [PRE_BLANK] * 2
+    assert tools.repair(root, **SHAPE).ok
+    for name in names:
+        before, last = units_of(root, name)[9], units_of(root, name)[-1]
+        assert last != PRE_BLANK and last[0] > before[0]
+    is_sound(root)
+
+
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
 def test_stand_ins_of_delayed_messages_are_dropped(tmp_path: Path, topic: str) -> None:
     """What delivers them goes on: it has a topic, and a time where it needs one. In the middle it passes over
