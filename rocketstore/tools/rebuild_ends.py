@@ -85,11 +85,11 @@ def _end_in_pre_blank(directory: Path) -> int:
 
 
 def _complete(queue: ConsumeQueue, found: list[_Unit], end: int) -> None:
-    for unit in found:
-        begin = queue.files[0].start_offset // UNIT_SIZE if queue.files else 0
-        if unit.queue_offset >= begin:
-            queue.put(unit.queue_offset, unit.physical_offset, unit.size, 0)
     try:
+        for unit in found:
+            begin = queue.files[0].start_offset // UNIT_SIZE if queue.files else 0
+            if unit.queue_offset >= begin:
+                queue.put(unit.queue_offset, unit.physical_offset, unit.size, 0)
         filled = queue.fill_gap(end)
     except UnitRefusedError as error:
         logger.warning("%s: where it ended is not believed: %s", queue.name, error)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Message, ReadFailedError, tools
-from rocketstore.log import consume_queue_store
+from rocketstore.log import consume_queue_store, queue_units
 from rocketstore.log.consume_queue import ConsumeQueue
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.queue_directories import QueueDirectories
@@ -167,6 +167,21 @@ def test_an_end_too_far_away_is_not_believed(
     tools.rebuild(root, **SMALL)
     assert "is not believed" in caplog.text
     assert units_of(root, "orders") == end
+    is_sound(root)
+
+
+def test_a_lost_message_too_far_away_is_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the old queue has the name of another."""
+    root = tmp_path / "s"
+    mended(root)
+    monkeypatch.setattr(queue_units, "GAP_UNITS_MAX", 50)
+    last = max((root / "consumequeue" / "orders" / "0").iterdir())
+    last.rename(last.with_name(f"{int(last.name) + 2000:020d}"))
+    (root / "rocketstore" / "queue_ends").unlink()
+    tools.rebuild(root, **SMALL)
+    assert "orders/0: where it ended is not believed" in caplog.text
     is_sound(root)
 
 
