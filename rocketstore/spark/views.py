@@ -98,7 +98,9 @@ def check_fields(fields: tuple[Field, ...], schema: StructType) -> None:
 
 
 def ddl(fields: tuple[Field, ...]) -> str:
-    return ", ".join(f"`{field.name}` {field.kind}" for field in fields)
+    """Names and types, whatever `spark.sql.timestampType` takes a plain timestamp for."""
+    kinds = {"timestamp": "timestamp_ltz"}
+    return ", ".join(f"`{field.name}` {kinds.get(field.kind, field.kind)}" for field in fields)
 
 
 def scan_columns(fields: tuple[Field, ...], more: tuple[str, ...] = ()) -> tuple[str, ...]:

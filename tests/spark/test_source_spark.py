@@ -65,6 +65,19 @@ def test_a_schema_of_somebodys_own_is_refused(spark: Any, tmp_path: Path) -> Non
         query.start().awaitTermination()
 
 
+def test_a_session_whose_timestamps_have_no_zone(spark: Any, tmp_path: Path) -> None:
+    """The source promised columns of that kind, and every read failed."""
+    messages = make_store(tmp_path / "s", random.Random(1), 9)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frame = load(spark, tmp_path / "s")
+        assert dict(frame.dtypes)["store_timestamp"] == "timestamp"
+        times = frame.selectExpr("unix_millis(store_timestamp) t").collect()
+        assert [row.t for row in times] == [m.store_timestamp_ms for m in messages]
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 def test_errors_carry_their_code(spark: Any, tmp_path: Path, rng: random.Random) -> None:
     with pytest.raises(Exception, match="RS_NO_STORE"):
         load(spark, tmp_path / "nowhere").collect()
