@@ -108,8 +108,9 @@ def _stand_ins(old: Path, new: Path, size: int, derived: Derived, log: LogFiles)
     for start, length in list_files(old):
         if length != size or not has_place(start, size):
             continue
-        offsets, sizes = _places(old, start, size)
-        ours, _ = _places(new, start, size)
+        (offsets, sizes), (ours, _) = _places(old, start, size), _places(new, start, size)
+        count = max(len(offsets), len(ours))
+        offsets, ours = _filled_up(offsets, count), _filled_up(ours, count)
         before = numpy.maximum.accumulate(ours)
         behind = numpy.minimum.accumulate(numpy.where(ours < 0, derived.end, ours)[::-1])[::-1]
         wanted = (offsets >= derived.begin) & (ours < 0) & (offsets > before) & (offsets < behind)
@@ -118,27 +119,34 @@ def _stand_ins(old: Path, new: Path, size: int, derived: Derived, log: LogFiles)
             if unit.physical_offset > last and _is_stand_in(log, unit):
                 last = unit.physical_offset
                 yield unit
-        last = max(last, int(before[-1]))
+        last = max(last, int(ours.max(initial=-1)))
 
 
 def _places(directory: Path, start: int, size: int) -> tuple[Integers, Integers]:
-    """Physical offsets and sizes of the units of a file; -1 for what points to no record, or cannot be read."""
-    count = size // UNIT_SIZE
+    """Physical offsets and sizes of the units of a file, as far as something is written; -1 for what points to no
+    record, nothing where it cannot be read. Most files of many queues are nearly empty."""
     path = directory / f"{start:020d}"
+    units = numpy.empty(0, UNIT)
     try:
         file = MappedFile.open(str(path), start, size, "read")
         try:
+            count = queue_file.written_units(file)
+            if file.find_data(count * UNIT_SIZE, size) < size:  # units that never reached the disk
+                count = size // UNIT_SIZE
             units = queue_file.units_array(file, 0, count)
         finally:
             file.close()
     except FileNotFoundError:
-        units = numpy.zeros(count, UNIT)
+        pass
     except (OSError, ReadFailedError, ValueError) as error:
         logger.warning("what %s said of lost messages is not known: %s", path, error)
-        units = numpy.zeros(count, UNIT)
     sizes = units["size"].astype("i8")
     points = (sizes > 0) & (sizes != PRE_BLANK_SIZE)
     return numpy.where(points, units["physical_offset"].astype("i8"), -1), sizes
+
+
+def _filled_up(offsets: Integers, count: int) -> Integers:
+    return numpy.pad(offsets, (0, count - len(offsets)), constant_values=-1)
 
 
 def _is_stand_in(log: LogFiles, unit: _Unit) -> bool:
