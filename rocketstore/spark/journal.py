@@ -205,11 +205,11 @@ class Journal:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
-            text = path.read_text(encoding="utf-8")
+            content = path.read_bytes()
         except FileNotFoundError:
             return None
         with _told_damage(path):
-            found = json.loads(text)
+            found = json.loads(content.decode())
             if found["format"] != 1:
                 raise ValueError("not a journal of format 1")
             return dict(found)

@@ -152,11 +152,12 @@ def test_a_store_that_lost_its_end_is_named(tmp_path: Path) -> None:
         commit(str(other), "q", 1, [])
 
 
-def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{", b"\xff"])
+def test_a_damaged_journal_is_named(tmp_path: Path, content: bytes) -> None:
     root = tmp_path / "s"
     make(root)
     commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
-    next((sink_directory(root) / "writers").glob("*.json")).write_text("{")
+    next((sink_directory(root) / "writers").glob("*.json")).write_bytes(content)
     with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
         commit(str(root), "q", 0, [stage_bodies(root, "2", [b"x"])])
 
