@@ -7,6 +7,7 @@ import random
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -126,6 +127,11 @@ def test_compact_of_shards_is_refused(tmp_path: Path) -> None:
     commit_shards(str(root), "0", [make_shard(root, "0", 0, [b"old"])])
     with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION.*1 shards.*last message of a key"):
         jobs.compact(nobody, root, tmp_path / "small")
+
+
+def test_what_only_another_job_takes_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="decompress: there are topics"):
+        jobs.compact(MagicMock(), tmp_path / "s", tmp_path / "small", decompress=False)
 
 
 def test_what_a_job_chooses_by() -> None:

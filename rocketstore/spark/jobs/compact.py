@@ -53,7 +53,7 @@ def compact(
     refuse_shards(
         place_of(path), "there is no last message of a key among them; name one, which is a store"
     )
-    found = application_rows(load(session, path, **wanted), path, wanted, routed=False)
+    found = application_rows(load(session, path, wanted), path, wanted, routed=False)
     # Messages of an inner batch share a physical offset.
     order = ("physical_offset", "queue_offset")
     rows = found.select(*MESSAGE_COLUMNS, *order)

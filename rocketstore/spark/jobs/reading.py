@@ -19,9 +19,13 @@ NAMES = ("topics", "topic_pattern", "queues", "tags", "start_timestamp", "end_ti
 
 
 def load(
-    session: SparkSession, path: str | os.PathLike[str], *, decompress: bool = True, **wanted: Any
+    session: SparkSession,
+    path: str | os.PathLike[str],
+    wanted: Mapping[str, Any],
+    *,
+    decompress: bool = True,
 ) -> DataFrame:
-    """The default view of the messages that are wanted, in the order of the log."""
+    """The default view of the messages that are `wanted`, as `rocketstore.scan` chooses, in the order of the log."""
     reader = session.read.format("rocketstore").option("path", place_of(path))
     return reader.options(**source_options(wanted), decompress=decompress).load()
 

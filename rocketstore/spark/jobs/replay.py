@@ -39,7 +39,8 @@ def replay(
         to_topic: of all copies; default: each keeps its own topic.
         keys: only messages with this key, or one of these.
         transform: makes another frame of the one that is read; it has to keep the column `body`.
-        decompress: bodies as producers gave them; False: as they are stored, and copies say so, with no codec needed.
+        decompress: bodies as producers gave them; False: as they are stored, and copies say so, with no codec needed;
+            `transform` is given the same, and leaves them, or sets `sys_flag` to what they are then.
         app_id, version: name this replay, so that it is done once however often it is run.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
@@ -49,7 +50,7 @@ def replay(
     from pyspark.sql import functions as f
 
     routed = to_topic is not None or transform is not None
-    there = load(session, path, decompress=decompress, **wanted)
+    there = load(session, path, wanted, decompress=decompress)
     frame = application_rows(there, path, wanted, routed=routed)
     if keys is not None:
         asked = f.array(*[f.lit(key) for key in ([keys] if isinstance(keys, str) else keys)])
