@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,36 +11,11 @@ import rocketstore
 from rocketstore.spark.committer import commit
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.file_lock import FileLock
-from rocketstore.spark.options import WriteOptions
+from tests.spark.writing import write, writer_of
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 pytest.importorskip("pyspark", reason="needs pyspark: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def writer_of(root: Path, kind: str = "batch", **options: str) -> Any:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    from rocketstore.spark.shard_sink import ShardWriter
-    from rocketstore.spark.sink import StreamWriter, Writer
-
-    schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
-    given = {"path": str(root), "badRows": "divert", "lockTimeout": "0", **options}
-    chosen = WriteOptions.parse(given)
-    if kind == "stream":
-        return StreamWriter(schema, chosen, False)
-    return (Writer if chosen.shards is None else ShardWriter)(schema, chosen, False)
-
-
-def write(writer: Any, *number: int) -> None:
-    """As Spark does: what cannot be committed is aborted. `number`: of a stream's batch."""
-    batch = pa.RecordBatch.from_pydict({"body": ["a", None], "topic": ["t", "t"]})
-    messages = [writer.write(iter([batch]))]
-    try:
-        writer.commit(messages, *number)
-    except SparkFaceError:
-        writer.abort(messages, *number)
-        raise
 
 
 def kept(root: Path) -> int:

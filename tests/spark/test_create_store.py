@@ -10,8 +10,10 @@ import rocketstore
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import WriteOptions
 from tests.spark.reading import everything
-from tests.spark.test_bad_rows_of_failures import write, writer_of
+from tests.spark.writing import write, writer_of
 
+pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
+pytest.importorskip("pyspark", reason="needs pyspark: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore")
 NONE = r"^\[RS_NO_STORE\] path = .*/s': there is no %s, and createStore=false; .*mounted"
 
