@@ -218,10 +218,7 @@ def test_an_empty_store_has_no_partitions(tmp_path: Path) -> None:
         ({"startingOffsets": '{"orders": {"0": 1.0}}'}, "RS_BAD_OPTION"),
         ({"path": __file__}, "RS_NO_STORE"),
         ({"path": f"{__file__}/below"}, "RS_NO_STORE"),
-        (
-            {"path": "nowhere"},
-            r"RS_NO_STORE\] path = 'nowhere': there is no store here; see .*mounted",
-        ),
+        ({"path": "nowhere"}, "RS_NO_STORE"),
         ({"path": ""}, "RS_NO_PATH"),
     ],
 )
