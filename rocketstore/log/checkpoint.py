@@ -70,6 +70,7 @@ class CheckpointFile:
         self._slot: int | None = None  # the one to write next; None: not looked yet
         self._failed: int | None = None  # the one whose write failed last, in this run
         self._newest = -1  # generation of the newest slot that is valid
+        self._unread = False  # a slot could not be read: what was loaded may be an older one
 
     def load(self) -> OwnCheckpoint | None:
         """The newest valid slot, None when there is none. Changes nothing on disk."""
@@ -102,7 +103,7 @@ class CheckpointFile:
                     if error.errno != errno.EIO:
                         raise
                     logger.warning("%s: slot %d cannot be read: %s", self._path, number, error)
-                    data = b""
+                    data, self._unread = b"", True
                 slots.append(native.unpack_slot(data))
         finally:
             syscalls.close(fd)
@@ -120,6 +121,8 @@ class CheckpointFile:
             if self._slot is None:
                 self._look()
             if checkpoint.generation <= self._newest:
+                if self._unread:
+                    raise OSError(errno.EIO, "a slot was read the second time only", self._path)
                 raise ValueError(f"generation {checkpoint.generation} is not above {self._newest}")
             data = native.pack_slot(**dataclasses.asdict(checkpoint))
             if self._fd < 0:
