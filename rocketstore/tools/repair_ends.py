@@ -16,7 +16,7 @@ import numpy
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.column_scan import scan
-from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE, list_files
+from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 from rocketstore.tools.repair_damage import DamagedRange
 from rocketstore.tools.repair_units import (
@@ -24,6 +24,7 @@ from rocketstore.tools.repair_units import (
     STAND_IN_BODY_BYTES,
     is_delayed,
     placed,
+    queue_files,
     units_into,
 )
 from rocketstore.tools.verify_log import REPAIR_TOPIC
@@ -115,10 +116,7 @@ def _in_front(directory: Path, limit: int) -> tuple[list[PreBlanks], list[PreBla
 
 def _files(directory: Path) -> Iterator[tuple[str, int, Integers, Integers]]:
     """Path and start of each file of a queue, physical offsets and sizes of what is written there."""
-    for start, size in list_files(directory):
-        if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
-            continue
-        path = str(directory / f"{start:020d}")
+    for path, start, size in queue_files(directory):
         file = MappedFile.open(path, start, size, "read")
         try:
             units = queue_file.units_array(file, 0, queue_file.written_units(file))
@@ -132,10 +130,7 @@ def _files(directory: Path) -> Iterator[tuple[str, int, Integers, Integers]]:
 def pre_blank_end(directory: Path) -> PreBlankEnd | None:
     """Of a queue that ends in one."""
     found = None
-    for start, size in reversed(list_files(directory)):
-        if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
-            continue
-        path = str(directory / f"{start:020d}")
+    for path, start, size in reversed(queue_files(directory)):
         file = MappedFile.open(path, start, size, "read")
         try:
             for number in reversed(range(queue_file.written_units(file))):
@@ -160,9 +155,8 @@ def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:
         low = bisect_right(starts, row.before)
         high = len(starts) if row.behind is None else bisect_left(starts, row.behind)
         taken = _taken(room[low:high], len(row.units))
-        if (
-            row.behind is None and low < high and not taken
-        ):  # the last one, in one that several queues may share
+        if row.behind is None and low < high and not taken:
+            # The last one alone, in a record that several queues may share.
             taken = _taken(room[low:high], 1) or [high - low - 1]
         if not taken:
             _warn(row)

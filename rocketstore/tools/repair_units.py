@@ -36,6 +36,7 @@ __all__ = [
     "change_units",
     "is_delayed",
     "placed",
+    "queue_files",
     "stand_ins",
     "units_into",
 ]
@@ -112,6 +113,15 @@ class UnitsHit:
     sizes: Integers
 
 
+def queue_files(directory: Path) -> list[tuple[str, int, int]]:
+    """Path, start offset and size of each file of a queue, in order; what can be none is passed over."""
+    return [
+        (str(directory / f"{start:020d}"), start, size)
+        for start, size in list_files(directory)
+        if size and size % UNIT_SIZE == 0 and start + size < 1 << 63
+    ]
+
+
 def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
     """Units of all queues that point into the ranges, which are in order."""
     if not ranges:
@@ -120,10 +130,7 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
     starts = numpy.array([one.start for one in ranges])
     ends = numpy.array([one.end for one in ranges])
     for directory in sorted(layout.consume_queue.glob("*/*")):
-        for start, size in list_files(directory):
-            if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
-                continue
-            path = str(directory / f"{start:020d}")
+        for path, start, size in queue_files(directory):
             file = MappedFile.open(path, start, size, "read")
             try:
                 for first in range(0, size // UNIT_SIZE, UNITS_STEP):
@@ -191,10 +198,8 @@ def _properties(topic: str, time_ms: int) -> bytes:
 
 def _last_unit(directory: Path) -> int:
     """Queue offset of the last unit of a queue, -1 without any."""
-    for start, size in reversed(list_files(directory)):
-        if size == 0 or size % UNIT_SIZE or start + size >= 1 << 63:
-            continue
-        file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
+    for path, start, size in reversed(queue_files(directory)):
+        file = MappedFile.open(path, start, size, "read")
         try:
             written = queue_file.written_units(file)
         finally:
