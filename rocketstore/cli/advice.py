@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocketstore.tools import VerifyReport
 
-__all__ = ["ADVICE", "in_commands", "remedy"]
+__all__ = ["ADVICE", "COMMIT_LOG_DIR", "in_commands", "remedy"]
 
 #: What is made from the log alone, as `rebuild` does.
 _DERIVED: Final = {"consumequeue", "index"}
+
+COMMIT_LOG_DIR: Final = "--commit-log-dir"
 
 _READ: Final = "tail, get, query and stat read it"
 
@@ -40,8 +43,9 @@ def in_commands(text: str) -> str:
     return text
 
 
-def remedy(report: VerifyReport) -> str:
-    """The command that mends what `verify` found, or "": of files that no command makes."""
+def remedy(report: VerifyReport, options: Mapping[str, object]) -> str:
+    """The command that mends what `verify` found, or "": of files that no command makes. `options`: those that were
+    given; where the log lies, `rebuild` cannot be told."""
     root = Path(report.path)
     files = [Path(fault.file) for fault in report.faults]
     # A log may lie elsewhere, and has files of other names than the rest.
@@ -49,11 +53,12 @@ def remedy(report: VerifyReport) -> str:
         file.relative_to(root).parts[0] if file.is_relative_to(root) else "commitlog"
         for file in files
     }
-    store = shlex.quote(report.path)
+    given = {name: shlex.quote(str(value)) for name, value in options.items()}
+    store = " ".join([shlex.quote(report.path), *map(" ".join, given.items())])
     when = "" if report.writer == "none" else "once nothing has the store open: "
     if "commitlog" in parts:  # with it goes what queues and index say of lost records
         again = "; then verify again" if parts & _DERIVED else ""
         return f"{when}rocketstore repair {store} mends the log, --dry-run says how{again}"
-    if parts & _DERIVED:
+    if parts & _DERIVED and COMMIT_LOG_DIR not in given:
         return f"{when}rocketstore rebuild {store} makes queues and index anew from the log"
     return ""

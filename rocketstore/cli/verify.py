@@ -6,10 +6,11 @@ import dataclasses
 import json
 
 import click
+from click.core import ParameterSource
 
 from rocketstore import tools
 from rocketstore.cli import exit_codes
-from rocketstore.cli.advice import remedy
+from rocketstore.cli.advice import COMMIT_LOG_DIR, remedy
 from rocketstore.cli.output import bars, printable, steps
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 
@@ -58,7 +59,19 @@ def command(
         if more:
             click.echo(f"… and {more} more", err=True)
         click.echo(str(report))
-        advice = remedy(report)
+        advice = remedy(report, _given())
         if advice:
             click.echo(printable(advice), err=True)
     return exit_codes.OK if report.ok else exit_codes.DAMAGED
+
+
+def _given() -> dict[str, object]:
+    """Options of this command that say what kind of store it is: a command that mends it wants them, too."""
+    context = click.get_current_context()
+    names = (COMMIT_LOG_DIR, "--index-slots", "--index-entries")
+    arguments = {name: name[2:].replace("-", "_") for name in names}
+    return {
+        name: context.params[argument]
+        for name, argument in arguments.items()
+        if context.get_parameter_source(argument) is ParameterSource.COMMANDLINE
+    }

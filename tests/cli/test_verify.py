@@ -37,7 +37,8 @@ def test_one_wrong_byte_is_code_3(invoke, store_path: Path, tmp_path: Path, part
     assert invoke("verify", store_path, *SHAPE).exit_code == 0
     words = result.stderr.splitlines()[-1].split()
     assert words[:3] == ["rocketstore", "repair" if part == "commitlog" else "rebuild", str(copy)]
-    assert invoke(words[1], copy, *SHAPE).exit_code == 0
+    assert words[3:7] == [str(word) for word in SHAPE]  # as verify was told
+    assert invoke(*words[1:7]).exit_code == 0
     assert invoke("verify", copy, *SHAPE).exit_code == 0
 
 
