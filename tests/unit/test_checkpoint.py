@@ -274,6 +274,32 @@ def test_the_slot_that_failed_is_not_written_next(
     assert CheckpointFile(path).load() == step(last)
 
 
+def test_a_slot_that_is_read_the_second_time_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows the older one is not newer than the file: an error of the disk, not of the caller."""
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    file.store(FULL)
+    file.store(step(FULL))  # slot 1
+    file.close()
+    real, failures = syscalls.pread, [OSError(errno.EIO, "bad sector")]
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        if offset and failures:
+            raise failures.pop()
+        return real(fd, size, offset)
+
+    monkeypatch.setattr(syscalls, "pread", pread)
+    file = CheckpointFile(path)
+    assert file.load() == FULL
+    assert file.load() == step(FULL)
+    with pytest.raises(OSError, match="second time only") as told:
+        file.store(step(FULL))
+    assert (told.value.errno, told.value.filename) == (errno.EIO, str(path))
+    assert CheckpointFile(path).load() == step(FULL)
+
+
 def test_a_store_is_synced_before_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
