@@ -16,15 +16,17 @@ from rocketstore.cli import exit_codes
 from tests.cli.conftest import SMALL, Invoke
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)
-#: The command line, which stops for ever where queues are made.
+#: The command line, which stops for ever where queues are made; in pieces, for a signal just before a wait, or one that
+#: another thread gets, ends none.
 WAITING = """
-import sys, threading
+import sys, time
 import rocketstore.tools
 from rocketstore.cli.app import cli
 
 def wait(job, parts):
     print("making", flush=True)
-    threading.Event().wait()
+    while True:
+        time.sleep(0.05)
 
 sys.modules["rocketstore.tools.rebuild"]._Job.run_here = wait
 cli.main()
