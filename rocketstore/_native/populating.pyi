@@ -14,6 +14,7 @@ class PagesAhead:
     paused: bool
     slow: bool
     slow_ns: int
+    quick_ns: int
 
     def __new__(cls, positions: Positions, window_bytes: int) -> Self: ...
     @property

@@ -53,6 +53,8 @@ cpdef int64_t timeout_ms(object timeout_s, str name=*) except -1
 cdef int64_t now_ns() noexcept nogil
 # CLOCK_REALTIME.
 cdef int64_t wall_ns() noexcept nogil
+# CLOCK_THREAD_CPUTIME_ID: of this thread alone, also while another one has its processor.
+cdef int64_t processor_ns() noexcept nogil
 # FUTEX_WAIT on `word` with the clock and EINTR rules of this module: 0, or minus an errno. `shared`:
 # the word may lie in memory of several processes.
 cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns,

@@ -9,7 +9,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.errno cimport EINTR
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, timespec
 
 from rocketstore._native.syscalls cimport outcome, sys
 
@@ -68,6 +68,12 @@ cpdef int64_t timeout_ms(object timeout_s, str name="timeout_s") except -1:
 cdef int64_t wall_ns() noexcept nogil:
     cdef timespec now
     sys.clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef int64_t processor_ns() noexcept nogil:
+    cdef timespec now
+    sys.clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now)
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 

@@ -14,7 +14,6 @@ from rocketstore._native.file_writes cimport write_head_last_c
 from rocketstore._native.populating cimport PagesAhead
 
 cdef extern from "rs_atomic.h" nogil:
-    int64_t rs_load_int64(const int64_t *where)
     void rs_store_int64(int64_t *where, int64_t value)
 
 cdef enum:
@@ -42,7 +41,7 @@ cdef class WriteThrough:
 
     cdef void offer(self, rs_log *log) noexcept nogil:
         log.aside, log.aside_least, log.aside_size = self.base, self.least_bytes, ASIDE_BYTES
-        log.ready = rs_load_int64(&self.pages.populated_end)
+        log.ready = self.pages.ready_end(log.wrote)
 
     cdef int64_t write(self, rs_log *log, rs_appended *appended) noexcept nogil:
         cdef int64_t result = write_head_last_c(log.segment.fd, log.aside,

@@ -13,6 +13,7 @@ import numpy
 import pytest
 
 from rocketstore import Store, StoreFailedError, encode_frames, tools
+from rocketstore._native.populating import SLEEP
 from rocketstore._native.write_through import WriteThrough
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.small_store import BLANK_MAGIC, dispatched, everything, open_still, parts, segments
@@ -146,20 +147,63 @@ def test_pages_are_asked_for_soon_behind_written_batches(
         assert (step < 1 << 20) == batches, f"{step} bytes"
 
 
-def test_no_pages_are_made_beside_written_batches(tmp_path: Path, rng: random.Random) -> None:
-    """The next batch would find them zeroed, and write them again."""
-    with open_still(tmp_path, "os", commit_log_file_size_bytes=64 << 20) as store:
+def rounds_beside_batches(store: Store, rng: random.Random) -> Callable[[], int]:
+    """A round of the thread that makes pages, beside batches that come fast and are written by calls: what it says."""
+    put_batch(store, some_bodies(rng, 1200))
+    pages, file = through(store).pages, parts(store).commit_log.queue.files[0]
+    now = time.monotonic_ns() + 1_000_000_000
+    pages.round(file, now)
+    put_batch(store, some_bodies(rng, 1200))
+    assert pages.written == store.end_offset
+    return lambda: pages.round(file, now + 200_000)
+
+
+def test_pages_are_made_well_ahead_of_written_batches(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls
+) -> None:
+    """Until batches come to them they are written, into the gap; then they are stored."""
+    with opened(tmp_path, 64 << 20) as store:
         pages = through(store).pages
-        for _ in range(80):
+        pages.quick_ns = 1 << 60  # whatever the machine of the test takes
+        again = rounds_beside_batches(store, rng)
+        assert again() == 0
+        begin, ready = store.end_offset, pages.populated
+        assert begin + (3 << 20) < ready < begin + (6 << 20)
+        found: dict[int, bool] = {}
+        while (at := store.end_offset) < ready - (200 << 10):
+            calls.made.clear()
             put_batch(store, some_bodies(rng))
-        for _ in range(10):
-            parts(store).populator.wake()
-            time.sleep(0.003)
-        assert pages.populated <= store.end_offset
-        writer = store.writer("orders", queue_id=0)
-        for _ in range(2000):
-            writer.put(bytes(900))
-        wait_until(lambda: pages.populated > store.end_offset)
+            found[at] = "pwrite" in calls.made
+        written = [at for at, call in found.items() if call]
+        stored = [at for at, call in found.items() if not call]
+        assert max(written) < min(stored)
+        assert begin + (2 << 20) < min(stored) < begin + (4 << 20)
+        assert again() == 0, "and goes on"
+    assert tools.verify(tmp_path).ok
+
+
+def test_slow_pages_are_not_made_beside_written_batches(tmp_path: Path, rng: random.Random) -> None:
+    """The next batch would find them zeroed, and write them again; tried once, they are let be for 64 MiB. For single
+    messages they are made as ever."""
+    with opened(tmp_path, 256 << 20) as store:
+        pages = through(store).pages
+        pages.quick_ns = -1
+        again = rounds_beside_batches(store, rng)
+        assert again() == 0
+        begin, ready = store.end_offset, pages.populated
+        assert again() == SLEEP
+        bodies = [rng.randbytes(2000)] * 3900
+        while store.end_offset < begin + (56 << 20):
+            put_batch(store, bodies)
+            assert pages.written == store.end_offset
+            assert again() == SLEEP
+        assert pages.populated == store.end_offset > ready
+        store.writer("orders", queue_id=0).put(b"alone")
+        assert again() == 0
+        while store.end_offset < begin + (136 << 20):
+            put_batch(store, bodies)
+        assert pages.written == store.end_offset
+        assert again() == 0
 
 
 def test_the_first_page_comes_last(
