@@ -17,7 +17,6 @@ from rocketstore._native.populating import SLEEP
 from rocketstore._native.write_through import WriteThrough
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.small_store import BLANK_MAGIC, dispatched, everything, open_still, parts, segments
-from tests.waiting import wait_until
 
 SIZE = 1 << 20
 LARGE: dict[str, Any] = {
