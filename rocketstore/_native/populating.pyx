@@ -90,6 +90,7 @@ cdef class PagesAhead:
         self.slept = True
         self.slow_ns = SLOW_NS
         self.quick_ns = QUICK_NS
+        self.lead = min(LEAD, window_bytes // 2)
         self.large_at = self.written_end = self.gap_end = -1
 
     @property
@@ -215,8 +216,8 @@ cdef class PagesAhead:
         cdef int64_t ahead = self.populated_end - wrote
         if self.slow and ahead <= LARGE:
             low += LARGE
-        elif self.hurried and ahead < LEAD and self.beside_calls(wrote):
-            low += (LEAD - ahead) & -SMALL
+        elif self.hurried and ahead < self.lead and self.beside_calls(wrote):
+            low += (self.lead - ahead) & -SMALL
         return min(low, file.size)
 
     cdef int64_t populate(self, MappedFile file, int64_t wrote) noexcept nogil:

@@ -28,9 +28,9 @@ PAGE = 4096
 Put = Callable[[Store, list[bytes]], object]
 
 
-def opened(path: Path, size: int = SIZE) -> Store:
+def opened(path: Path, size: int = SIZE, **more: int) -> Store:
     """With no thread that makes pages ready, so that those of the next batch never are."""
-    options = {**LARGE, "commit_log_file_size_bytes": size}
+    options = {**LARGE, "commit_log_file_size_bytes": size, **more}
     store = open_still(path, "os", **options)
     populator = parts(store).populator
     assert populator.stop(60)
@@ -179,6 +179,14 @@ def test_pages_are_made_well_ahead_of_written_batches(
         assert begin + (2 << 20) < min(stored) < begin + (4 << 20)
         assert again() == 0, "and goes on"
     assert tools.verify(tmp_path).ok
+
+
+def test_a_small_window_is_no_lead(tmp_path: Path, rng: random.Random) -> None:
+    """What is made ahead of batches lies where the option allows, but for the end of the step."""
+    with opened(tmp_path, 64 << 20, populate_window_bytes=1 << 20) as store:
+        again = rounds_beside_batches(store, rng)
+        assert again() == 0
+        assert 0 < through(store).pages.populated - store.end_offset < (1 << 20) + (2 << 20)
 
 
 def test_slow_pages_are_not_made_beside_written_batches(tmp_path: Path, rng: random.Random) -> None:
