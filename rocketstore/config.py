@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import operator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, Unpack, cast
 
 from rocketstore.errors import ConfigError
 from rocketstore.option_values import (
@@ -24,6 +24,8 @@ from rocketstore.option_values import (
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+
+    from rocketstore.store_options import StoreOptions
 
 __all__ = ["Durability", "IgnoredOption", "StoreConfig"]
 
@@ -315,28 +317,29 @@ class StoreConfig:
         """Delay of level 1, 2, …"""
         return parse_delay_levels(self.delay_levels)
 
-    def replace(self, **changes: Any) -> StoreConfig:
+    def replace(self, **changes: Unpack[StoreOptions]) -> StoreConfig:
         """A copy with some options changed. What was never given follows the defaults anew."""
         options = {name: getattr(self, name) for name in self.given}
         config = StoreConfig(**{**options, **changes})
         object.__setattr__(config, "ignored", self.ignored)
         return config
 
-    def __replace__(self, /, **changes: Any) -> StoreConfig:
+    def __replace__(self, /, **changes: Unpack[StoreOptions]) -> StoreConfig:
         return self.replace(**changes)
 
-    def to_dict(self) -> dict[str, int | bool | str]:
+    def to_dict(self) -> StoreOptions:
         """Options and values as plain types: `StoreConfig(**config.to_dict()) == config`."""
-        return {
+        options = {
             item.name: str(value) if isinstance(value, str) else value
             for item in dataclasses.fields(self)
             if item.init
             for value in (getattr(self, item.name),)
         }
+        return cast("StoreOptions", options)
 
     @classmethod
     def from_rocketmq(
-        cls, properties: Mapping[str, str] | str | os.PathLike[str], **options: Any
+        cls, properties: Mapping[str, str] | str | os.PathLike[str], **options: Unpack[StoreOptions]
     ) -> StoreConfig:
         """The settings of a broker: a mapping, or the path of its `broker.conf`.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 from rocketstore.config import StoreConfig
 from rocketstore.engine.opening import open_engine
 from rocketstore.engine.options import Listener, Options, Progress
 from rocketstore.errors import ConfigError
 from rocketstore.store import Mode, Store
+from rocketstore.store_options import OpenOptions
 
 __all__ = ["open_store"]
 
@@ -24,7 +25,7 @@ def open_store(
     on_arrival: Listener | None = None,
     on_recovery: Progress | None = None,
     untrusted: bool = False,
-    **options: Any,
+    **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
 
@@ -60,12 +61,13 @@ def open_store(
     for name, callback in (("on_arrival", on_arrival), ("on_recovery", on_recovery)):
         if callback is not None and not callable(callback):
             raise ConfigError(name, callback, "must be None or can be called")
+    given: dict[str, Any] = {**options}
     if durability is not None:
-        options["durability"] = durability
+        given["durability"] = durability
     if config is None:
-        config = StoreConfig(**options)
-    elif options:
-        config = config.replace(**options)
+        config = StoreConfig(**given)
+    elif given:
+        config = config.replace(**given)
     if untrusted and mode != "r":
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
     options_given = Options(config, force, on_arrival, on_recovery, untrusted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.arguments import one_of, text, whole_number
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketstore.archive.shipping import ShipReport
     from rocketstore.arguments import Body
     from rocketstore.engine.options import Progress
+    from rocketstore.store_options import LiveOptions
 
 __all__ = ["Mode", "Store"]
 
@@ -251,7 +252,7 @@ class Store(StoreFacts):
 
     # ---- care ----
 
-    def configure(self, **changes: Any) -> StoreConfig:
+    def configure(self, **changes: Unpack[LiveOptions]) -> StoreConfig:
         """Changes live options (flush timings, max_message_size_bytes); the others need a new open."""
         return self._writable("configure").configure(changes)
 

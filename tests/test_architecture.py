@@ -36,7 +36,7 @@ COMMENT_COLUMNS_MAX = 120
 FACES = {"cli", "aio", "spark", "arrow", "metrics", "ui"}
 #: Modules without any policy or state, which every Python layer may use.
 VALUES = {"arguments", "compression", "errors", "config", "message", "option_values"}
-VALUES |= {"system_flags", "timestamps", "wording"}
+VALUES |= {"store_options", "system_flags", "timestamps", "wording"}
 C_HEADERS = {"stdint.h", "stddef.h", "stdbool.h", "stdatomic.h", "string.h", "assert.h"}
 C_INTRINSICS = re.compile(r"^(immintrin|x86intrin|[a-z]mmintrin|arm_acle|arm_neon)\.h$")
 C_SYMBOLS = {"memcpy", "memmove", "memset", "memcmp", "__stack_chk_fail"}

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import rocketstore
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES, THREADS
@@ -15,6 +15,9 @@ from rocketstore.aio.store import Store
 if TYPE_CHECKING:
     import os
     from types import TracebackType
+
+    from rocketstore.engine.options import Listener, Progress
+    from rocketstore.store_options import OpenOptions
 
 __all__ = ["Opening", "attach", "open_store"]
 
@@ -73,14 +76,18 @@ def open_store(
     *,
     durability: str | None = None,
     config: rocketstore.StoreConfig | None = None,
+    force: bool = False,
+    on_arrival: Listener | None = None,
+    on_recovery: Progress | None = None,
+    untrusted: bool = False,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
-    **options: Any,
+    **options: Unpack[OpenOptions],
 ) -> Opening:
     """Opens a store for the running loop: `async with rocketstore.aio.open(path) as store`.
 
     Args:
-        path, mode, durability, config, options: as in `rocketstore.open`, which runs on a thread.
+        path … untrusted, options: as in `rocketstore.open`, which runs on a thread.
         max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that a put
             waits before it is put.
         max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
@@ -89,7 +96,16 @@ def open_store(
     """
     limits = _limits(max_in_flight, max_in_flight_bytes)
     opened = functools.partial(
-        rocketstore.open, path, mode, durability=durability, config=config, **options
+        rocketstore.open,
+        path,
+        mode,
+        durability=durability,
+        config=config,
+        force=force,
+        on_arrival=on_arrival,
+        on_recovery=on_recovery,
+        untrusted=untrusted,
+        **options,
     )
     return Opening(opened, limits)
 

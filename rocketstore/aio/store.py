@@ -7,17 +7,10 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
 
 import rocketstore
-from rocketstore import (
-    DurabilityTimeoutError,
-    FramesResult,
-    Message,
-    NewMessage,
-    PutResult,
-    StoreClosedError,
-)
+from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.turn import Place
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.arguments import Body
     from rocketstore.engine.options import Progress
     from rocketstore.store_facts import RunningFlags, Statistics
+    from rocketstore.store_options import LiveOptions
 
 __all__ = ["Store"]
 
@@ -325,7 +319,7 @@ class Store:
 
     # ---- care ----
 
-    async def configure(self, **changes: Any) -> rocketstore.StoreConfig:
+    async def configure(self, **changes: Unpack[LiveOptions]) -> rocketstore.StoreConfig:
         """Changes live options; see `rocketstore.Store.configure`."""
         return await self._port.call(self._store.configure, **changes)
 
@@ -341,7 +335,7 @@ class Store:
     async def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back."""
         if self._closing is not None:
-            raise StoreClosedError("the store is closed; open it again to destroy it")
+            raise rocketstore.StoreClosedError("the store is closed; open it again to destroy it")
         await self._finish(self._store.destroy)
 
     async def close(self) -> None:

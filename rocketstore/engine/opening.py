@@ -52,6 +52,7 @@ from rocketstore.log.store_state import (
     new_store_state,
     save_store_state,
 )
+from rocketstore.store_options import StoreOptions
 
 __all__ = ["Opening", "open_engine"]
 
@@ -357,7 +358,7 @@ class Opening:
     def _fit_config(self, log: MappedFileQueue) -> StoreConfig:
         """Sizes are those of the files; one that was given and disagrees is an error."""
         config = self.options.config
-        changes: dict[str, int] = {}
+        changes: StoreOptions = {}
         if log.files and log.file_size != config.commit_log_file_size_bytes:
             if "commit_log_file_size_bytes" in config.given:
                 raise ConfigError(

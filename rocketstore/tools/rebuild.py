@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketstore._native import syscalls
 from rocketstore.arguments import whole_number
@@ -32,6 +32,7 @@ from rocketstore.tools.rebuild_parts import (
 from rocketstore.wording import counted
 
 if TYPE_CHECKING:
+    from rocketstore.store_options import StoreOptions
     from rocketstore.tools.findings import Progress
 
 __all__ = ["RebuildReport", "rebuild"]
@@ -73,7 +74,7 @@ def rebuild(
     workers: int | None = None,
     progress: Progress | None = None,
     run_parts: RunParts | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> RebuildReport:
     """Makes queues and index again, byte for byte as the store itself does when it finds none, and puts them
     in the place of the old ones. The log is not changed, but for its end if the store was not stopped

@@ -14,7 +14,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.log.column_walk import LogFiles
     from rocketstore.store import Store
+    from rocketstore.store_options import StoreOptions
     from rocketstore.tools.findings import Progress
     from rocketstore.tools.repair_units import StandIn
 
@@ -108,7 +109,7 @@ def repair(
     force: bool = False,
     fill_missing: bool = False,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> RepairReport:
     """Reads every record, and mends what no record can be believed in.
 

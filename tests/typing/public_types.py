@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import rocketstore
+import rocketstore.aio
+from rocketstore.tools import rebuild, repair
 
 store = rocketstore.open("data/orders", durability="disk")
 reveal_type(store)  # rocketstore.store.Store
+
+rocketstore.open("data/orders", "r", index_slots=8, durability=rocketstore.Durability.OS)
+rocketstore.open("data/orders", durabilty="os")  # type: ignore[call-arg]
+rocketstore.open("data/orders", index_slots="many")  # type: ignore[arg-type]
+rocketstore.aio.open("data/orders", untrusted=True, index_slots=8)
+rocketstore.aio.open("data/orders", index_slotz=8)  # type: ignore[call-arg]
+rocketstore.aio.open("data/orders", force="yes")  # type: ignore[arg-type]
+reveal_type(store.configure(flush_interval_ms=10))  # rocketstore.config.StoreConfig
+store.configure(flush_interval_ms="10")  # type: ignore[arg-type]
+store.configure(index_slots=8)  # type: ignore[call-arg]
+rocketstore.StoreConfig(**store.config.replace(durability="os").to_dict())
+rocketstore.StoreConfig.from_rocketmq({}, recrd_crc=True)  # type: ignore[call-arg]
+rebuild("data/orders", index_slots=8)
+repair("data/orders", comit_log_dir="a")  # type: ignore[call-arg]
 
 writer = store.writer("orders", queue_id=0)
 reveal_type(writer)  # rocketstore.writer.Writer

@@ -8,13 +8,14 @@ import dataclasses
 import inspect
 import pickle
 import re
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from rocketstore import config as config_module
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.errors import ConfigError
+from rocketstore.store_options import LiveOptions, StoreOptions
 
 FIELDS = {item.name: item for item in dataclasses.fields(StoreConfig) if item.init}
 NUMBERS = sorted(name for name, item in FIELDS.items() if "range" in item.metadata)
@@ -231,7 +232,7 @@ def test_to_dict_is_plain_and_complete() -> None:
     options = config.to_dict()
     assert set(options) == set(FIELDS)
     assert {type(value) for value in options.values()} == {int, bool, str}
-    assert StoreConfig(**options) == config  # type: ignore[arg-type]
+    assert StoreConfig(**options) == config
 
 
 def test_live_options_are_flush_timings_and_the_message_limit() -> None:
@@ -239,6 +240,12 @@ def test_live_options_are_flush_timings_and_the_message_limit() -> None:
     assert {name for name in StoreConfig.LIVE if not re.search("flush|commit", name)} == {
         "max_message_size_bytes"
     }
+
+
+def test_type_checkers_see_the_fields_as_keyword_arguments() -> None:
+    hints = get_type_hints(StoreConfig)
+    assert get_type_hints(StoreOptions) == {name: hints[name] for name in FIELDS}
+    assert set(get_type_hints(LiveOptions)) == StoreConfig.LIVE
 
 
 def test_every_field_says_unit_default_range_and_rocketmqs_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
 from rocketstore.arguments import whole_number
@@ -17,6 +17,7 @@ from rocketstore.tools.rebuild_parts import build_part
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rocketstore.store_options import StoreOptions
     from rocketstore.tools.rebuild_parts import Built, Part
 
 __all__ = ["rebuild"]
@@ -40,7 +41,7 @@ def rebuild(
     path: str | os.PathLike[str],
     *,
     parts: int | None = None,
-    **options: Any,
+    **options: Unpack[StoreOptions],
 ) -> RebuildReport:
     """Makes queues and index again as `rocketstore.tools.rebuild` does, and as safely; tasks make the units of
     their parts beside the store, which all of them must be able to write to. The index is made on the
