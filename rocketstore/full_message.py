@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from rocketstore._native import writer as native
 from rocketstore._native.codec import encode_properties, pack_host
@@ -19,11 +19,25 @@ if TYPE_CHECKING:
     from rocketstore.arguments import Body
     from rocketstore.engine.running import Engine
 
-__all__ = ["check_numbers", "put_message"]
+__all__ = ["MessageFields", "check_numbers", "put_message"]
 
 #: The bits of numbers that a recovery of RocketMQ reads in every record (format.md 14.1).
 _NUMBERS = {"DELAY": 32, "INNER_NUM": 16, "INNER_BASE": 64}
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class MessageFields(TypedDict, total=False):
+    """The fields that `put_message` takes beside topic and body."""
+
+    queue_id: int
+    properties: Mapping[str, str] | None
+    flag: int
+    sys_flag: int
+    born_time: Timestamp | None
+    born_host: str | None
+    store_host: str | None
+    reconsume_times: int
+    prepared_transaction_offset: int
 
 
 def check_numbers(topic: str, properties: Mapping[str, str]) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rocketstore.arguments import Body
     from rocketstore.engine.options import Progress
+    from rocketstore.full_message import MessageFields
     from rocketstore.store_facts import RunningFlags, Statistics
     from rocketstore.store_options import LiveOptions
 
@@ -103,7 +104,12 @@ class Store:
         return Writer(self._port, opened, topic, str(level))
 
     async def put_message(
-        self, topic: str, body: Body, *, durability: str | None = None, **fields: Any
+        self,
+        topic: str,
+        body: Body,
+        *,
+        durability: str | None = None,
+        **fields: Unpack[MessageFields],
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
         level = str(self._store.config.durability) if durability is None else durability

@@ -12,10 +12,12 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rocketstore.scan_filter import Wanted
 
 __all__ = ["PUSHDOWN", "read"]
 
@@ -35,7 +37,7 @@ def read(
     columns: Sequence[str] | None = None,
     view: str = "rocketstore",
     options: Mapping[str, str] | None = None,
-    **wanted: Any,
+    **wanted: Unpack[Wanted],
 ) -> DataFrame:
     """The messages of a store as a frame, in the order of the log.
 

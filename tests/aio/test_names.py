@@ -9,6 +9,7 @@ import pytest
 
 import rocketstore
 import rocketstore.aio
+from rocketstore.full_message import MessageFields
 from tests.aio.loops import open_small, run
 
 #: Only in threads.
@@ -69,6 +70,21 @@ def test_so_are_their_arguments(threads: type, loops: type) -> None:
             left_out = [argument for argument in blocking if argument not in awaited]
             assert awaited == [argument for argument in blocking if argument not in left_out], name
             assert set(left_out) <= (set(ARGUMENTS) if name.startswith("put") else set()), name
+
+
+def test_what_put_message_hands_on_is_typed_alike() -> None:
+    threads = inspect.signature(rocketstore.Store.put_message).parameters
+    keywords = {n: p.annotation for n, p in threads.items() if p.kind is p.KEYWORD_ONLY}
+    fields = {n: t.__forward_arg__ for n, t in MessageFields.__annotations__.items()}
+    assert fields == {n: t for n, t in keywords.items() if n not in {"durability", *ARGUMENTS}}
+
+
+def test_open_has_the_same_arguments() -> None:
+    threads = inspect.signature(rocketstore.open).parameters
+    loops = inspect.signature(rocketstore.aio.open).parameters
+    own = {"max_in_flight", "max_in_flight_bytes"}
+    assert [n for n in loops if n not in own] == list(threads)
+    assert own < set(loops)
 
 
 def test_a_store_that_is_not_open_yet_says_so(tmp_path: Path) -> None:

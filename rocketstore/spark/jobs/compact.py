@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.reading import load
@@ -14,6 +14,8 @@ from rocketstore.spark.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rocketstore.scan_filter import Wanted
 
 __all__ = ["compact"]
 
@@ -26,7 +28,7 @@ def compact(
     tombstones: bool = True,
     app_id: str | None = None,
     version: int | None = None,
-    **wanted: Any,
+    **wanted: Unpack[Wanted],
 ) -> int:
     """Appends to `target`, of each topic and key, the message that stands last in the log, in the order
     of the log; gives the number of those that were appended: none when this version was written before.

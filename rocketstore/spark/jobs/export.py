@@ -6,7 +6,7 @@ import functools
 import os
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rocketstore.message_rows import messages_in
 from rocketstore.spark.failures import SparkFaceError, told_path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rocketstore.scan_filter import Wanted
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.views import Field
 
@@ -45,7 +46,7 @@ def export(
     decompress: bool = True,
     compression: str = "zstd",
     split_bytes: int = SPLIT_BYTES,
-    **wanted: Any,
+    **wanted: Unpack[Wanted],
 ) -> DataFrame:
     """Writes messages to `target/topic=<topic>/day=<date of the store time>/<offsets>.parquet`. Gives one
     row for each file: what is in it, from where to where.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
@@ -12,6 +12,8 @@ from rocketstore.spark.jobs.writing import append
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from rocketstore.scan_filter import Wanted
 
 __all__ = ["replay"]
 
@@ -27,7 +29,7 @@ def replay(
     decompress: bool = True,
     app_id: str | None = None,
     version: int | None = None,
-    **wanted: Any,
+    **wanted: Unpack[Wanted],
 ) -> int:
     """Appends messages of a store to `target`, in the order of the log; gives the number of those that were
     appended: none when this version was replayed before. Bodies, tags, keys, properties, queue ids, flags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from rocketstore.spark.moments import END_MS, FIRST_MS, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from rocketstore.scan_filter import Wanted
 
 __all__ = ["STATS_SCHEMA", "merge_stats", "stats", "stats_part", "stats_scans"]
 
@@ -34,7 +36,7 @@ def stats(
     path: str | os.PathLike[str],
     *,
     split_bytes: int = SPLIT_BYTES,
-    **wanted: Any,
+    **wanted: Unpack[Wanted],
 ) -> DataFrame:
     """One row for each topic, queue and hour: how many messages, how many bytes on disk, the smallest
     and largest record, the first and last queue offset. Messages of an inner batch count as if each had a
