@@ -63,9 +63,8 @@ except rocketstore.OffsetOutOfRangeError as error:
 
 
 async def in_a_loop(loop: rocketstore.aio.Store) -> None:
-    reveal_type(
-        await loop.put_message("orders", b"a", flag=1)
-    )  # rocketstore._native.put_result.PutResult
+    stored = await loop.put_message("orders", b"a", flag=1)
+    reveal_type(stored)  # rocketstore._native.put_result.PutResult
     await loop.put_message("orders", b"a", flags=1)  # type: ignore[call-arg]
     await loop.put_message("orders", b"a", queue_id="1")  # type: ignore[arg-type]
     await loop.configure(flush_intervall_ms=1)  # type: ignore[call-arg]
