@@ -33,7 +33,7 @@ FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 COMMENT_COLUMNS_MAX = 120
 
-FACES = {"cli", "aio", "spark", "arrow", "metrics", "ui"}
+FACES = {"__main__", "cli", "aio", "spark", "arrow", "metrics", "ui"}
 #: Modules without any policy or state, which every Python layer may use.
 VALUES = {"arguments", "compression", "errors", "config", "message", "option_values"}
 VALUES |= {"store_options", "system_flags", "timestamps", "wording"}

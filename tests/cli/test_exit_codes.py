@@ -157,6 +157,14 @@ def test_a_signal_while_modules_are_loaded(monkeypatch: pytest.MonkeyPatch) -> N
     assert main() == exit_codes.INTERRUPTED
 
 
+@pytest.mark.parametrize("module", ["rocketstore", "rocketstore.cli"])
+def test_python_runs_it_by_its_name(module: str) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = f"rocketstore, version {rocketstore.__version__}\n"
+    assert (child.returncode, child.stdout, child.stderr) == (0, said, "")
+
+
 def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import importlib.util as u, sys; find = u.find_spec;"
