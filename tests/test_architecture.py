@@ -239,7 +239,7 @@ TOP_LEVEL = """
     .ci .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md
     SECURITY.md bench changes constraints-arrow.txt constraints-objects.txt constraints-peers.txt
     constraints-spark.txt constraints.txt csrc docs examples pyproject.toml pyspark_rocketstore.py
-    rocketstore setup.py tests
+    rocketstore rocketstore_cli.py setup.py tests
 """
 CODE = ("csrc", "rocketstore", "tests", "bench")
 SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h")

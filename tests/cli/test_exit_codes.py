@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes, main, standard_streams
+from tests.source_tree import ROOT
 
 
 def test_help_has_examples_and_exit_codes(invoke) -> None:
@@ -155,6 +160,23 @@ def test_a_signal_while_modules_are_loaded(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(standard_streams, "open_closed", interrupted)
     assert main() == exit_codes.INTERRUPTED
+
+
+def test_ctrl_c_while_the_library_is_loaded(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    entry = metadata.EntryPoint("rocketstore", project["scripts"]["rocketstore"], "console_scripts")
+    (tmp_path / "numpy.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    child = subprocess.run(
+        [sys.executable, "-c", f"import sys; from {entry.module} import main; sys.exit(main())"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        # A test run in the background ignores Ctrl-C, and its children would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert entry.attr == "main"
+    assert (child.returncode, child.stdout, child.stderr) == (exit_codes.INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize("module", ["rocketstore", "rocketstore.cli"])
