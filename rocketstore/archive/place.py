@@ -53,9 +53,11 @@ def file_system(uri: str) -> tuple[Any, str]:
 def _pyarrow_fs() -> ModuleType:
     try:
         import pyarrow.fs
-    except ImportError as error:
-        error.add_note("an archive is reached through pyarrow: pip install 'rocketstore[arrow]'")
-        raise
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "an archive is reached through pyarrow: pip install 'rocketstore[arrow]'",
+            name="pyarrow",
+        ) from error
     module: ModuleType = pyarrow.fs
     return module
 

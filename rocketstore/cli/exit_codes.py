@@ -52,9 +52,8 @@ def _text_of(error: BaseException) -> str:
         reason = error.strerror or str(error) or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename else reason
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, ImportError):  # of an extra; a note says which
-        return "; ".join([text, *getattr(error, "__notes__", [])])
     # What is not there says why itself; its cause would say it again.
-    cause = None if isinstance(error, rocketstore.MessageNotFoundError) else error.__cause__
+    missing = isinstance(error, rocketstore.MessageNotFoundError | ImportError)
+    cause = None if missing else error.__cause__
     why = "" if cause is None else " ".join(str(cause).split())
     return f"{text} (because: {why})" if why and why not in text else text

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 try:
     from rocketstore.metrics.store_collector import StoreCollector
-except ImportError as error:
-    error.add_note("metrics need prometheus_client: pip install 'rocketstore[metrics]'")
-    raise
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "metrics need prometheus_client: pip install 'rocketstore[metrics]'",
+        name="prometheus_client",
+    ) from error
 
 __all__ = ["StoreCollector"]
