@@ -91,7 +91,7 @@ def command(
         if not follow and queue_id is not None and queue_id not in opened.queues(topic):
             numbers = ", ".join(map(str, opened.queues(topic)))
             raise rocketstore.MessageNotFoundError(
-                f"topic {topic!r} has no queue {queue_id}; there are {numbers}"
+                f"topic {topic!r} has no queue {queue_id}; its queues: {numbers}"
             )
         # The consumer stands at the end before the last messages are looked up: none is lost
         # between the two, and none comes twice.

@@ -60,7 +60,7 @@ def test_tail_of_nothing_is_empty_and_of_an_unknown_topic_an_error(
 def test_tail_of_an_unknown_queue_is_an_error(invoke, store_path: Path) -> None:
     result = invoke("tail", store_path, "orders", "--queue-id", 5)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "rocketstore: topic 'orders' has no queue 5; there are 0, 1\n"
+    assert result.stderr == "rocketstore: topic 'orders' has no queue 5; its queues: 0, 1\n"
 
 
 def test_tail_as_json_lines(invoke, store_path: Path) -> None:
