@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 from rocketstore import Message, PutResult, Writer
+from tests.test_docs import WITH_EXAMPLES, examples
 
 ROOT = Path(__file__).resolve().parent.parent
 TYPING = ROOT / "tests" / "typing"
@@ -82,6 +84,21 @@ def test_users_see_these_types(example: str) -> None:
             )
     assert not errors + wrong, "\n" + "\n".join(errors + wrong)
     assert revealed, "nothing was revealed"
+
+
+def test_examples_of_the_documents_pass(tmp_path: Path) -> None:
+    for name in WITH_EXAMPLES:
+        code = "\n".join(code for _, code in examples(ROOT / name) if ">>>" not in code)
+        page = f"async def page() -> None:\n    pass\n{indent(code, '    ')}"
+        (tmp_path / f"{Path(name).stem}.py").write_text(page, encoding="utf-8")
+    pages = [str(page) for page in sorted(tmp_path.glob("*.py"))]
+    assert len(pages) == len(WITH_EXAMPLES)
+    config = tmp_path / "mypy.ini"
+    options = ("strict", "allow_untyped_defs", "allow_untyped_calls")
+    lines = [f"{option} = true" for option in options]
+    config.write_text("\n".join(["[mypy]", *lines, "follow_imports = silent"]))
+    result = run("mypy", "--no-error-summary", f"--config-file={config}", *pages)
+    assert result.returncode == 0, "\n" + result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("kind", [Message, PutResult, Writer])
