@@ -367,7 +367,10 @@ cdef class MappedFile:
         if self.fd < 0:
             fd = self.open_descriptor()
             with cython.critical_section(self):
-                self.fd = fd
+                if self.fd < 0:
+                    self.fd, fd = fd, -1
+            if fd >= 0:
+                system.close(fd)  # another thread was here meanwhile, and its one may be in use
 
     # ---- end ----
 

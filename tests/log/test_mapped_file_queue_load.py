@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.layout import segment_name
@@ -280,6 +281,26 @@ def test_only_files_that_are_still_synced_have_descriptors(directory: Path) -> N
         assert os.pread(descriptor, 1, 0) == b"x"
     assert len(os.listdir("/proc/self/fd")) == before
     queue.close()
+
+
+def test_two_that_keep_a_descriptor_at_once_keep_one(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(directory, 0)
+    queue = loaded(directory)
+    [file] = queue.files
+    before, real = len(os.listdir("/proc/self/fd")), syscalls.open
+
+    def opening(path: str, flags: int) -> int:
+        monkeypatch.undo()
+        file.keep_descriptor()  # as another thread may while this one opens
+        return real(path, flags)
+
+    monkeypatch.setattr(syscalls, "open", opening)
+    file.keep_descriptor()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    queue.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_another_file_under_the_name_is_not_taken_for_the_mapped_one(directory: Path) -> None:
