@@ -114,6 +114,20 @@ static bool rs_log_queued(const rs_message *message)
     return type == 0 || type == RS_FLAG_COMMIT;
 }
 
+/* Any thread reads these without the mutex, so that each is stored whole. */
+static inline void rs_add(int64_t *to, int64_t more)
+{
+    __atomic_store_n(to, *to + more, __ATOMIC_RELAXED);
+}
+
+static inline void rs_queue_add(rs_queue_state *queue, int64_t offsets, int64_t messages,
+                                int64_t bytes)
+{
+    rs_add(&queue->next_offset, offsets);
+    rs_add(&queue->messages, messages);
+    rs_add(&queue->bytes, bytes);
+}
+
 /* Fields that only the log knows. */
 static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state *queue,
                          int64_t now_ms, rs_appended *appended)
@@ -156,9 +170,7 @@ rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue,
     rs_record_publish(record, message->topic.size);
     rs_log_fetch_ahead(record + size, (size_t)size);
     log->last_record_start = log->wrote;
-    queue->next_offset += queued;
-    queue->messages += 1;
-    queue->bytes += size;
+    rs_queue_add(queue, queued, 1, size);
     rs_log_advance(log, log->wrote + size, appended);
     return RS_OK;
 }
@@ -227,10 +239,7 @@ rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *b
                                      record, i == 0);
     }
     rs_record_publish(first, message->topic.size);
-    if (queued)
-        queue->next_offset += (int64_t)count;
-    queue->messages += (int64_t)count;
-    queue->bytes += size;
+    rs_queue_add(queue, queued ? (int64_t)count : 0, (int64_t)count, size);
     rs_log_advance_batch(log, size, appended);
     return RS_OK;
 }
@@ -266,9 +275,7 @@ rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_sta
         if (i)
             rs_record_publish(record, message->topic.size);
         rs_log_fetch_ahead(record + written, written);
-        queues[i]->next_offset += queued;
-        queues[i]->messages += 1;
-        queues[i]->bytes += (int64_t)written;
+        rs_queue_add(queues[i], queued, 1, (int64_t)written);
         record += written;
     }
     rs_record_publish(first, messages[0].topic.size);
@@ -314,7 +321,7 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
     message->properties.size = before;
     bool queued = status == RS_OK && rs_log_queued(message);
     for (size_t i = 0; i < count; i++)
-        lights[i]->next_offset += queued;
+        rs_add(&lights[i]->next_offset, queued);
     return status;
 }
 

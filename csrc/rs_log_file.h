@@ -19,8 +19,8 @@ typedef struct rs_segment {
     int fd; /* kept for the caller, who writes what was laid aside */
 } rs_segment;
 
-/* Next queue offset of one (topic, queue id), and what its puts add up to. Written under the mutex.
- */
+/* Next queue offset of one (topic, queue id), and what its puts add up to. Written under the mutex,
+ * loaded by any thread. */
 typedef struct rs_queue_state {
     int64_t next_offset;
     int64_t messages;

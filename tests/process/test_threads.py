@@ -97,13 +97,23 @@ def query_all(store: Store) -> None:
         assert all(bytes(m.body).startswith(b"%d " % name) for m in found)
 
 
+def count_all(store: Store) -> None:
+    """What was put is counted, and where the next message goes is known, without a lock."""
+    before = 0
+    while before < WRITERS * EACH:
+        totals = store.stats().topics.get("Orders")
+        counted = totals.messages if totals else 0
+        assert counted >= before
+        before = counted
+
+
 @pytest.mark.usefixtures("small_switch_interval")
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("queues", ["own", "shared"])
 def test_nothing_is_lost_doubled_or_out_of_order(
     tmp_path: Path, durability: str, queues: str, random_seed: int
 ) -> None:
-    """D-32 D-33 S000-28 S000-30: put, put_batch and submit beside consumers, get and query, while
+    """D-32 D-33 S000-28 S000-30: put, put_batch and submit beside consumers, get, query and stats, while
     segments roll every few dozen messages."""
     with open_small(tmp_path, durability=durability) as store:
         shared = store.writer("Orders", queue_id=0)
@@ -114,6 +124,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(
         crew.start(read_all, store)
         crew.start(read_all, store)
         crew.start(query_all, store)
+        crew.start(count_all, store)
         crew.join()
         times = [m.store_timestamp_ms for m in store.consumer("Orders", queue_id=0)]
         assert times == sorted(times)
