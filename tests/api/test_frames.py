@@ -142,6 +142,35 @@ def test_transactions_and_batches_do_not_come_as_frames(tmp_path: Path, flag: in
         store.put_frames(wrong)
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        (b"INNER_N\1v\2", False),
+        (b"INNER_\1v\2\2", False),
+        (b"INNER_\1\2xy", True),  # no property: it has no value
+        (b"inner_N\1v\2", True),
+        (b"xINNER_\1v\2", True),
+        (b"x\1INNER_\1\2", True),
+    ],
+)
+def test_properties_of_batches_do_not_come_as_frames(
+    tmp_path: Path, place: int, text: bytes, taken: bool
+) -> None:
+    names, values = [b"abcdefg", b"other"], [b"v", b"w"]
+    if place:
+        names.reverse()
+        values.reverse()
+    properties = (np.array([0, 2]), column(names), column(values))
+    changed = frame(properties=properties).replace(b"abcdefg\1v\2", text)
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        if taken:
+            assert store.put_frames(changed).count == 1
+        else:
+            with pytest.raises(MessageRejectedError, match="light queues"):
+                store.put_frames(changed)
+
+
 def test_topics_and_sizes_are_the_stores_to_decide(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "s", durability="os", max_message_size_bytes=1000) as store:
         with pytest.raises(MessageTooLargeError):
