@@ -7,10 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from rocketstore._native import syscalls
 from rocketstore.arguments import whole_number
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["RebuildReport", "rebuild"]
 
 WORKERS_MAX: Final = 256
+#: A signal that comes where a thread is about to wait, or to another thread, ends no wait: its handler runs behind it.
+SIGNALS_EVERY_S: Final = 0.2
+
+Made = TypeVar("Made")
 
 #: Makes all parts, in any order and anywhere; gives what each made, in the order of the parts.
 RunParts = Callable[[Sequence[Part]], Sequence[Built]]
@@ -127,10 +131,19 @@ class _Job:
         self._done: dict[str, int] = {}
         self._total = 0
         self._stopped = False  # set once, by the thread of the caller
+        self._at_work: set[object] = set()
         self.report = RebuildReport("", 0, 0, 0, 0, 0, 0, 0.0)
 
     def make(self, derived: Derived) -> None:
-        """Queues and index in the directories of `derived.root`."""
+        """Queues and index in the directories of `derived.root`, where nobody works any more when this ends."""
+        try:
+            self._make(derived)
+        finally:
+            # An interrupt may come while an executor starts a thread, for which it does not wait then.
+            while self._at_work:
+                time.sleep(0.01)
+
+    def _make(self, derived: Derived) -> None:
         self._total = derived.end - derived.begin
         if not derived.segments:
             return
@@ -141,7 +154,7 @@ class _Job:
             parts = [_part(derived, group) for group in groups]
             built = list(self._run_parts(parts))
             odd = odd_seam(built)
-            files = indexed.result()
+            files = _result(indexed)
         if odd:
             one, files = self._make_alone(derived, whole)
             built = [one]
@@ -154,13 +167,14 @@ class _Job:
         )
 
     def _make_index(self, derived: Derived, whole: Part) -> int:
-        index = _index_of(derived)
-        if index is None:
-            return 0
-        try:
-            return build_index(whole, index, self._step("index"))
-        finally:
-            index.close()
+        with self._working():
+            index = _index_of(derived)
+            if index is None:
+                return 0
+            try:
+                return build_index(whole, index, self._step("index"))
+            finally:
+                index.close()
 
     def _make_alone(self, derived: Derived, whole: Part) -> tuple[Built, int]:
         """In one go: a record without a unit has no keys in the index either."""
@@ -177,9 +191,25 @@ class _Job:
 
     def run_here(self, parts: Sequence[Part]) -> list[Built]:
         """In threads: the loops of the dispatcher run without Python's lock."""
-        step = self._step("queues")
         with ThreadPoolExecutor(self._workers) as threads, self._stopping():
-            return list(threads.map(lambda part: build_part(part, step), parts))
+            building = [threads.submit(self._make_part, part) for part in parts]
+            return [_result(part) for part in building]
+
+    def _make_part(self, part: Part) -> Built:
+        with self._working():
+            return build_part(part, self._step("queues"))
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Is waited for, or does not begin: known before it looks whether that was stopped."""
+        this = object()
+        self._at_work.add(this)
+        try:
+            if self._stopped:
+                raise _StoppedError
+            yield
+        finally:
+            self._at_work.discard(this)
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -200,6 +230,12 @@ class _Job:
                     self._progress(what, self._done[what], self._total)
 
         return step
+
+
+def _result(made: Future[Made]) -> Made:
+    while not made.done():
+        wait([made], SIGNALS_EVERY_S)
+    return made.result()
 
 
 def _grouped(segments: Sequence[tuple[int, int]], count: int) -> list[tuple[tuple[int, int], ...]]:

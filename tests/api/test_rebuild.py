@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -288,41 +286,6 @@ def test_a_part_that_fails_leaves_everything(tmp_path: Path, rng: random.Random)
         assert store.recovery.mode == "clean"
         assert store.query("orders", "a", limit=1)
     assert (queues_of(root), index_of(root)) == before
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_stops_all_parts(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    """At their next step, and not at their end; the store is the clean one that it was."""
-    root = tmp_path / "s"
-    filled(root, rng, 200)
-    before = queues_of(root), index_of(root)
-    waited_for = threading.Event()
-    steps: list[tuple[str, int, int]] = []
-
-    def shutdown(threads: ThreadPoolExecutor, **options: Any) -> None:
-        waited_for.set()
-        real(threads, **options)
-
-    def progress(what: str, done: int, total: int) -> None:
-        steps.append((what, done, total))
-        if len(steps) == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-            assert waited_for.wait(20)
-
-    real = ThreadPoolExecutor.shutdown
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", shutdown)
-    monkeypatch.setattr("rocketstore.tools.rebuild_parts.STEP_BYTES", 1000)
-    with pytest.raises(KeyboardInterrupt):
-        tools.rebuild(root, workers=workers, progress=progress, **SMALL)
-    monkeypatch.undo()
-    assert len(steps) == 1
-    assert not (root / "abort").exists()
-    assert not (root / "rocketstore" / "rebuild").exists()
-    assert (queues_of(root), index_of(root)) == before
-    with open_small(root, "r+") as store:
-        assert store.recovery.mode == "clean"
 
 
 def test_damage_is_named(tmp_path: Path, rng: random.Random) -> None:
