@@ -213,6 +213,36 @@ def test_slow_pages_are_not_made_beside_written_batches(tmp_path: Path, rng: ran
         assert again() == 0
 
 
+def put_each(store: Store, bodies: list[bytes]) -> None:
+    writer = store.writer("orders", queue_id=0)
+    for body in bodies:
+        writer.put(body)
+
+
+@pytest.mark.parametrize("pages_per_file", [150, 256, 700], ids=["small", "whole", "large"])
+def test_beside_the_thread_that_makes_pages(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls, pages_per_file: int
+) -> None:
+    """Written or stored, into gaps and behind them, over the ends of files that are no whole number of pages: all
+    of it is there, once and in order."""
+    size = pages_per_file * PAGE + (0 if pages_per_file == 256 else rng.randrange(PAGE))
+    options = {**LARGE, "commit_log_file_size_bytes": size}
+    sent = some_bodies(rng, 400)
+    with open_still(tmp_path, "os", **options) as store:
+        pages = through(store).pages
+        put_batch(store, sent)
+        assert "pwrite" in calls.made, "no page is ready yet"
+        while store.end_offset < 30 * SIZE:
+            pages.quick_ns, pages.slow_ns = (rng.choice([-1, 1 << 60]) for _ in range(2))
+            put = rng.choice([put_batch, put_columns, put_frames, put_each])
+            bodies = some_bodies(rng, rng.choice([5, 100, 400]))
+            for _ in range(rng.randrange(1, 9)):
+                put(store, bodies)
+                sent += bodies
+        assert bodies_of(store) == sent
+    assert tools.verify(tmp_path).ok
+
+
 def test_the_first_page_comes_last(
     store: Store, tmp_path: Path, rng: random.Random, calls: DiskCalls
 ) -> None:
