@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import socket
 import uuid
@@ -45,6 +45,8 @@ __all__ = [
     "staging_of",
     "told_apart",
 ]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -133,9 +135,13 @@ def make_store(options: WriteOptions, *, makes: bool = True) -> None:
         return
     check_creates(options, "store")
     if makes:
-        # Whoever has a lock there makes it just now.
-        with told_path("RS_WRITE_FAILED", path), contextlib.suppress(StoreLockedError):
-            rocketstore.open(path, "rw").close()
+        with told_path("RS_WRITE_FAILED", path):
+            try:
+                rocketstore.open(path, "rw").close()
+            except StoreLockedError:  # whoever has a lock there makes it just now
+                return
+        # At the level that Spark shows: the path may be mistyped, or its disk not mounted.
+        logger.warning("%s had no store: a new one is made (createStore=false: an error)", path)
 
 
 def check_creates(options: WriteOptions, what: str) -> None:

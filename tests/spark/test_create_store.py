@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,26 @@ def test_a_first_batch_that_is_tried_again(tmp_path: Path, unmounted: str) -> No
     with pytest.raises(SparkFaceError, match=NONE % "store"):
         write(again or writer_of(root, "stream", **options), 0)
     assert not (root / "commitlog").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("batch", ()), ("stream", (0,))], ids=["batch", "stream"]
+)
+def test_a_new_store_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, number: tuple[int, ...]
+) -> None:
+    """Once, and where: the path may be mistyped."""
+    root = tmp_path / "s"
+    told = (
+        "rocketstore.spark.sink",
+        logging.WARNING,
+        f"{root} had no store: a new one is made (createStore=false: an error)",
+    )
+    write(writer_of(root, kind, txnAppId="q", **({} if number else {"txnVersion": "0"})), *number)
+    assert [record for record in caplog.record_tuples if record[0] == told[0]] == [told]
+    caplog.clear()
+    write(writer_of(root, kind, txnAppId="r", **({} if number else {"txnVersion": "0"})), *number)
+    assert [record for record in caplog.record_tuples if record[0] == told[0]] == []
 
 
 def test_what_it_may_be(tmp_path: Path) -> None:
