@@ -190,15 +190,19 @@ def last_ones(entries: Entries) -> Entries:
 
 
 def one_text(lists: Any) -> tuple[Any, dict[int, str]]:
-    """Lists of keys as the text that a message has, and the rows of lists that hold a null."""
+    """Lists of keys as the text that a message has, and the rows of lists that hold what is no key."""
     import pyarrow.compute as pc
 
     wrong: dict[int, str] = {}
     flat = lists.flatten()
-    if flat.null_count:
-        nulls = flat.is_null().to_numpy(zero_copy_only=False)
-        bad = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[nulls]
-        wrong = dict.fromkeys(bad.tolist(), "keys holds a null")
+    for found, reason in (
+        (pc.match_substring(flat, " "), "a key in keys holds a blank, which separates keys"),
+        (flat.is_null(), "keys holds a null"),
+    ):
+        if pc.any(found).as_py():
+            these = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+            bad = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[these]
+            wrong.update(dict.fromkeys(bad.tolist(), reason))
     return pc.binary_join(lists, " "), wrong
 
 
