@@ -52,6 +52,12 @@ WANTED = options(
     click.option("--begin", "start_timestamp", type=Moment(), help="Stored then or later."),
     click.option("--end", "end_timestamp", type=Moment(), help="Stored before."),
 )
+NO_CREATE = click.option(
+    "--no-create", is_flag=True, help="Fail where nothing was written yet; make no store there."
+)
+AS_STORED = click.option(
+    "--as-stored", is_flag=True, help="Leave compressed bodies as they are; else they are unpacked."
+)
 ONCE = options(
     click.option("--once", "app_id", metavar="NAME", help="Names this run, to be done only once."),
     click.option("--version", type=click.IntRange(0), default=0, help="Its number, with --once."),
@@ -127,7 +133,8 @@ def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
 @WANTED
 @click.option("--columns", help="With commas between them; default: all of the default view.")
 @click.option("--append", is_flag=True, help="Add to what is in TARGET; else it must be empty.")
-@click.option("--compression", default="zstd", show_default=True)
+@click.option("--compression", default="zstd", show_default=True, help="Of the Parquet files.")
+@AS_STORED
 @SPLIT
 @MASTER
 @JSON
@@ -137,6 +144,7 @@ def export(
     columns: str | None,
     append: bool,
     compression: str,
+    as_stored: bool,
     split_mib: int,
     master: str | None,
     as_json: bool,
@@ -153,6 +161,7 @@ def export(
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
             mode="append" if append else "error",
             compression=compression,
+            decompress=not as_stored,
             split_bytes=split_mib << 20,
             **wanted(given),
         ).collect()
@@ -169,6 +178,7 @@ def export(
     metavar="N|auto",
     help="A bulk load: at most so many new stores in STORE, each written by one task.",
 )
+@NO_CREATE
 @ONCE
 @MASTER
 def import_(
@@ -176,6 +186,7 @@ def import_(
     store: str,
     topic: str | None,
     shards: str | None,
+    no_create: bool,
     app_id: str | None,
     version: int,
     master: str | None,
@@ -183,7 +194,7 @@ def import_(
     """Appends the rows of SOURCE, Parquet as `export` writes it or any other with a column body."""
     from rocketstore.spark import jobs
 
-    more = once(app_id, version)
+    more = {**once(app_id, version), "createStore": not no_create}
     if shards is not None:
         more["shards"] = shards
     with spark_session(master) as session:
@@ -197,12 +208,14 @@ def import_(
 @TARGET
 @WANTED
 @click.option("--keep-tombstones", is_flag=True, help="Keep empty bodies; else they delete keys.")
+@NO_CREATE
 @ONCE
 @MASTER
 def compact(
     store: str,
     target: str,
     keep_tombstones: bool,
+    no_create: bool,
     app_id: str | None,
     version: int,
     master: str | None,
@@ -217,6 +230,7 @@ def compact(
             store,
             target,
             tombstones=not keep_tombstones,
+            create_store=not no_create,
             **once(app_id, version),
             **wanted(given),
         )
@@ -230,6 +244,8 @@ def compact(
 @WANTED
 @click.option("--to-topic", help="Of all copies; default: their own.")
 @click.option("--key", "keys", multiple=True, help="Only messages with one of these keys.")
+@AS_STORED
+@NO_CREATE
 @ONCE
 @MASTER
 def replay(
@@ -237,6 +253,8 @@ def replay(
     target: str,
     to_topic: str | None,
     keys: tuple[str, ...],
+    as_stored: bool,
+    no_create: bool,
     app_id: str | None,
     version: int,
     master: str | None,
@@ -252,6 +270,8 @@ def replay(
             target,
             to_topic=to_topic,
             keys=list(keys) or None,
+            decompress=not as_stored,
+            create_store=not no_create,
             **once(app_id, version),
             **wanted(given),
         )

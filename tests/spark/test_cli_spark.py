@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
 from rocketstore.spark.shards import shard_paths
 from tests.spark.patience import patiently
-from tests.spark.reading import make_store
+from tests.spark.reading import everything, make_store
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -65,6 +66,41 @@ def test_a_round_through_the_commands(invoke: Any, tmp_path: Path, rng: random.R
     out = invoke("replay", tmp_path / "s", tmp_path / "other", "--to-topic", "x", "--key", "k1")
     assert out.exit_code == exit_codes.OK
     assert invoke("compact", tmp_path / "s", tmp_path / "small").exit_code == exit_codes.OK
+
+
+@pytest.mark.spark
+def test_bodies_stay_as_they_are_stored(invoke: Any, tmp_path: Path) -> None:
+    packed = zlib.compress(b"plain" * 99)
+    with rocketstore.open(tmp_path / "s") as store:
+        store.put_message("t", packed, sys_flag=0x301)
+    for words, body in (((), b"plain" * 99), (("--as-stored",), packed)):
+        name = "".join(words)
+        assert invoke("replay", tmp_path / "s", tmp_path / f"copy{name}", *words).exit_code == 0
+        assert invoke("export", tmp_path / "s", tmp_path / f"files{name}", *words).exit_code == 0
+        assert invoke("import", tmp_path / f"files{name}", tmp_path / f"back{name}").exit_code == 0
+        for copy in ("copy", "back"):
+            [message] = everything(tmp_path / f"{copy}{name}")
+            assert (message.body, message.sys_flag) == (body, 0x301 if words else 0)
+
+
+@pytest.mark.spark
+def test_no_store_is_made(invoke: Any, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        store.writer("t").put(b"a")
+    invoke("export", tmp_path / "s", tmp_path / "files")
+    target = tmp_path / "target"
+    target.mkdir()
+    for words in (
+        ("replay", tmp_path / "s", target),
+        ("compact", tmp_path / "s", target),
+        ("import", tmp_path / "files", target),
+    ):
+        with pytest.raises(Exception, match=r"RS_NO_STORE\] path = .*target': there is no store, "):
+            invoke(*words, "--no-create")
+        assert list(target.iterdir()) == []
+    assert invoke("replay", tmp_path / "s", target).exit_code == exit_codes.OK
+    assert invoke("compact", tmp_path / "s", target, "--no-create").exit_code == exit_codes.OK
+    assert [m.body for m in everything(target)] == [b"a", b"a"]
 
 
 @pytest.mark.spark

@@ -26,6 +26,7 @@ def compact(
     target: str | os.PathLike[str],
     *,
     tombstones: bool = True,
+    create_store: bool = True,
     app_id: str | None = None,
     version: int | None = None,
     **wanted: Unpack[Wanted],
@@ -38,12 +39,13 @@ def compact(
     Args:
         target: another store: a log is only appended to.
         tombstones: an empty body deletes its key: it is left out, and with it all that came before.
+        create_store: False: where there is no store at `target`, nothing is written.
         app_id, version: name this run, so that it is done once however often it is run.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
         SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself, or the source holds
-            shards, which have no order: nobody knows the last message of a key.
+            shards, which have no order: nobody knows the last message of a key; RS_NO_STORE.
     """
     from pyspark.sql import functions as f
 
@@ -68,4 +70,5 @@ def compact(
     if tombstones:
         last = last.where(f.length("body") > 0)
     kept = rows.where(f.col("keys").isNull()).unionByName(last)
-    return append(kept.orderBy(*order), target, app_id=app_id, version=version)
+    rows = kept.orderBy(*order)
+    return append(rows, target, app_id=app_id, version=version, createStore=create_store)

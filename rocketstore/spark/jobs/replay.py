@@ -27,6 +27,7 @@ def replay(
     keys: str | Sequence[str] | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     decompress: bool = True,
+    create_store: bool = True,
     app_id: str | None = None,
     version: int | None = None,
     **wanted: Unpack[Wanted],
@@ -43,11 +44,12 @@ def replay(
         transform: makes another frame of the one that is read; it has to keep the column `body`.
         decompress: bodies as producers gave them; False: as they are stored, and copies say so, with no codec needed;
             `transform` is given the same, and leaves them, or sets `sys_flag` to what they are then.
+        create_store: False: where there is no store at `target`, nothing is written.
         app_id, version: name this replay, so that it is done once however often it is run.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another topic.
+        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another topic; RS_NO_STORE.
     """
     from pyspark.sql import functions as f
 
@@ -59,4 +61,11 @@ def replay(
         frame = frame.where(f.arrays_overlap(f.split("keys", " "), asked))
     if transform is not None:
         frame = transform(frame)
-    return append(frame, target, topic=to_topic, app_id=app_id, version=version)
+    return append(
+        frame,
+        target,
+        topic=to_topic,
+        app_id=app_id,
+        version=version,
+        createStore=create_store,
+    )
