@@ -60,7 +60,7 @@ AS_STORED = click.option(
 )
 ONCE = options(
     click.option("--once", "app_id", metavar="NAME", help="Names this run, to be done only once."),
-    click.option("--version", type=click.IntRange(0), default=0, help="Its number, with --once."),
+    click.option("--version", type=click.IntRange(0), help="Its number, with --once; default: 0."),
 )
 
 
@@ -71,8 +71,12 @@ def wanted(given: dict[str, Any]) -> dict[str, Any]:
     return {**found, **({"topics": topics} if topics else {})}
 
 
-def once(app_id: str | None, version: int) -> dict[str, Any]:
-    return {} if app_id is None else {"app_id": app_id, "version": version}
+def once(app_id: str | None, version: int | None) -> dict[str, Any]:
+    if app_id is not None:
+        return {"app_id": app_id, "version": version or 0}
+    if version is not None:
+        raise click.UsageError("--version needs --once NAME")
+    return {}
 
 
 def print_rows(rows: list[Any], as_json: bool) -> None:
@@ -188,7 +192,7 @@ def import_(
     shards: str | None,
     no_create: bool,
     app_id: str | None,
-    version: int,
+    version: int | None,
     master: str | None,
 ) -> int:
     """Appends the rows of SOURCE, Parquet as `export` writes it or any other with a column body."""
@@ -217,13 +221,14 @@ def compact(
     keep_tombstones: bool,
     no_create: bool,
     app_id: str | None,
-    version: int,
+    version: int | None,
     master: str | None,
     **given: Any,
 ) -> int:
     """Appends to TARGET, of each topic and key, the last message; and all messages without a key."""
     from rocketstore.spark import jobs
 
+    named = once(app_id, version)
     with spark_session(master) as session:
         count = jobs.compact(
             session,
@@ -231,7 +236,7 @@ def compact(
             target,
             tombstones=not keep_tombstones,
             create_store=not no_create,
-            **once(app_id, version),
+            **named,
             **wanted(given),
         )
     console().print(f"{count_text(count, 'message')} in {target}")
@@ -256,13 +261,14 @@ def replay(
     as_stored: bool,
     no_create: bool,
     app_id: str | None,
-    version: int,
+    version: int | None,
     master: str | None,
     **given: Any,
 ) -> int:
     """Appends messages of STORE to TARGET, which may be STORE itself, in the order of the log."""
     from rocketstore.spark import jobs
 
+    named = once(app_id, version)
     with spark_session(master) as session:
         count = jobs.replay(
             session,
@@ -272,7 +278,7 @@ def replay(
             keys=list(keys) or None,
             decompress=not as_stored,
             create_store=not no_create,
-            **once(app_id, version),
+            **named,
             **wanted(given),
         )
     console().print(f"{count_text(count, 'message')} in {target}")

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,6 +20,8 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.shards import shard_paths
 from tests.spark.patience import patiently
 from tests.spark.reading import everything, make_store
@@ -101,6 +104,19 @@ def test_no_store_is_made(invoke: Any, tmp_path: Path) -> None:
     assert invoke("replay", tmp_path / "s", target).exit_code == exit_codes.OK
     assert invoke("compact", tmp_path / "s", target, "--no-create").exit_code == exit_codes.OK
     assert [m.body for m in everything(target)] == [b"a", b"a"]
+
+
+def test_a_version_is_of_a_name(tmp_path: Path) -> None:
+    """It was left aside: who runs the same version again has its messages twice."""
+    rocketstore.open(tmp_path / "s").close()
+    for command in ("replay", "compact", "import"):
+        words = ["spark", command, str(tmp_path / "s"), str(tmp_path / "t"), "--version", "3"]
+        found = CliRunner().invoke(cli, words)  # before a session is made
+        assert found.exit_code == exit_codes.USAGE
+        assert "--version needs --once" in found.stderr
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] version = 3: needs app_id"):
+        append(MagicMock(), tmp_path / "t", version=3)
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.failures import told_path
 from rocketstore.spark.journal import committed
+from rocketstore.spark.options import bad_option
 from rocketstore.spark.places import place_of
 from rocketstore.spark.shards import committed_shards
 from rocketstore.writer import RESERVED_PROPERTIES
@@ -43,7 +44,13 @@ def append(
         topic: of all messages, whatever the rows say.
         app_id, version: name this write, so that it is done once (`txnAppId`, `txnVersion`).
         options: further options of the sink; with `shards=n` the frame gets n partitions at most.
+
+    Raises:
+        SparkFaceError: RS_BAD_OPTION: a version without a name.
     """
+    if version is not None and app_id is None:
+        # Under a name of its own, each run would be a first one.
+        raise bad_option("version", version, "needs app_id")
     from pyspark.sql import functions as f
 
     if topic is not None:
