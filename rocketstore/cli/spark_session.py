@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketstore.cli import exit_codes
+from rocketstore.cli.advice import in_commands
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,6 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
         found = CODE.search(str(error))
         lines = str(error).strip().splitlines() or [type(error).__name__]
         text = found[0] if found else lines[0]
-        raise click.ClickException(text) from error
+        raise click.ClickException(in_commands(text)) from error
     finally:
         running.stop()

@@ -35,6 +35,7 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
     assert "mode=" not in text
     assert "force=" not in text
     assert "commit_log_dir" not in text
+    assert not any(option in text for option in ("failOnDataLoss", "createStore", "lockTimeout"))
 
 
 @pytest.mark.parametrize("words", [("recover",), ("ingest", "--topic", "t", "/dev/null")])

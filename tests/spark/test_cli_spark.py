@@ -14,12 +14,14 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner, Result
 
 import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
+from rocketstore.cli.spark_session import spark_session
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.shards import shard_paths
@@ -153,6 +155,29 @@ def test_errors_of_spark_are_one_line(tmp_path: Path) -> None:
     assert found.returncode == exit_codes.FAILED
     last = found.stderr.strip().splitlines()[-1]
     assert "[RS_NO_STORE]" in last and "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "[RS_NO_TOPIC_THERE] s has no topic 'x'; name others, or give failOnDataLoss=false",
+            "[RS_NO_TOPIC_THERE] s has no topic 'x'; name others",
+        ),
+        (
+            "[RS_NO_STORE] path = 's': there is no store, and createStore=false; see whether",
+            "[RS_NO_STORE] path = 's': there is no store, and --no-create; see whether",
+        ),
+    ],
+    ids=["topic", "store"],
+)
+def test_errors_speak_of_flags(monkeypatch: pytest.MonkeyPatch, said: str, shown: str) -> None:
+    """The commands have none of the options that the errors of source and sink advise."""
+    errors = pytest.importorskip("pyspark.errors", reason="needs pyspark: make spark")
+    monkeypatch.setattr("rocketstore.spark.session", lambda **_: MagicMock())
+    with pytest.raises(ClickException) as failed, spark_session(None):
+        raise errors.AnalysisException(f"Failed:\n{said}\n at a line")
+    assert failed.value.message == shown
 
 
 def test_the_program_for_spark_submit_says_where_it_is() -> None:
