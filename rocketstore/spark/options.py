@@ -57,7 +57,11 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
             f"{what} has no option {', '.join(unknown)}; known: {', '.join(sorted(known))}",
         )
     if not given.get("path"):
-        raise SparkFaceError("RS_NO_PATH", f"{what} needs the option path: a store's directory")
+        raise SparkFaceError(
+            "RS_NO_PATH",
+            f"{what} needs the option path: a store's directory; a table of Spark's catalog has no "
+            "options, CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
+        )
     return given
 
 

@@ -246,6 +246,9 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> int | QueueOf
     word = text.strip().lower()
     if word in ("earliest", "latest") and not (name == "endingOffsets" and word == "earliest"):
         return EARLIEST if word == "earliest" else LATEST
+    if not text.lstrip().startswith("{"):
+        words = "latest" if name == "endingOffsets" else "earliest, latest"
+        raise bad_option(name, text, words + ', or JSON like {"topic": {"0": 23, "1": -2}}')
     found = _json(name, text)
     offsets: QueueOffsets = {}
     for topic, queues in found.items():

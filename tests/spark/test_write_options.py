@@ -75,7 +75,11 @@ def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
         (WriteOptions.parse, {"stagingdir": "x"}, r"no option stagingdir; known: .*stagingPath"),
         (ReadOptions.parse, {"splitbytes": "1.5g"}, r"splitBytes = '1\.5g': a whole number"),
         (ReadOptions.parse, {"failondataloss": "no"}, r"failOnDataLoss = 'no': true or false"),
-        (ReadOptions.parse, {"startingoffsets": "7"}, r"startingOffsets = '7': JSON"),
+        (
+            ReadOptions.parse,
+            {"startingoffsets": "7"},
+            r"startingOffsets = '7': earliest, latest, or",
+        ),
         (ReadOptions.parse, {"topicpattern": "("}, r"topicPattern = '\(': a regular"),
         (
             ReadOptions.parse,
@@ -89,3 +93,18 @@ def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
     for stream, name in ((False, "maxOffsetsPerTrigger"), (True, "endingTimestamp")):
         with pytest.raises(SparkFaceError, match=rf"{name} = '9': only in a"):
             ReadOptions.parse({"path": str(tmp_path), name.lower(): "9"}, stream=stream)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingoffsets": "first"}, r"'first': earliest, latest, or JSON like \{\"topic\": \{"),
+        ({"startingoffsets": "{7"}, r"'\{7': JSON of topics \("),
+        ({"endingoffsets": "earliest"}, "'earliest': latest, or JSON like"),
+        ({"path": ""}, "RS_NO_PATH.* CREATE TEMPORARY VIEW"),
+    ],
+    ids=["word", "JSON", "end", "path"],
+)
+def test_what_an_option_may_be_is_said(tmp_path: Path, given: dict[str, str], said: str) -> None:
+    with pytest.raises(SparkFaceError, match=said):
+        ReadOptions.parse({"path": str(tmp_path), **given})
