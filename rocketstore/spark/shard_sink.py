@@ -50,7 +50,8 @@ class ShardWriter(DataSourceArrowWriter):
                 max_message_size_bytes=options.max_body_bytes,
             )
         except ConfigError as error:
-            raise SparkFaceError("RS_BAD_OPTION", f"segmentBytes: {error}") from error
+            text = str(error).replace("max_message_size_bytes", "maxMessageSizeBytes")
+            raise SparkFaceError("RS_BAD_OPTION", f"segmentBytes: {text}") from error
         self.options = options
         self.run = uuid.uuid4().hex
 

@@ -13,6 +13,7 @@ from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import WriteOptions
 from rocketstore.spark.read_options import ReadOptions
 from tests.spark.staged import stage_bodies
+from tests.spark.writing import writer_of
 
 
 def test_kafkas_own_options_are_left_aside(tmp_path: Path) -> None:
@@ -108,3 +109,11 @@ def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
 def test_what_an_option_may_be_is_said(tmp_path: Path, given: dict[str, str], said: str) -> None:
     with pytest.raises(SparkFaceError, match=said):
         ReadOptions.parse({"path": str(tmp_path), **given})
+
+
+def test_small_shards_name_the_option_that_they_need(tmp_path: Path) -> None:
+    """It was named as the configuration of a store has it: the sink has no such option."""
+    pytest.importorskip("pyspark", reason="needs pyspark: make spark")
+    with pytest.raises(SparkFaceError, match=r"segmentBytes: maxMessageSizeBytes = 4194304: must"):
+        writer_of(tmp_path / "s", shards="2", segmentBytes="1m")
+    writer_of(tmp_path / "s", shards="2", segmentBytes="1m", maxMessageSizeBytes="512k")
