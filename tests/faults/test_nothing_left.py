@@ -29,7 +29,7 @@ from rocketstore.log import (
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import StoreLock
 from rocketstore.tools import verify
-from tests.small_store import Calls, open_small, until, watched
+from tests.small_store import Calls, dispatched, open_small, until, watched
 
 
 def full() -> OSError:
@@ -371,6 +371,7 @@ def test_readers_that_nobody_closed_leave_no_descriptor(tmp_path: Path) -> None:
     """D-36: as their mappings, it goes with them."""
     with open_small(tmp_path) as store:
         store.writer("t").put(b"x")
+        dispatched(store)
         before = open_locks(tmp_path)
         for _ in range(3):
             assert len(open_small(tmp_path, "r").consumer("t").poll()) == 1
