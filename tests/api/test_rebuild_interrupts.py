@@ -68,15 +68,16 @@ def test_an_interrupt_stops_all_parts(
         assert store.recovery.mode == "clean"
 
 
-@pytest.mark.parametrize("work", ["build_index", "build_part"])
+@pytest.mark.parametrize(("work", "place"), [("build_index", 1), ("build_part", 2)])
 def test_a_thread_that_just_starts_is_waited_for(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, work: str
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, work: str, place: int
 ) -> None:
     """Its executor does not know it then, and the place where it works is about to be removed."""
     root = tmp_path / "s"
     filled(root, rng, 200)
     before = queues_of(root), index_of(root)
     begun, ended = threading.Event(), threading.Event()
+    started: list[threading.Thread] = []
 
     def build(*arguments: Any) -> Any:
         begun.set()
@@ -86,7 +87,11 @@ def test_a_thread_that_just_starts_is_waited_for(
 
     def start(thread: threading.Thread) -> None:
         real_start(thread)
-        if "Executor" in thread.name and begun.wait(0.2):
+        if "Executor" not in thread.name:
+            return
+        started.append(thread)
+        if len(started) == place:
+            assert begun.wait(20)
             raise KeyboardInterrupt
 
     module = sys.modules["rocketstore.tools.rebuild"]
