@@ -41,9 +41,9 @@ class Crew:
     def join(self) -> None:
         for thread in self._threads:
             thread.join(60)
+            if self._errors:
+                raise self._errors[0]
             assert not thread.is_alive(), "a thread hangs"
-        if self._errors:
-            raise self._errors[0]
 
 
 def body_of(writer: int, number: int) -> bytes:
