@@ -27,7 +27,7 @@ cdef enum:
 @cython.auto_pickle(False)
 cdef class WriteThrough:
     """Where batches are laid before they are written. One a log; `pages` says what is ready, and hears of what was
-    written, beside which no pages are made."""
+    written, beside which pages are only made while that is quick."""
 
     def __cinit__(self, PagesAhead pages not None):
         self.pages = pages
