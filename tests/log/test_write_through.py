@@ -181,6 +181,22 @@ def test_pages_are_made_well_ahead_of_written_batches(
     assert tools.verify(tmp_path).ok
 
 
+def test_pages_behind_a_gap_are_used(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls
+) -> None:
+    """Before the writer has passed one gap there is no other, which would have what is ready in front of it written."""
+    with opened(tmp_path, 64 << 20) as store:
+        through(store).pages.quick_ns = 1 << 60
+        again = rounds_beside_batches(store, rng)
+        stored = 0
+        for _ in range(20):
+            again()
+            calls.made.clear()
+            put_batch(store, some_bodies(rng, 2200))
+            stored += "pwrite" not in calls.made
+        assert stored > 5
+
+
 def test_a_small_window_is_no_lead(tmp_path: Path, rng: random.Random) -> None:
     """What is made ahead of batches lies where the option allows, but for the end of the step."""
     with opened(tmp_path, 64 << 20, populate_window_bytes=1 << 20) as store:
