@@ -36,6 +36,13 @@ ADVICE: Final = {
     "name others, or give failOnDataLoss=false": "name others",
     ", and createStore=false; ": ", and --no-create; ",
     "give the option lockTimeout more seconds": "try again later",
+    " (failOnDataLoss=false: go on behind it)": "; try again",
+    "; decompress=false leaves it as it is": "; export and replay leave it so with --as-stored",
+    "; or decompress=false": "; or --as-stored of export and replay",
+    "or mode='append'": "or --append",
+    "; badRows=drop leaves such rows out, divert keeps them": "",
+    "give the option shards to add some": "import --shards adds some",
+    "replay them with to_topic": "replay them with --to-topic",
 }
 
 

@@ -38,6 +38,29 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
     assert not any(option in text for option in ("failOnDataLoss", "createStore", "lockTimeout"))
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("was removed (failOnDataLoss=false: go on behind it)", "was removed; try again"),
+        (
+            "no zlib stream; decompress=false leaves it as it is",
+            "no zlib stream; export and replay leave it so with --as-stored",
+        ),
+        ("codec; or decompress=false", "codec; or --as-stored of export and replay"),
+        ("another target, or mode='append'", "another target, or --append"),
+        ("no UTF-8; badRows=drop leaves such rows out, divert keeps them", "no UTF-8"),
+        (
+            "1 shards; give the option shards to add some, or write elsewhere",
+            "1 shards; import --shards adds some, or write elsewhere",
+        ),
+        ("replay them with to_topic, or name", "replay them with --to-topic, or name"),
+    ],
+    ids=["trimmed", "compression", "codec", "target", "row", "shards", "delayed"],
+)
+def test_options_of_spark_are_flags(said: str, shown: str) -> None:
+    assert in_commands(said) == shown
+
+
 @pytest.mark.parametrize("words", [("recover",), ("ingest", "--topic", "t", "/dev/null")])
 def test_missing_segments(invoke, store_path: Path, words: tuple[str, ...]) -> None:
     (store_path / "commitlog" / "00000000000002097152").write_bytes(bytes(1 << 20))
