@@ -72,8 +72,10 @@ def wanted(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def once(app_id: str | None, version: int | None) -> dict[str, Any]:
-    if app_id is not None:
+    if app_id:
         return {"app_id": app_id, "version": version or 0}
+    if app_id is not None:
+        raise click.UsageError("--once needs a name")
     if version is not None:
         raise click.UsageError("--version needs --once NAME")
     return {}

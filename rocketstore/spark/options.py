@@ -121,7 +121,7 @@ class WriteOptions:
         if "queues" in given and "queueid" in given:
             raise bad_option("queues", given["queues"], "not together with queueId")
         version = number(given, "txnVersion", -1, 0, 2**63 - 1)
-        if "txnversion" in given and "txnappid" not in given:
+        if "txnversion" in given and not given.get("txnappid"):
             raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
         path = place_of(given["path"])
         if is_uri(path):

@@ -116,8 +116,12 @@ def test_a_version_is_of_a_name(tmp_path: Path) -> None:
         found = CliRunner().invoke(cli, words)  # before a session is made
         assert found.exit_code == exit_codes.USAGE
         assert "--version needs --once" in found.stderr
-    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] version = 3: needs app_id"):
-        append(MagicMock(), tmp_path / "t", version=3)
+        found = CliRunner().invoke(cli, [*words, "--once", ""])  # a variable that is not set
+        assert found.exit_code == exit_codes.USAGE
+        assert "--once needs a name" in found.stderr
+    for name in (None, ""):
+        with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] version = 3: needs app_id"):
+            append(MagicMock(), tmp_path / "t", app_id=name, version=3)
     assert not (tmp_path / "t").exists()
 
 

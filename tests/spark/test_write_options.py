@@ -111,6 +111,13 @@ def test_what_an_option_may_be_is_said(tmp_path: Path, given: dict[str, str], sa
         ReadOptions.parse({"path": str(tmp_path), **given})
 
 
+@pytest.mark.parametrize("name", [{}, {"txnAppId": ""}], ids=["none", "empty"])
+def test_a_version_is_of_a_name(tmp_path: Path, name: dict[str, str]) -> None:
+    """Without one each write is a first one, however often its version was written."""
+    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] txnVersion = '3': needs txnAppId"):
+        WriteOptions.parse({"path": str(tmp_path), "txnVersion": "3", **name})
+
+
 def test_small_shards_name_the_option_that_they_need(tmp_path: Path) -> None:
     """It was named as the configuration of a store has it: the sink has no such option."""
     pytest.importorskip("pyspark", reason="needs pyspark: make spark")

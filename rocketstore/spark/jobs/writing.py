@@ -48,7 +48,7 @@ def append(
     Raises:
         SparkFaceError: RS_BAD_OPTION: a version without a name.
     """
-    if version is not None and app_id is None:
+    if version is not None and not app_id:
         # Under a name of its own, each run would be a first one.
         raise bad_option("version", version, "needs app_id")
     from pyspark.sql import functions as f
