@@ -216,7 +216,8 @@ cdef class PagesAhead:
         cdef int64_t ahead = self.populated_end - wrote
         if self.slow and ahead <= LARGE:
             low += LARGE
-        elif self.hurried and ahead < self.lead and self.beside_calls(wrote) and wrote >= self.gap_end:
+        elif (self.hurried and ahead < self.lead and wrote >= self.gap_end
+                and self.beside_calls(wrote)):
             low += (self.lead - ahead) & -SMALL
         return min(low, file.size)
 
