@@ -216,9 +216,8 @@ cdef class PagesAhead:
         cdef int64_t ahead = self.populated_end - wrote
         if self.slow and ahead <= LARGE:
             low += LARGE
-        elif (self.hurried and ahead < self.lead and wrote >= self.gap_end
-                and self.beside_calls(wrote)):
-            low += (self.lead - ahead) & -SMALL
+        elif self.hurried and ahead < SMALL and self.beside_calls(wrote):
+            low += self.lead & -SMALL
         return min(low, file.size)
 
     cdef int64_t populate(self, MappedFile file, int64_t wrote) noexcept nogil:

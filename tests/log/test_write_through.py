@@ -163,7 +163,7 @@ def test_pages_are_made_well_ahead_of_written_batches(
     """Until batches come to them they are written, into the gap; then they are stored."""
     with opened(tmp_path, 64 << 20) as store:
         pages = through(store).pages
-        pages.quick_ns = 1 << 60  # whatever the machine of the test takes
+        pages.quick_ns = pages.slow_ns = 1 << 60  # whatever the machine of the test takes
         again = rounds_beside_batches(store, rng)
         assert again() == 0
         begin, ready = store.end_offset, pages.populated
@@ -186,7 +186,8 @@ def test_pages_behind_a_gap_are_used(
 ) -> None:
     """Before the writer has passed one gap there is no other, which would have what is ready in front of it written."""
     with opened(tmp_path, 64 << 20) as store:
-        through(store).pages.quick_ns = 1 << 60
+        pages = through(store).pages
+        pages.quick_ns = pages.slow_ns = 1 << 60
         again = rounds_beside_batches(store, rng)
         stored = 0
         for _ in range(20):
@@ -200,6 +201,7 @@ def test_pages_behind_a_gap_are_used(
 def test_a_small_window_is_no_lead(tmp_path: Path, rng: random.Random) -> None:
     """What is made ahead of batches lies where the option allows, but for the end of the step."""
     with opened(tmp_path, 64 << 20, populate_window_bytes=1 << 20) as store:
+        through(store).pages.slow_ns = 1 << 60
         again = rounds_beside_batches(store, rng)
         assert again() == 0
         assert 0 < through(store).pages.populated - store.end_offset < (1 << 20) + (2 << 20)
