@@ -181,9 +181,7 @@ def test_pages_are_made_well_ahead_of_written_batches(
     assert tools.verify(tmp_path).ok
 
 
-def test_pages_behind_a_gap_are_used(
-    tmp_path: Path, rng: random.Random, calls: DiskCalls
-) -> None:
+def test_pages_behind_a_gap_are_used(tmp_path: Path, rng: random.Random, calls: DiskCalls) -> None:
     """Before the writer has passed one gap there is no other, which would have what is ready in front of it written."""
     with opened(tmp_path, 64 << 20) as store:
         pages = through(store).pages
