@@ -90,7 +90,7 @@ cdef class PagesAhead:
         self.slept = True
         self.slow_ns = SLOW_NS
         self.quick_ns = QUICK_NS
-        self.lead = min(LEAD, window_bytes // 2)
+        self.lead = min(LEAD, window_bytes // 2) & -SMALL
         self.large_at = self.written_end = self.gap_end = -1
 
     @property
@@ -217,7 +217,7 @@ cdef class PagesAhead:
         if self.slow and ahead <= LARGE:
             low += LARGE
         elif self.hurried and ahead < SMALL and self.beside_calls(wrote):
-            low += self.lead & -SMALL
+            low += self.lead
         return min(low, file.size)
 
     cdef int64_t populate(self, MappedFile file, int64_t wrote) noexcept nogil:

@@ -47,10 +47,14 @@ cdef enum:
     SPINS = 60
 
 
-cdef int64_t now_ns() noexcept nogil:
+cdef inline int64_t clock_ns(int clock) noexcept nogil:
     cdef timespec now
-    sys.clock_gettime(CLOCK_MONOTONIC, &now)
+    sys.clock_gettime(clock, &now)
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef int64_t now_ns() noexcept nogil:
+    return clock_ns(CLOCK_MONOTONIC)
 
 
 cpdef int64_t timeout_ms(object timeout_s, str name="timeout_s") except -1:
@@ -66,15 +70,11 @@ cpdef int64_t timeout_ms(object timeout_s, str name="timeout_s") except -1:
 
 
 cdef int64_t wall_ns() noexcept nogil:
-    cdef timespec now
-    sys.clock_gettime(CLOCK_REALTIME, &now)
-    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+    return clock_ns(CLOCK_REALTIME)
 
 
 cdef int64_t processor_ns() noexcept nogil:
-    cdef timespec now
-    sys.clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now)
-    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+    return clock_ns(CLOCK_THREAD_CPUTIME_ID)
 
 
 cdef int64_t futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns,
