@@ -199,7 +199,7 @@ def finish_pending(
 def append(store: Store, intended: Commit, on_step: Step) -> None:
     """Appends all frames but those that are present."""
     present, asked = intended.present, deque([store.end_offset])
-    for number, (chunk, frames) in enumerate(read_chunks(intended.files)):
+    for number, (chunk, frames) in enumerate(read_chunks(intended.files, give_back=True)):
         if present >= frames:
             present -= frames
             continue

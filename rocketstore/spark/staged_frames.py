@@ -23,18 +23,26 @@ __all__ = [
 ]
 
 
-def read_chunks(files: Sequence[Staged]) -> Iterator[tuple[memoryview, int]]:
-    """(frames, how many) of every chunk, in order, checked; valid until the next is asked for."""
+def read_chunks(
+    files: Sequence[Staged], *, give_back: bool = False
+) -> Iterator[tuple[memoryview, int]]:
+    """(frames, how many) of every chunk, in order, checked; valid until the next is asked for. `give_back`: their
+    pages leave the page cache, for the log's."""
     largest = max((chunk[0] for file in files for chunk in file.chunks), default=0)
     room = memoryview(bytearray(largest))
     for file in files:
         with open_staged(file) as handle:
+            position = 0
             for size, frames, crc in file.chunks:
                 chunk = room[:size]
                 if read_whole(handle, chunk) != size or crc32(chunk) != crc:
                     raise SparkFaceError(
                         "RS_STAGED_DAMAGED", f"{file.path}: not what the task had written"
                     )
+                position += size
+                if give_back:
+                    # From the beginning: what is in memory as one piece goes only as a whole.
+                    os.posix_fadvise(handle.fileno(), 0, position, os.POSIX_FADV_DONTNEED)
                 yield chunk, frames
 
 
