@@ -65,6 +65,7 @@ class Store(StoreFacts):
         topic = text("topic", topic)
         topic_bytes = engine.check_topic(topic)
         ids = queue_ids_of(queue_id, queues)
+        engine.write.expect_put()
         writer = Writer(
             engine.commit_log.log,
             topic,

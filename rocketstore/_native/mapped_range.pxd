@@ -12,6 +12,9 @@ cdef extern from "rs_zeros.h" nogil:
 cdef extern from *:
     """
     #include <sys/mman.h>
+    #ifndef MADV_POPULATE_READ
+    #define MADV_POPULATE_READ 22
+    #endif
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
     #endif
@@ -25,7 +28,7 @@ cdef extern from *:
     }
     """
     enum:
-        MADV_POPULATE_WRITE
+        MADV_POPULATE_READ, MADV_POPULATE_WRITE
     void rs_touch(uint8_t *bytes, size_t size, size_t page) noexcept nogil
 
 cdef struct range_call:
@@ -60,3 +63,9 @@ cdef inline int64_t populate_pages(uint8_t *bytes, size_t size) noexcept nogil:
         return result
     call.bytes, call.size, call.page = bytes, size, <size_t>page_size  # Linux before 5.14
     return 0 if guarded(touch_work, &call) else -EFAULT
+
+
+cdef inline void read_page(uint8_t *page) noexcept nogil:
+    """Has the kernel read a page, and what it reads ahead with it. No page is dirty of it; an older kernel than
+    5.14 reads none."""
+    sys.madvise(page, page_size, MADV_POPULATE_READ)

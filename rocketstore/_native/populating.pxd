@@ -23,11 +23,13 @@ cdef class PagesAhead:
     cdef int64_t large_at  # start of the file that is advised to have large pages
     cdef int64_t result
     cdef int paused_now
+    cdef int expects_put
     cdef uint32_t never
 
     cdef int check(self, MappedFile file) except -1
     cdef void serve_c(self, Signal signal, MappedFile file) noexcept nogil
     cdef int64_t round_c(self, MappedFile file, int64_t now) noexcept nogil
+    cdef void read_first(self, MappedFile file, int64_t wrote) noexcept nogil
     cdef int64_t window(self, int64_t appended) noexcept nogil
     cdef int64_t ready_end(self, int64_t wrote) noexcept nogil
     cdef bint beside_calls(self, int64_t wrote) noexcept nogil

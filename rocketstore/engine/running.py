@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import syscalls
@@ -35,67 +34,25 @@ from rocketstore.timestamps import timestamp_ms
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
-    from rocketstore._native.ring import Ring
     from rocketstore.config import StoreConfig
     from rocketstore.engine.followed import FollowedIndex, FollowedPositions
-    from rocketstore.log.checkpointer import Checkpointer
+    from rocketstore.engine.write_parts import WriteParts
     from rocketstore.log.commit_log import CommitLog
-    from rocketstore.log.committer import Committer
     from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.dispatcher import Dispatcher
-    from rocketstore.log.flusher import Flusher
     from rocketstore.log.index import IndexStore
     from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.live_links import LiveLinks
-    from rocketstore.log.lock import StoreLock
     from rocketstore.log.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.next_file import NextFileMaker
-    from rocketstore.log.populator import Populator
-    from rocketstore.log.positions import PositionsPage
-    from rocketstore.log.preallocator import Preallocator
-    from rocketstore.log.put_queues import PutQueues
     from rocketstore.log.read_source import ReadSource
     from rocketstore.log.recovery import RecoveryReport
     from rocketstore.log.running_flags import RunningFlags
-    from rocketstore.log.worker import Worker
-    from rocketstore.log.write_buffer_pool import WriteBufferPool
     from rocketstore.services.statistics import Statistics, StoreStatistics
     from rocketstore.tickets import Completions
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Engine", "WriteParts"]
-
-
-@dataclass(slots=True)
-class WriteParts:
-    """What only a store that is open for writing has."""
-
-    lock: StoreLock
-    page: PositionsPage
-    positions: Positions
-    commit_log: CommitLog
-    preallocator: Preallocator
-    queue_files: NextFileMaker
-    populator: Populator | None
-    flusher: Flusher
-    committer: Committer | None
-    checkpointer: Checkpointer
-    put_queues: PutQueues
-    completions: Completions
-    record_crc: bool
-    ring: Ring | None
-    pool: WriteBufferPool | None
-    live: LiveLinks
-    index: IndexStore | None
-
-    def workers(self) -> list[Worker]:
-        """Those that stop first, in the order in which they stop."""
-        every = (
-            self.preallocator, self.queue_files, self.populator, self.committer, self.flusher
-        )  # fmt: skip
-        return [worker for worker in every if worker is not None]
+__all__ = ["Engine"]
 
 
 class Engine:

@@ -12,7 +12,7 @@ from rocketstore.errors import BackpressureError
 from rocketstore.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore.engine.running import WriteParts
+    from rocketstore.engine.write_parts import WriteParts
     from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.mapped_file_queue import MappedFileQueue
     from rocketstore.log.reader import Reader

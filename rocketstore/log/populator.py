@@ -50,6 +50,11 @@ class Populator(Worker):
         """Physical offset up to which pages were populated."""
         return self.pages.populated
 
+    def expect_put(self) -> None:
+        """The first put is near, and will not wait for a page that nobody has read."""
+        self.pages.expect_put()
+        self.wake()
+
     def step(self) -> float | None:
         """As long as one file is worked on. When its pages cannot be had only speed is lost, so the store goes on:
         the writer meets the pages of this file as they come."""

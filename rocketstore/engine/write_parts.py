@@ -1,0 +1,70 @@
+"""The parts of a store that is open for writing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketstore._native.positions import Positions
+    from rocketstore._native.ring import Ring
+    from rocketstore.log.checkpointer import Checkpointer
+    from rocketstore.log.commit_log import CommitLog
+    from rocketstore.log.committer import Committer
+    from rocketstore.log.flusher import Flusher
+    from rocketstore.log.index import IndexStore
+    from rocketstore.log.live_links import LiveLinks
+    from rocketstore.log.lock import StoreLock
+    from rocketstore.log.next_file import NextFileMaker
+    from rocketstore.log.populator import Populator
+    from rocketstore.log.positions import PositionsPage
+    from rocketstore.log.preallocator import Preallocator
+    from rocketstore.log.put_queues import PutQueues
+    from rocketstore.log.worker import Worker
+    from rocketstore.log.write_buffer_pool import WriteBufferPool
+    from rocketstore.tickets import Completions
+
+__all__ = ["WriteParts"]
+
+
+@dataclass(slots=True)
+class WriteParts:
+    """What only a store that is open for writing has."""
+
+    lock: StoreLock
+    page: PositionsPage
+    positions: Positions
+    commit_log: CommitLog
+    preallocator: Preallocator
+    queue_files: NextFileMaker
+    populator: Populator | None
+    flusher: Flusher
+    committer: Committer | None
+    checkpointer: Checkpointer
+    put_queues: PutQueues
+    completions: Completions
+    record_crc: bool
+    ring: Ring | None
+    pool: WriteBufferPool | None
+    live: LiveLinks
+    index: IndexStore | None
+    expects_put: bool = False
+
+    def expect_put(self) -> None:
+        """A put is near, perhaps the first of all: what it would wait for is made beside whatever comes before it.
+        Nothing is left of it where no put comes."""
+        if self.expects_put:
+            return
+        self.expects_put = True
+        log = self.commit_log.queue
+        if not log.files:
+            self.preallocator.request(log.start_for(self.positions.wrote))
+        elif self.populator is not None:
+            self.populator.expect_put()
+
+    def workers(self) -> list[Worker]:
+        """Those that stop first, in the order in which they stop."""
+        every = (
+            self.preallocator, self.queue_files, self.populator, self.committer, self.flusher
+        )  # fmt: skip
+        return [worker for worker in every if worker is not None]

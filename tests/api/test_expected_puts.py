@@ -1,0 +1,71 @@
+"""What a first put would wait for is made once there is a writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.page_cache import drop, in_cache
+from tests.small_store import open_small, parts
+from tests.waiting import wait_until
+
+SIZE = 64 << 20
+PAGE = 4096
+#: Pages that a disk reads at once, at least; most read more.
+AHEAD = 16
+
+
+def log_files(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").glob("0*"))
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "disk"])
+def test_the_first_file_is_made_without_a_put(tmp_path: Path, durability: str) -> None:
+    with open_small(tmp_path, durability=durability) as store:
+        assert not log_files(tmp_path)
+        store.writer("t")
+        wait_until(lambda: parts(store).preallocator.spare() is not None)
+        made = parts(store).preallocator.spare()
+        store.writer("u").put(b"x")
+        assert parts(store).commit_log.log.segment_file is made
+    assert len(log_files(tmp_path)) == 1
+
+
+def test_a_file_that_no_put_came_to_goes(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("t")
+        wait_until(lambda: parts(store).preallocator.spare() is not None)
+    assert not log_files(tmp_path)
+    with open_small(tmp_path) as store:
+        store.writer("t").put(b"x")
+        assert store.get(0).body == b"x"
+
+
+def test_readers_have_none_made(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("t").put(b"x")
+        store.trim(store.end_offset)
+    with open_small(tmp_path) as store, store.consumer("t", queue_id=0) as consumer:
+        consumer.poll()
+        assert parts(store).preallocator.spare() is None
+
+
+def test_the_first_pages_are_there_before_a_put(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
+        store.writer("t")
+        wait_until(lambda: parts(store).preallocator.spare() is not None)
+        assert in_cache(parts(store).preallocator.spare().path) >= AHEAD
+
+
+def test_the_first_pages_of_a_log_that_goes_on(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
+        store.writer("t").put(b"x" * 10_000)
+    (file,) = log_files(tmp_path)
+    drop(file)
+    if in_cache(file) >= AHEAD:
+        pytest.skip("a file system without a disk below its page cache")
+    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
+        before = in_cache(file)
+        store.writer("t")
+        wait_until(lambda: in_cache(file) >= before + AHEAD)
