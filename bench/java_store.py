@@ -1,9 +1,10 @@
 """rocketstore beside RocketMQ 5.3.3's own store in its JVM: `python -m bench.java_store`.
 
-The same messages, the same durability, sides in turns, each round in a new directory; one topic, one queue,
-one thread. The JVM stays, warmed up with 300,000 puts, and keeps RocketMQ's defaults: segments of 1 GiB
-and the index on, which are rocketstore's too. What is printed are medians of the rounds; a ratio is the median
-of the ratios of one round. Needs a JDK (11 or newer) and Maven.
+The same messages, the same durability, sides in turns; one topic, one queue, one thread. Puts go to stores that
+stay open, as a program's do, a round of each before those that count; and, as "new", each round to a store that was
+just made. The JVM stays, warmed up with 300,000 puts, and keeps RocketMQ's defaults: segments of 1 GiB and the index
+on, which are rocketstore's too. What is printed are medians of the rounds; a ratio is the median of the ratios of one
+round. Needs a JDK (11 or newer) and Maven.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ def bodies_of(size: int) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Part:
-    """`ours` and `theirs` give the seconds that `count` messages took, in a new directory."""
+    """`ours` and `theirs` give the seconds that `count` messages took. `stays`: also in a store that stays open."""
 
     name: str
     durability: str
     count: Callable[[int], int]
     ours: Callable[[rocketstore.Store, int, int], float]
     theirs: Callable[[Jvm, int, int], float]
+    stays: bool = True
 
 
 def clocked(work: Callable[[], object]) -> float:
@@ -144,7 +146,8 @@ PARTS = (
          batch_ours, lambda jvm, n, size: jvm.ask("batch", n, size, BATCH)[0] / 1e9),
     Part("put, 64 in flight", "disk", lambda size: 20_000 if size < 1000 else 10_000, flight_ours,
          lambda jvm, n, size: jvm.ask("flight", n, size, IN_FLIGHT)[0] / 1e9),
-    Part("read, decoded", "os", lambda size: (64 << 20) // (size + 100), read_ours, read_theirs),
+    Part("read, decoded", "os", lambda size: (64 << 20) // (size + 100), read_ours, read_theirs,
+         stays=False),
 )  # fmt: skip
 
 
@@ -152,21 +155,58 @@ def rates(jvm: Jvm, root: Path, rounds: int) -> Iterator[dict[str, Any]]:
     """Messages a second of every part and size."""
     for part in PARTS:
         for size in SIZES:
-            count = part.count(size)
-            ours: list[float] = []
-            theirs: list[float] = []
-            for _ in range(rounds):
-                for side, found in (("ours", ours), ("theirs", theirs)):
-                    path = Path(tempfile.mkdtemp(prefix=f"{side}-", dir=root))
-                    fetch_memory()
-                    if side == "ours":
-                        with rocketstore.open(path / "store", durability=part.durability) as store:
-                            found.append(count / part.ours(store, count, size))
-                    else:
-                        with jvm.opened(path / "store", part.durability):
-                            found.append(count / part.theirs(jvm, count, size))
-                    shutil.rmtree(path)
-            yield row(part.name, part.durability, size, "messages/s", ours, theirs)
+            if part.stays:
+                yield rated(part, part.name, size, staying(part, jvm, root, size, rounds))
+            name = f"{part.name}, new" if part.stays else part.name
+            yield rated(part, name, size, renewed(part, jvm, root, size, rounds))
+
+
+def rated(part: Part, name: str, size: int, found: Iterator[tuple[float, float]]) -> dict[str, Any]:
+    """`found`: seconds of each side, round by round."""
+    count = part.count(size)
+    ours, theirs = zip(*((count / mine, count / other) for mine, other in found), strict=True)
+    return row(name, part.durability, size, "messages/s", ours, theirs)
+
+
+def staying(
+    part: Part, jvm: Jvm, root: Path, size: int, rounds: int
+) -> Iterator[tuple[float, float]]:
+    """Two stores take all rounds. What is left to do of one, on the disk, too, is done before the next."""
+    count = part.count(size)
+    path = Path(tempfile.mkdtemp(prefix="stays-", dir=root))
+    with (
+        rocketstore.open(path / "ours", durability=part.durability) as store,
+        jvm.opened(path / "theirs", part.durability),
+    ):
+        for number in range(rounds + 1):
+            fetch_memory()
+            mine = part.ours(store, count, size)
+            os.sync()
+            fetch_memory()
+            other = part.theirs(jvm, count, size)
+            jvm.ask("settle")
+            os.sync()
+            if number:
+                yield mine, other
+    shutil.rmtree(path)
+
+
+def renewed(
+    part: Part, jvm: Jvm, root: Path, size: int, rounds: int
+) -> Iterator[tuple[float, float]]:
+    """Each round has a new store."""
+    count = part.count(size)
+    for _ in range(rounds):
+        path = Path(tempfile.mkdtemp(prefix="new-", dir=root))
+        fetch_memory()
+        with rocketstore.open(path / "ours", durability=part.durability) as store:
+            mine = part.ours(store, count, size)
+        shutil.rmtree(path / "ours")
+        fetch_memory()
+        with jvm.opened(path / "theirs", part.durability):
+            other = part.theirs(jvm, count, size)
+        shutil.rmtree(path)
+        yield mine, other
 
 
 def row(
