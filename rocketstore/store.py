@@ -64,13 +64,13 @@ class Store(StoreFacts):
         engine = self._writable("writer")
         topic = text("topic", topic)
         topic_bytes = engine.check_topic(topic)
-        ids = queue_ids_of(queue_id, queues)
-        engine.write.expect_put()
+        states = tuple(engine.queue_state(topic, n) for n in queue_ids_of(queue_id, queues))
+        engine.write.expect_put(states)
         writer = Writer(
             engine.commit_log.log,
             topic,
             topic_bytes,
-            tuple(engine.queue_state(topic, n) for n in ids),
+            states,
             properties=properties,
             tags=tags,
             keys=keys,

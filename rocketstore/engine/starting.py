@@ -170,6 +170,7 @@ def for_writing(
         ring=start.ring,
         pool=start.pool,
         live=start.live,
+        queues=parts.queues,
         index=parts.index,
     )
     segment = parts.log.find(parts.report.end)

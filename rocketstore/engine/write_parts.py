@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
+    from rocketstore._native.queue_state import QueueState
     from rocketstore._native.ring import Ring
     from rocketstore.log.checkpointer import Checkpointer
     from rocketstore.log.commit_log import CommitLog
     from rocketstore.log.committer import Committer
+    from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.flusher import Flusher
     from rocketstore.log.index import IndexStore
     from rocketstore.log.live_links import LiveLinks
@@ -47,12 +50,16 @@ class WriteParts:
     ring: Ring | None
     pool: WriteBufferPool | None
     live: LiveLinks
+    queues: ConsumeQueueStore
     index: IndexStore | None
     expects_put: bool = False
 
-    def expect_put(self) -> None:
-        """A put is near, perhaps the first of all: what it would wait for is made beside whatever comes before it.
-        Nothing is left of it where no put comes."""
+    def expect_put(self, queues: Sequence[QueueState]) -> None:
+        """A put to one of `queues` is near, perhaps the first of all: what it and its dispatch would wait for is
+        made beside whatever comes before it. Nothing is left of it where no put comes."""
+        new = sum(not queue.next_offset for queue in queues)
+        if new:
+            self.queues.expect(new)
         if self.expects_put:
             return
         self.expects_put = True

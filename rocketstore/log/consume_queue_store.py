@@ -107,10 +107,18 @@ class ConsumeQueueStore:
         self._making.pop(key, None)
         return queue
 
-    def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
-        found = self._spares.take(directory, start_offset)
+    def expect(self, count: int) -> None:
+        """Messages will soon come to so many new queues: their first files are made before."""
+        self._spares.expect(count)
+        self._ask_for_spares()
+
+    def _ask_for_spares(self) -> None:
         if self._spares.wanted:
             self.ask_ahead(self._spares)
+
+    def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
+        found = self._spares.take(directory, start_offset)
+        self._ask_for_spares()
         return found
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

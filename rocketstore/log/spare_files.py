@@ -15,7 +15,7 @@ from rocketstore.log.new_file import NewFile
 
 __all__ = ["SpareFiles"]
 
-#: At most so many wait, each with a descriptor; half as many as were asked for until now.
+#: At most so many wait, each with a descriptor; half as many as were asked for until now, or as are expected.
 SPARES_MAX: Final = 32
 
 
@@ -33,7 +33,13 @@ class SpareFiles:
         self._ready: list[NewFile] = []
         self._model: os.stat_result | None = None
         self._asked = 0
+        self._expected = 0
         self._closed = False
+
+    def expect(self, count: int) -> None:
+        """So many queues more will soon have a first file."""
+        with self._lock:
+            self._expected = min(self._expected + count, self._max)
 
     @property
     def wanted(self) -> bool:
@@ -42,12 +48,13 @@ class SpareFiles:
 
     @property
     def _most(self) -> int:
-        return min(self._max, self._asked // 2)
+        return max(min(self._max, self._asked // 2), self._expected)
 
     def take(self, directory: Path, start_offset: int) -> NewFile | None:
         """The first file of the queue in `directory`; None: there is none that could be used there."""
         with self._lock:
             self._asked += 1
+            self._expected = max(self._expected - 1, 0)
             if not self._ready or not _alike(self._model, directory.stat()):
                 return None
             return self._ready.pop().placed(directory, start_offset)
@@ -99,7 +106,7 @@ class SpareFiles:
         """They are not needed for now, or never again."""
         with self._lock:
             ready, self._ready = self._ready, []
-            self._asked = 0
+            self._asked = self._expected = 0
             self._closed = self._closed or closed
         for new in ready:
             new.discard()

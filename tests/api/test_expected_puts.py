@@ -42,6 +42,20 @@ def test_a_file_that_no_put_came_to_goes(tmp_path: Path) -> None:
         assert store.get(0).body == b"x"
 
 
+def test_the_first_file_of_a_queue_is_made_without_a_put(tmp_path: Path) -> None:
+    """It waited for the disk, 20 to 40 ms, in which nobody could read the message."""
+    with open_small(tmp_path, durability="os") as store:
+        writer = store.writer("t", queues=3)
+        spares = parts(store).queues._spares
+        wait_until(lambda: len(spares._ready) == 3)
+        assert not list((tmp_path / "consumequeue").iterdir())
+        writer.put(b"x")
+        wait_until(lambda: store.max_queue_offset("t", 0) == 1)
+        assert len(spares._ready) == 2
+    assert [path.name for path in (tmp_path / "consumequeue" / "t").iterdir()] == ["0"]
+    assert not spares._ready
+
+
 def test_readers_have_none_made(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         store.writer("t").put(b"x")

@@ -116,6 +116,25 @@ def test_half_as_many_wait_as_were_asked_for(layout: StoreLayout, times: int, re
     assert open_files() == before
 
 
+@pytest.mark.parametrize(("expected", "ready"), [(1, 1), (3, 3), (50_000, SPARES_MAX)])
+def test_those_that_are_expected(layout: StoreLayout, expected: int, ready: int) -> None:
+    """Also of a store that had none before; each is expected once."""
+    before = open_files()
+    spares = asked(layout, 0)
+    spares.expect(expected)
+    assert spares.wanted
+    assert spares.make_ahead()
+    assert not spares.wanted
+    assert open_files() == before + ready
+    for number in range(ready):
+        new = spares.take(queue_directory(layout, number), 0)
+        assert new is not None
+        new.drop()
+    spares.drop()
+    assert open_files() == before
+    assert not spares.wanted
+
+
 @pytest.mark.parametrize(
     ("limit", "ready"), [(63, 0), (256, 4), (resource.RLIM_INFINITY, SPARES_MAX)]
 )
