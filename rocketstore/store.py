@@ -49,7 +49,8 @@ class Store(StoreFacts):
         keys: str | Sequence[str] | None = None,
         durability: str | None = None,
     ) -> Writer:
-        """A handle that puts messages into `topic`.
+        """A handle that puts messages into `topic`. What the first put would wait for, a file of the log and of the
+        queue, is made beside the caller from here on: a program that makes its writers early waits for none.
 
         Args:
             queue_id: every message goes to this queue; the default is queue 0.
