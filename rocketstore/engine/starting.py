@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -275,9 +276,10 @@ class _Start:
     def _make_linked(self, make: Callable[[int], MappedFile], start_offset: int) -> MappedFile:
         """With its second name: the put that takes it would wait for the disk."""
         file = make(start_offset)
-        if self.populator is not None and not self.parts.log.files:
-            _read_ahead(file)  # the populator finds all others half a file before they are needed
         try:
+            if self.populator is not None and not self.parts.log.files:
+                # The populator finds all others half a file before they are needed.
+                _read_ahead(file)
             self.live.prepare(file)
         except BaseException:
             withdraw_file(file)
@@ -324,7 +326,7 @@ class _Start:
 
 def _read_ahead(file: MappedFile) -> None:
     """What the first put would have the kernel read at once, 3 to 5 ms long. No page is dirty of it."""
-    if file.fd >= 0:
+    with contextlib.suppress(OSError):  # a kernel may take no advice
         os.posix_fadvise(file.fd, 0, FIRST_BYTES, os.POSIX_FADV_WILLNEED)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -83,3 +86,28 @@ def test_the_first_pages_of_a_log_that_goes_on(tmp_path: Path) -> None:
         before = in_cache(file)
         store.writer("t")
         wait_until(lambda: in_cache(file) >= before + AHEAD)
+
+
+def test_a_kernel_that_takes_no_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is as good as with it; one that stayed without its maker would fail the store (D-06)."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    with open_small(tmp_path, durability="os") as store:
+        store.writer("t").put(b"x")
+        assert store.get(0).body == b"x"
+
+
+def test_a_read_ahead_that_is_cut_off_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "posix_fadvise", cut_off)
+    with open_small(tmp_path, durability="os") as store:
+        store.writer("t")
+        wait_until(lambda: parts(store).preallocator.failure is not None)
+        assert not log_files(tmp_path)
