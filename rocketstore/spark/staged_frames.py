@@ -42,7 +42,8 @@ def read_chunks(
                 position += size
                 if give_back:
                     # From the beginning: what is in memory as one piece goes only as a whole.
-                    os.posix_fadvise(handle.fileno(), 0, position, os.POSIX_FADV_DONTNEED)
+                    with contextlib.suppress(OSError):  # a kernel may take no advice
+                        os.posix_fadvise(handle.fileno(), 0, position, os.POSIX_FADV_DONTNEED)
                 yield chunk, frames
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -32,3 +35,15 @@ def test_frames_that_are_compared_stay_for_the_commit(staged: Staged) -> None:
         pass
     # Not all of them for certain: a machine short of memory takes some.
     assert in_cache(staged.path) > 0
+
+
+def test_a_kernel_that_takes_no_advice(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = stage_bodies(tmp_path, "1", [rng.randbytes(100) for _ in range(8)], chunk=4)
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    assert sum(frames for _, frames in read_chunks([staged], give_back=True)) == staged.rows
