@@ -129,8 +129,8 @@ def test_an_error_of_creation_goes_to_the_put_and_is_forgotten(
     """D-16 K-36 S000-60 S004-47 S004-56: the put hears the cause, nothing changed, the worker lives
     and the next put tries again."""
     with open_small(tmp_path) as store:
-        writer = store.writer("Orders")
         probe.fail("fallocate", error, times=-1)
+        writer = store.writer("Orders")  # has the file made
         for _ in range(2):
             with pytest.raises(OSError, match=re.escape(os.strerror(error))) as caught:
                 writer.put(b"0:")
