@@ -264,11 +264,12 @@ class Preallocator(Worker):
             if self._last_error is None or self._last_error.errno != error.errno:
                 logger.warning("the segment at %d cannot be made: %s", request.start, error)
             self._last_error = error
-            if request.waiting:
+            # A wish that nobody waits for is tried again, but not for ever: each try takes what a disk has left, for
+            # a moment, from whoever else writes there. The put that needs it asks anew, and seldom waits for a pause.
+            if request.waiting or self._backoff_s >= BACKOFF_MAX_S:
                 request.error = error
                 if self._requests.get(request.start) is request:
                     del self._requests[request.start]
-            # Nobody waits for it yet: the wish stays and is tried again.
             self._changed.notify()
 
     def _discard(self, request: _Request) -> None:

@@ -232,6 +232,18 @@ def test_an_error_that_nobody_waits_for_is_tried_again(make: Make, disk: Disk) -
     assert preallocator.take(0, LONG_S).start_offset == 0
 
 
+def test_what_nobody_waits_for_is_not_tried_for_ever(make: Make, disk: Disk) -> None:
+    """Once the pause is as long as it may be, the wish is forgotten; the put that needs it asks again."""
+    preallocator = make()
+    preallocator._backoff_s = module.BACKOFF_MAX_S / 2
+    disk.errors = [DiskFullError(*FULL)]
+    preallocator.request(0)
+    disk.busy()
+    wait_until(lambda: not preallocator._requests)
+    assert disk.asked == [0]
+    assert preallocator.take(0, LONG_S).start_offset == 0
+
+
 def test_tries_are_paced(make: Make, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     """K-36: 10 ms, doubling to 1 s; one line in the log for one cause."""
     preallocator = make()
