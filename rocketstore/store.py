@@ -49,8 +49,9 @@ class Store(StoreFacts):
         keys: str | Sequence[str] | None = None,
         durability: str | None = None,
     ) -> Writer:
-        """A handle that puts messages into `topic`. What the first put would wait for, a file of the log and of the
-        queue, is made beside the caller from here on: a program that makes its writers early waits for none.
+        """A handle that puts messages into `topic`. What the first put would wait for, a file of the log, as large as
+        all, and of the queue, is made beside the caller from here on: a program that makes its writers early waits for
+        none. Where nothing is put it is gone after the close.
 
         Args:
             queue_id: every message goes to this queue; the default is queue 0.
