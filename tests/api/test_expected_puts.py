@@ -89,7 +89,7 @@ def test_the_first_pages_of_a_log_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_takes_no_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is as good as with it; one that stayed without its maker would fail the store (D-06)."""
+    """The file is as good as with it; one that stayed without its maker would fail the store."""
 
     def refuse(*_: object) -> NoReturn:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
