@@ -35,6 +35,7 @@ from tests.small_store import (
     put_many,
     segments,
 )
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,8 @@ def test_refusals_do_not_flood_the_log(tmp_path: Path, caplog: pytest.LogCapture
     """S003-17: each caller gets the reason; the log tells the first and every 50,000th."""
     with open_small(tmp_path) as store:
         writer = store.writer("orders")
+        # Its file is there: that it took long would be told, too.
+        wait_until(lambda: parts(store).preallocator.spare() is not None)
         parts(store).commit_log.fail(OSError(5, "pulled the plug"))
         caplog.clear()
         with caplog.at_level(logging.DEBUG):
