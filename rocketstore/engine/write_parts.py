@@ -56,7 +56,10 @@ class WriteParts:
 
     def expect_put(self, queues: Sequence[QueueState]) -> None:
         """A put to one of `queues` is near, perhaps the first of all: what it and its dispatch would wait for is
-        made beside whatever comes before it. Nothing is left of it where no put comes."""
+        made beside whatever comes before it. Nothing is left of it where no put comes, and nothing is made where
+        none is taken."""
+        if not self.commit_log.flags.writeable:
+            return
         new = sum(not queue.next_offset for queue in queues)
         if new:
             self.queues.expect(new)

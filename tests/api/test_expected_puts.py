@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from rocketstore.log.running_flags import Reason
 from tests.page_cache import drop, in_cache
 from tests.small_store import open_small, parts
 from tests.waiting import wait_until
@@ -57,6 +58,17 @@ def test_the_first_file_of_a_queue_is_made_without_a_put(tmp_path: Path) -> None
         assert len(spares._ready) == 2
     assert [path.name for path in (tmp_path / "consumequeue" / "t").iterdir()] == ["0"]
     assert not spares._ready
+
+
+def test_none_is_made_where_puts_are_refused(tmp_path: Path) -> None:
+    """Whoever says that the disk is full does not want it filled."""
+    with open_small(tmp_path) as store:
+        store.flags.set(Reason.DISK_FULL, "no room at all")
+        store.writer("t")
+        assert not parts(store).preallocator._requests
+        store.flags.clear(Reason.DISK_FULL)
+        store.writer("t")
+        wait_until(lambda: parts(store).preallocator.spare() is not None)
 
 
 def test_readers_have_none_made(tmp_path: Path) -> None:
