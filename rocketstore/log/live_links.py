@@ -62,8 +62,13 @@ class LiveLinks:
         return restored
 
     def prepare(self, file: MappedFile) -> None:
-        """Links a segment that is going to be used, or withdrawn."""
-        if self._link(file):
+        """Links a segment that is going to be used, or withdrawn. OSError: it has no second name."""
+        try:
+            linked = self._link(file)
+        except OSError:
+            self._remove(file)
+            raise
+        if linked:
             with self._lock:
                 self._waiting.add(file)
 

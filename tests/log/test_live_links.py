@@ -106,6 +106,21 @@ def test_one_that_is_not_needed_is_not_brought_back(layout: StoreLayout) -> None
     assert names(layout.commit_log) == []
 
 
+def test_one_that_cannot_be_prepared_is_not_brought_back(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it takes it away: all of it would stay on the disk, and be restored by the next open."""
+    calls = watched(monkeypatch, live_links)
+    calls.errors["sync_directory"] = OSError(errno.EIO, "pulled the plug")
+    links = LiveLinks(layout)
+    file = segment(layout, 0)
+    with pytest.raises(OSError, match="pulled"):
+        links.prepare(file)
+    withdraw_file(file)
+    assert LiveLinks(layout).restore() == []
+    assert names(layout.live) == names(layout.commit_log) == []
+
+
 def test_one_that_was_prepared_and_never_used_is_settled_by_the_next_open(
     layout: StoreLayout,
 ) -> None:
