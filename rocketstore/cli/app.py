@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import sys
@@ -58,6 +59,17 @@ class Commands(click.Group):
         module = importlib.import_module(f"rocketstore.cli.{cmd_name}")
         found: click.Command = module.command
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click proposes names itself since 8.4, but looks for them among commands that are loaded.
+        name = args[0]
+        near = [] if name in COMMANDS else difflib.get_close_matches(name, COMMANDS)
+        if near and not ctx.resilient_parsing:  # of the shell's completion
+            meant = " or ".join(map(repr, near))
+            ctx.fail(f"No such command {name!r}. Did you mean {meant}?")
+        return super().resolve_command(ctx, args)
 
     def main(
         self,

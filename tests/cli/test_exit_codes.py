@@ -67,6 +67,21 @@ def test_wrong_arguments_are_code_2(invoke, store_path: Path, words: tuple[str, 
 
 
 @pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("sta", " Did you mean 'stat'?"),
+        ("recuild", " Did you mean 'rebuild'?"),
+        ("repuild", " Did you mean 'rebuild' or 'repair'?"),
+        ("nonsense", ""),
+    ],
+)
+def test_a_command_that_is_mistyped(invoke, typed: str, meant: str) -> None:
+    result = invoke(typed, "store")
+    assert result.exit_code == exit_codes.USAGE
+    assert result.stderr.splitlines()[-1] == f"Error: No such command {typed!r}.{meant}"
+
+
+@pytest.mark.parametrize(
     "words", [("tail", "t"), ("stat",), ("verify",), ("get", 0), ("query", "t", "k")]
 )
 def test_no_store_is_one_line_and_code_1(invoke, tmp_path: Path, words: tuple[object, ...]) -> None:
