@@ -22,14 +22,20 @@ from rocketstore.errors import ConfigError, ReadFailedError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["Place", "RemoteObject", "file_system", "is_uri", "shown"]
+__all__ = ["NoPlaceError", "Place", "RemoteObject", "file_system", "is_uri", "shown"]
 
 #: File systems that show an object when it was closed, and not before.
 SHOWN_WHOLE: Final = {"s3", "gcs", "abfs"}
 #: What is not whole yet, where it would be seen.
 NEW: Final = ".new"
 MANIFEST_BYTES_MAX: Final = 1 << 30
+#: Of those that `pyarrow.fs` knows: what needs another package besides is left to it.
+SCHEMES: Final = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+class NoPlaceError(ConfigError):
+    """A text that can name no place, whatever there is."""
 
 
 def is_uri(text: object) -> bool:
@@ -68,18 +74,22 @@ class Place:
     def __init__(self, uri: str) -> None:
         """
         Raises:
-            ConfigError: no URI, or none that pyarrow knows. ReadFailedError: the place cannot be reached from
+            NoPlaceError: no URI, or none that pyarrow knows. ReadFailedError: the place cannot be reached from
                 here. ImportError: there is no pyarrow.
         """
         if not is_uri(uri):
             allowed = "a URI: s3://bucket/prefix, gs://…, hdfs://…, or file:///directory"
-            raise ConfigError("uri", uri, allowed)
+            raise NoPlaceError("uri", uri, allowed)
         self.name = shown(uri)
         try:
             self._fs, path = file_system(uri)
         except (ValueError, NotImplementedError) as error:
             text = str(error).replace(uri, self.name)
-            raise ConfigError("uri", self.name, f"a place that pyarrow.fs knows ({text})") from None
+            allowed = f"a place that pyarrow.fs knows ({text})"
+            scheme = uri.partition(":")[0]
+            if scheme.lower() not in SCHEMES:
+                allowed = f"the scheme {scheme!r} is none of {', '.join(SCHEMES)}"
+            raise NoPlaceError("uri", self.name, allowed) from None
         except OSError as error:
             raise ReadFailedError(f"{self.name}: {str(error).replace(uri, self.name)}") from None
         self._path = path.rstrip("/")

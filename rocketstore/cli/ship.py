@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 import rocketstore
-from rocketstore.archive.place import shown
+from rocketstore.archive.place import NoPlaceError, shown
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, bytes_progress, console, count_text, size_text
 from rocketstore.cli.parameters import STORE, commit_log_dir_option
@@ -35,10 +35,14 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
       rocketstore ship data/orders /mnt/archive/orders
     """
     uri = _uri(uri)
-    with bytes_progress() as progress:
-        report = rocketstore.ship(
-            store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
-        )
+    try:
+        with bytes_progress() as progress:
+            report = rocketstore.ship(
+                store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
+            )
+    except NoPlaceError as error:
+        said = f"{error.value!r}: {error.allowed}"
+        raise click.BadParameter(said, param_hint="URI") from error
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report)))
         return exit_codes.OK
