@@ -251,3 +251,18 @@ def test_a_hole_behind_what_is_passed_over_is_counted(
         parts = scan.split(SEGMENT_BYTES)
         assert [row for part in parts for row in rows_of(part)] == rows_of(scan)
         assert sum(part.report.lost_bytes for part in parts) == SEGMENT_BYTES
+
+
+def test_a_place_that_cannot_be_reached_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of hdfs:// without a Java, pyarrow gives 15 KB of paths."""
+
+    def fail(uri: str) -> None:
+        raise OSError(f"Unable to load libjvm for {uri}\ndlopen(a) failed\ndlopen(b) failed")
+
+    monkeypatch.setattr("rocketstore.archive.place.file_system", fail)
+    with pytest.raises(rocketstore.ReadFailedError) as caught:
+        rocketstore.scan("hdfs://me:secret@lake/orders")
+    said = "Unable to load libjvm for hdfs://lake/orders"
+    assert str(caught.value) == f"hdfs://lake/orders: {said}"
