@@ -141,7 +141,9 @@ def make_store(options: WriteOptions, *, makes: bool = True) -> None:
             except StoreLockedError:  # whoever has a lock there makes it just now
                 return
         # At the level that Spark shows: the path may be mistyped, or its disk not mounted.
-        logger.warning("%s had no store: a new one is made (createStore=false: an error)", path)
+        # It goes to standard error as it is, from a process of Spark's, also where a command writes.
+        how = "createStore=false, or a command's --no-create, makes it an error"
+        logger.warning("%s had no store: a new one is made (%s)", path, how)
 
 
 def check_creates(options: WriteOptions, what: str) -> None:

@@ -73,7 +73,8 @@ def test_a_new_store_is_told_of(
     told = (
         "rocketstore.spark.sink",
         logging.WARNING,
-        f"{root} had no store: a new one is made (createStore=false: an error)",
+        f"{root} had no store: a new one is made "
+        "(createStore=false, or a command's --no-create, makes it an error)",
     )
     write(writer_of(root, kind, txnAppId="q", **({} if number else {"txnVersion": "0"})), *number)
     assert [record for record in caplog.record_tuples if record[0] == told[0]] == [told]
