@@ -40,7 +40,9 @@ ADVICE: Final = {
     "; decompress=false leaves it as it is": "; export and replay leave it so with --as-stored",
     "; or decompress=false": "; or --as-stored of export and replay",
     "or mode='append'": "or --append",
-    "; badRows=drop leaves such rows out, divert keeps them": "",
+    "; badRows=drop leaves such rows out, divert keeps them": (
+        "; --bad-rows drop of import leaves such rows out, divert keeps them"
+    ),
     "give the option shards to add some": "import --shards adds some",
     "replay them with to_topic": "replay them with --to-topic",
 }

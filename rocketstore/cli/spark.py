@@ -184,6 +184,18 @@ def export(
     metavar="N|auto",
     help="A bulk load: at most so many new stores in STORE, each written by one task.",
 )
+@click.option(
+    "--bad-rows",
+    type=click.Choice(["fail", "drop", "divert"]),
+    default="fail",
+    show_default=True,
+    help="Rows that cannot be messages: an error, left out, or kept as Parquet.",
+)
+@click.option(
+    "--bad-rows-path",
+    metavar="DIR",
+    help="Where --bad-rows divert keeps them; default: rocketstore/sink/bad_rows in STORE.",
+)
 @NO_CREATE
 @ONCE
 @MASTER
@@ -192,6 +204,8 @@ def import_(
     store: str,
     topic: str | None,
     shards: str | None,
+    bad_rows: str,
+    bad_rows_path: str | None,
     no_create: bool,
     app_id: str | None,
     version: int | None,
@@ -200,9 +214,13 @@ def import_(
     """Appends the rows of SOURCE, Parquet as `export` writes it or any other with a column body."""
     from rocketstore.spark import jobs
 
-    more = {**once(app_id, version), "createStore": not no_create}
+    more = {**once(app_id, version), "createStore": not no_create, "badRows": bad_rows}
     if shards is not None:
         more["shards"] = shards
+    if bad_rows_path is not None:
+        if bad_rows != "divert":
+            raise click.UsageError("--bad-rows-path needs --bad-rows divert")
+        more["badRowsPath"] = bad_rows_path
     with spark_session(master) as session:
         count = jobs.import_(session, source, store, topic=topic, **more)
     console().print(f"{count_text(count, 'message')} in {store}")

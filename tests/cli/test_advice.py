@@ -48,7 +48,10 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
         ),
         ("codec; or decompress=false", "codec; or --as-stored of export and replay"),
         ("another target, or mode='append'", "another target, or --append"),
-        ("no UTF-8; badRows=drop leaves such rows out, divert keeps them", "no UTF-8"),
+        (
+            "no UTF-8; badRows=drop leaves such rows out, divert keeps them",
+            "no UTF-8; --bad-rows drop of import leaves such rows out, divert keeps them",
+        ),
         (
             "1 shards; give the option shards to add some, or write elsewhere",
             "1 shards; import --shards adds some, or write elsewhere",

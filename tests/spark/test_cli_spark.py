@@ -108,6 +108,39 @@ def test_no_store_is_made(invoke: Any, tmp_path: Path) -> None:
     assert [m.body for m in everything(target)] == [b"a", b"a"]
 
 
+@pytest.mark.spark
+def test_rows_that_cannot_be_messages(invoke: Any, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = {"body": [b"a", b"b", b"c"], "topic": ["t", "x.y", "t"]}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    words = ("import", tmp_path / "rows.parquet")
+    for name, more in (("default", ()), ("fail", ("--bad-rows", "fail"))):
+        with pytest.raises(Exception, match="RS_BAD_ROW"):
+            invoke(*words, tmp_path / name, *more)
+        assert everything(tmp_path / name) == []
+    for name, more in (
+        ("drop", ("--bad-rows", "drop")),
+        ("divert", ("--bad-rows", "divert")),
+        ("elsewhere", ("--bad-rows", "divert", "--bad-rows-path", tmp_path / "bad")),
+    ):
+        assert "2 messages" in invoke(*words, tmp_path / name, *more).stdout
+        assert [m.body for m in everything(tmp_path / name)] == [b"a", b"c"]
+    assert not list((tmp_path / "drop").rglob("*.parquet"))
+    for place in (tmp_path / "divert" / "rocketstore" / "sink" / "bad_rows", tmp_path / "bad"):
+        [kept] = place.glob("*.parquet")
+        assert pq.read_table(kept).column("body").to_pylist() == [b"b"]
+
+
+@pytest.mark.parametrize("more", [(), ("--bad-rows", "drop")], ids=["fail", "drop"])
+def test_a_place_for_bad_rows_needs_divert(tmp_path: Path, more: tuple[str, ...]) -> None:
+    words = ["spark", "import", str(tmp_path / "p"), str(tmp_path / "s"), "--bad-rows-path", "bad"]
+    found = CliRunner().invoke(cli, [*words, *more])  # before a session is made
+    assert found.exit_code == exit_codes.USAGE
+    assert "--bad-rows-path needs --bad-rows divert" in found.stderr
+
+
 def test_a_version_is_of_a_name(tmp_path: Path) -> None:
     """It was left aside: who runs the same version again has its messages twice."""
     rocketstore.open(tmp_path / "s").close()
