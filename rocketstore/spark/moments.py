@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Final
 
-__all__ = ["END_MS", "FIRST_MS", "moment"]
+__all__ = ["END_MS", "FIRST_MS", "milliseconds", "moment"]
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 DAY_MS: Final = 86_400_000
@@ -20,3 +20,14 @@ def moment(time_ms: int) -> datetime.datetime | None:
     if not FIRST_MS <= time_ms < END_MS:
         return None
     return EPOCH + datetime.timedelta(milliseconds=time_ms)
+
+
+def milliseconds(text: str) -> tuple[str, int] | None:
+    """The moment that ISO 8601 names, with its zone, UTC where it names none, and its milliseconds since 1970."""
+    try:
+        found = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=datetime.UTC)
+    return found.isoformat(), (found - EPOCH) // datetime.timedelta(milliseconds=1)

@@ -10,6 +10,8 @@ from typing import Any
 
 from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.conditions import Condition, parse_conditions
+from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.moments import milliseconds
 from rocketstore.spark.options import bad_option, check_names, number, switch
 from rocketstore.spark.places import place_of
 from rocketstore.spark.views import VIEWS, Field, choose
@@ -29,8 +31,8 @@ READ_NAMES = {
     "view": f"names of columns: {', '.join(VIEWS)}",
     "startingOffsets": "earliest, latest, or JSON of queue offsets",
     "endingOffsets": "latest, or JSON of queue offsets; batch only",
-    "startingTimestamp": "milliseconds: messages stored then or later",
-    "endingTimestamp": "milliseconds: messages stored before; batch only",
+    "startingTimestamp": "milliseconds since 1970: messages stored then or later",
+    "endingTimestamp": "milliseconds since 1970: messages stored before; batch only",
     "splitBytes": "bytes of log in a partition; default 256m",
     "minPartitions": "smaller splits, so that there are at least so many",
     "failOnDataLoss": "true (default): missing or damaged ranges are errors; else they are skipped",
@@ -201,8 +203,18 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         ("endingTimestamp", "end_timestamp"),
     ):
         if name.lower() in given:
-            wanted[argument] = number(given, name, 0, 0, 2**62)
+            wanted[argument] = _timestamp(given, name)
     return wanted
+
+
+def _timestamp(given: Mapping[str, str], name: str) -> int:
+    try:
+        return number(given, name, 0, 0, 2**62)
+    except SparkFaceError:
+        text = given[name.lower()]
+        meant = milliseconds(text)
+        told = f"; {meant[1]} is {meant[0]}" if meant and meant[1] >= 0 else ""
+        raise bad_option(name, text, f"milliseconds since 1970, a whole number{told}") from None
 
 
 def _pattern(name: str, text: str) -> str:

@@ -111,6 +111,25 @@ def test_what_an_option_may_be_is_said(tmp_path: Path, given: dict[str, str], sa
         ReadOptions.parse({"path": str(tmp_path), **given})
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("2026-11-25", "; 1795564800000 is 2026-11-25T00:00:00+00:00"),
+        (" 2026-11-25 10:00+01:00", "; 1795597200000 is 2026-11-25T10:00:00+01:00"),
+        ("1969-12-31", ""),
+        ("yesterday", ""),
+        ("-1", ""),
+    ],
+    ids=["date", "zone", "before 1970", "word", "negative"],
+)
+def test_a_date_is_answered_with_its_milliseconds(tmp_path: Path, text: str, meant: str) -> None:
+    for name in ("startingTimestamp", "endingTimestamp"):
+        with pytest.raises(SparkFaceError) as failed:
+            ReadOptions.parse({"path": str(tmp_path), name: text})
+        said = f"{name} = {text!r}: milliseconds since 1970, a whole number{meant}"
+        assert str(failed.value) == f"[RS_BAD_OPTION] {said}"
+
+
 @pytest.mark.parametrize("name", [{}, {"txnAppId": ""}], ids=["none", "empty"])
 def test_a_version_is_of_a_name(tmp_path: Path, name: dict[str, str]) -> None:
     """Without one each write is a first one, however often its version was written."""
