@@ -45,6 +45,8 @@ ADVICE: Final = {
     ),
     "give the option shards to add some": "import --shards adds some",
     "replay them with to_topic": "replay them with --to-topic",
+    "name them in topics": "name each with --topic",
+    "of each with the argument topic": "of each with --topic",
 }
 
 

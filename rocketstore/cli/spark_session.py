@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import click
 
 from rocketstore.cli import exit_codes
 from rocketstore.cli.advice import in_commands
+from rocketstore.cli.output import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +21,32 @@ if TYPE_CHECKING:
 __all__ = ["spark_session"]
 
 CODE = re.compile(r"\[RS_[A-Z_]+\][^\n]*")
+
+
+#: What a job did otherwise than one may think: not for --verbose alone, as other warnings are.
+JOBS = logging.getLogger("rocketstore.spark.jobs")
+
+
+class Telling(logging.Handler):
+    """Warnings of jobs on standard error, in words for the command line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = printable(in_commands(record.getMessage()))
+        click.echo(f"rocketstore: {text}", err=True)
+
+
+@contextmanager
+def jobs_telling() -> Iterator[None]:
+    handler, before = Telling(), (JOBS.level, JOBS.propagate)
+    JOBS.setLevel(logging.WARNING)
+    JOBS.propagate = False
+    JOBS.addHandler(handler)
+    try:
+        yield
+    finally:
+        JOBS.removeHandler(handler)
+        JOBS.setLevel(before[0])
+        JOBS.propagate = before[1]
 
 
 @contextmanager
@@ -36,7 +64,8 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
 
     try:
-        yield running
+        with jobs_telling():
+            yield running
     except (PySparkException, Py4JJavaError) as error:
         found = CODE.search(str(error))
         lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import random
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
 from rocketstore.cli.spark_session import spark_session
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.jobs.system_topics import tell
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.shards import shard_paths
 from tests.spark.patience import patiently
@@ -215,6 +217,30 @@ def test_errors_speak_of_flags(monkeypatch: pytest.MonkeyPatch, said: str, shown
     with pytest.raises(ClickException) as failed, spark_session(None):
         raise errors.AnalysisException(f"Failed:\n{said}\n at a line")
     assert failed.value.message == shown
+
+
+@pytest.mark.parametrize(
+    ("remedy", "flag"),
+    [
+        ("name them in topics", "name each with --topic"),
+        (
+            "import the directory topic=… of each with the argument topic",
+            "import the directory topic=… of each with --topic",
+        ),
+    ],
+    ids=["replay", "import"],
+)
+def test_topics_that_are_left_out_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], remedy: str, flag: str
+) -> None:
+    """Nothing was said: the commands are silent about what the library logs, but for --verbose."""
+    pytest.importorskip("pyspark.errors", reason="needs pyspark: make spark")
+    monkeypatch.setattr("rocketstore.spark.session", lambda **_: MagicMock())
+    monkeypatch.setattr(logging.getLogger("rocketstore"), "level", logging.CRITICAL)
+    with spark_session(None):
+        tell({"RMQ_SYS_x": 2}, remedy)
+    told = "rocketstore: topics of RocketMQ itself are left out: RMQ_SYS_x (2 messages)"
+    assert capsys.readouterr().err == f"{told}; {flag} to have them\n"
 
 
 def test_the_program_for_spark_submit_says_where_it_is() -> None:
