@@ -194,7 +194,7 @@ def export(
 @click.option(
     "--bad-rows-path",
     metavar="DIR",
-    help="Where --bad-rows divert keeps them; default: rocketstore/sink/bad_rows in STORE.",
+    help="Where --bad-rows divert keeps them; default: below STORE, see docs/spark.md.",
 )
 @NO_CREATE
 @ONCE
