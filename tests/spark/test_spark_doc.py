@@ -39,10 +39,9 @@ def all_of(root: Path) -> list[tuple[Any, ...]]:
 
 
 def test_read_and_write_and_load(spark: Any, tmp_path: Path) -> None:
-    from rocketstore import spark as face
-
     put(tmp_path / "data" / "orders", 20)
-    scope: dict[str, Any] = {"session": spark, "spark": face, "rocketstore": rocketstore}
+    scope: dict[str, Any] = {}
+    exec(example("session = spark.session()", tmp_path), scope)  # what all others go by
     exec(example("select tags, count", tmp_path), scope)
     assert scope["orders"].count() == 20
     exec(example("paid = spark.read(", tmp_path), scope)
