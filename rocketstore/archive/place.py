@@ -91,9 +91,8 @@ class Place:
                 allowed = f"the scheme {scheme!r} is none of {', '.join(SCHEMES)}"
             raise NoPlaceError("uri", self.name, allowed) from None
         except OSError as error:
-            text = str(error).partition("\n")[
-                0
-            ]  # behind it: each place that has no libjvm, 80 of them
+            # Lines that follow name all places that have no libjvm, some 80.
+            text = str(error).partition("\n")[0]
             raise ReadFailedError(f"{self.name}: {text.replace(uri, self.name)}") from None
         self._path = path.rstrip("/")
         self._kind: str = self._fs.type_name
