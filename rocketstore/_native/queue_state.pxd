@@ -8,6 +8,7 @@ cdef class QueueState:
     cdef readonly str topic
     cdef readonly bytes topic_bytes
     cdef readonly int32_t queue_id
+    cdef public bint expects_put  # somebody has said that a first message is near
 
 
 cdef class QueueEnd:

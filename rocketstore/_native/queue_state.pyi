@@ -4,6 +4,8 @@ from typing import Self, final
 class QueueState:
     """Next queue offset of one (topic, queue id), and what was put there since the store was opened."""
 
+    expects_put: bool
+
     def __new__(cls, topic: str, topic_bytes: bytes, queue_id: int, next_offset: int) -> Self: ...
     @property
     def topic(self) -> str: ...

@@ -60,9 +60,11 @@ class WriteParts:
         none is taken."""
         if not self.commit_log.flags.writeable:
             return
-        new = sum(not queue.next_offset for queue in queues)
+        new = [queue for queue in queues if not queue.next_offset and not queue.expects_put]
         if new:
-            self.queues.expect(new)
+            for queue in new:
+                queue.expects_put = True
+            self.queues.expect(len(new))
         if self.expects_put:
             return
         self.expects_put = True

@@ -13,7 +13,8 @@ import pytest
 from rocketstore import Store, StoreClosedError
 from rocketstore._native import syscalls
 from tests.log.file_tools import Calls, Killed
-from tests.small_store import dispatched, open_small
+from tests.small_store import dispatched, open_small, parts
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -31,6 +32,9 @@ def lived_in(root: Path) -> Store:
     with dispatched(store).consumer("orders", group="g") as consumer:
         consumer.poll()
         consumer.commit()
+    # However many a thread has left, and each is a call of the removal.
+    wait_until(lambda: not parts(store).queue_files._asked)
+    parts(store).queues._spares.drop()
     return store
 
 

@@ -53,6 +53,8 @@ def test_the_first_file_of_a_queue_is_made_without_a_put(tmp_path: Path) -> None
         spares = parts(store).queues._spares
         wait_until(lambda: len(spares._ready) == 3)
         assert not list((tmp_path / "consumequeue").iterdir())
+        store.writer("t", queues=3)  # these are expected already
+        assert not spares.wanted
         writer.put(b"x")
         wait_until(lambda: store.max_queue_offset("t", 0) == 1)
         assert len(spares._ready) == 2
