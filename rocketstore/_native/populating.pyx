@@ -195,7 +195,7 @@ cdef class PagesAhead:
     cdef void read_first(self, MappedFile file, int64_t wrote) noexcept nogil:
         """The page that the end of the log lies in is there, since it was looked for."""
         cdef int64_t next_page = (wrote - file.start_offset + page_size - 1) & -page_size
-        if next_page < file.size:
+        if 0 <= next_page < file.size:
             read_page(file.base + next_page)
 
     cdef int64_t window(self, int64_t appended) noexcept nogil:
