@@ -85,10 +85,10 @@ class Place:
             self._fs, path = file_system(uri)
         except (ValueError, NotImplementedError) as error:
             text = str(error).replace(uri, self.name)
-            allowed = f"a place that pyarrow.fs knows ({text})"
             scheme = uri.partition(":")[0]
             if scheme.lower() not in SCHEMES:
-                allowed = f"the scheme {scheme!r} is none of {', '.join(SCHEMES)}"
+                text = f"the scheme {scheme!r} is none of {', '.join(SCHEMES)}"
+            allowed = f"a place that pyarrow.fs knows ({text})"
             raise NoPlaceError("uri", self.name, allowed) from None
         except OSError as error:
             # Lines that follow name all places that have no libjvm, some 80.

@@ -76,8 +76,8 @@ def test_what_was_removed_too_early_is_said(invoke, tmp_path: Path, rng: random.
         ),
         (
             "Unknown://me:secret@x/y?secret=1",
-            "'Unknown://x/y': the scheme 'Unknown' is none of "
-            "s3, gs, gcs, abfs, abfss, hdfs, viewfs, file",
+            "'Unknown://x/y': a place that pyarrow.fs knows (the scheme 'Unknown' is none of "
+            "s3, gs, gcs, abfs, abfss, hdfs, viewfs, file)",
         ),
         ("s3://lake/orders?x=1", "'s3://lake/orders': a place that pyarrow.fs knows ("),
     ],
