@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 import rocketstore
-from bench.java_rates import BATCH, SIZES, TOPIC, batch_ours, clocked, put_ours, read_ours
-from bench.java_store import WARM_UP
+from bench.java_rates import BATCH, SIZES, TOPIC, WARM_UP, batch_ours, clocked, put_ours, read_ours
 from bench.jvm import CHRONICLE, Jvm, prepare
 from bench.measure import fetch_memory, machine
 

@@ -22,6 +22,7 @@ __all__ = [
     "BATCH",
     "SIZES",
     "TOPIC",
+    "WARM_UP",
     "batch_ours",
     "bodies_of",
     "clocked",
@@ -36,6 +37,8 @@ SIZES = (100, 1024)
 BATCH = 1000
 IN_FLIGHT = 64
 BODIES = 256
+#: Puts before anything is measured in a JVM.
+WARM_UP = 300_000
 
 
 def bodies_of(size: int) -> list[bytes]:

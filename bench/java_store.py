@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from bench.java_rates import SIZES, TOPIC, rates, row
+from bench.java_rates import SIZES, TOPIC, WARM_UP, rates, row
 from bench.jvm import ROCKETMQ, Jvm, prepare
 from bench.measure import machine
 
-__all__ = ["WARM_UP", "main"]
+__all__ = ["main"]
 
-WARM_UP = 300_000
 LATENCY_RATE = 10_000
 LATENCY_PUTS = 30_000
 #: A process that fills a store and waits to be killed.

@@ -22,11 +22,12 @@ def in_cache(path: str | Path) -> int:
 
 
 def drop(path: str | Path) -> bool:
-    """The disk alone has the file now; False where there is none below the cache, as on tmpfs."""
+    """Has the kernel forget the file, but for pages that somebody has mapped; False where there is no disk below the
+    cache, as on tmpfs: then all of it stays."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)
-    return not in_cache(path)
+    return in_cache(path) * mmap.PAGESIZE < os.path.getsize(path)

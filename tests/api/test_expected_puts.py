@@ -93,8 +93,7 @@ def test_the_first_pages_of_a_log_that_goes_on(tmp_path: Path) -> None:
     with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
         store.writer("t").put(b"x" * 10_000)
     (file,) = log_files(tmp_path)
-    drop(file)
-    if in_cache(file) >= AHEAD:
+    if not drop(file):
         pytest.skip("a file system without a disk below its page cache")
     with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
         before = in_cache(file)
