@@ -7,6 +7,8 @@ import mmap
 import os
 from pathlib import Path
 
+from rocketstore.log.file_system import file_system
+
 
 def in_cache(path: str | Path) -> int:
     """Pages of a file that are in memory; to ask for them brings none."""
@@ -22,12 +24,12 @@ def in_cache(path: str | Path) -> int:
 
 
 def drop(path: str | Path) -> bool:
-    """Has the kernel forget the file, but for pages that somebody has mapped; False where there is no disk below the
-    cache, as on tmpfs: then all of it stays."""
+    """Has the kernel forget the file, but for pages that somebody has mapped; False on tmpfs, where there is no disk
+    to read it from."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)
-    return in_cache(path) * mmap.PAGESIZE < os.path.getsize(path)
+    return file_system(Path(path)).name != "tmpfs"
