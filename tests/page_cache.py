@@ -32,4 +32,9 @@ def drop(path: str | Path) -> bool:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(handle)
+    return on_disk(path)
+
+
+def on_disk(path: str | Path) -> bool:
+    """Whether there is a disk below the cache, from which pages are read: not on tmpfs."""
     return file_system(Path(path)).name != "tmpfs"
