@@ -167,11 +167,12 @@ class Scan:
         return relation
 
     def _next_bound(self, files: SegmentFiles, begin: int, end: int, split_bytes: int) -> int:
-        """A good place about `split_bytes` behind `begin`: the end of a segment if that is near."""
+        """A good place about `split_bytes` behind `begin`: the end of a segment if that is near. What little is
+        left behind that is no part of its own."""
         if files.size:
             segment_end = (begin // files.size + 1) * files.size
             if segment_end - begin <= split_bytes + split_bytes // 2:
-                return min(segment_end, end)
+                return segment_end if end - segment_end > split_bytes // 8 else end
         target = begin + split_bytes
         if end - target <= split_bytes // 2:
             return end

@@ -32,6 +32,22 @@ def test_parts_hold_each_record_once(tmp_path: Path, rng: random.Random) -> None
         assert parts[-1].end_offset == whole.end_offset
 
 
+def test_a_little_behind_a_segment_is_no_part_of_its_own(tmp_path: Path) -> None:
+    with rocketstore.open(
+        tmp_path / "s", durability="os", commit_log_file_size_bytes=64 << 10
+    ) as store:
+        writer = store.writer("orders")
+        while store.end_offset < (128 << 10) + 1000:
+            writer.put(bytes(900))
+    scan = rocketstore.scan(tmp_path / "s")
+    parts = scan.split(32 << 10)
+    assert [part.begin_offset >> 10 for part in parts] == [0, 32, 64, 96]
+    assert parts[-1].end_offset == scan.end_offset > 128 << 10
+    assert sum(len(rows_of(part)) for part in parts) == len(rows_of(scan))
+    more = scan.split(4 << 10)  # here it is an eighth of a part, and more
+    assert more[-1].begin_offset == 128 << 10
+
+
 def test_filters(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "store"
     fill_at_random(path, rng, 400)
