@@ -199,7 +199,7 @@ def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
         limits = np.iinfo(kind)
         if array.min() < limits.min or array.max() > limits.max:
             raise ValueError(f"{what}: {limits.min} … {limits.max}")
-    return np.ascontiguousarray(np.broadcast_to(array, (count,)), kind)
+    return np.ascontiguousarray(array, kind) if array.ndim else np.full(count, array, kind)
 
 
 def property_places(given: Any, count: int, entries: int) -> Any:

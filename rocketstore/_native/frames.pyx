@@ -79,7 +79,7 @@ def encode_columns(Strings bodies not None, tuple topics not None,
     memset(&message, 0, sizeof(message))
     memset(&text, 0, sizeof(text))
     set_host(&message.born_host, pack_host(born_host))
-    set_host(&message.store_host, pack_host(born_host))
+    message.store_host = message.born_host
     text.bytes = <uint8_t *>PyMem_RawMalloc(RS_PROPERTIES_MAX)
     try:
         if text.bytes is NULL:

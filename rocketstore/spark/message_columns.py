@@ -62,10 +62,10 @@ def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
     (`spark.sql.execution.arrow.useLargeVarTypes`)."""
     import pyarrow as pa
 
-    arrays = []
-    for array in batch.columns:
-        kind = narrow(array.type)
-        arrays.append(array if kind == array.type else array.cast(kind))
+    kinds = [narrow(kind) for kind in batch.schema.types]
+    if kinds == batch.schema.types:
+        return batch
+    arrays = [array.cast(kind) for array, kind in zip(batch.columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 

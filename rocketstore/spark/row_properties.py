@@ -40,6 +40,8 @@ class Entries:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if not len(self.owners):
+            return self
         there = pc.is_in(self.names, pa.array(names, pa.string()))
         if not pc.any(there).as_py():
             return self
@@ -67,7 +69,7 @@ class Entries:
         import pyarrow.compute as pc
 
         found: dict[int, str] = {}
-        for name in self.names.unique().to_pylist():
+        for name in self.names.unique().to_pylist() if len(self.names) else ():
             reason = wrong_name(name)
             if reason:
                 bad = pc.equal(self.names, pa.scalar(name)).to_numpy(zero_copy_only=False)
@@ -165,12 +167,14 @@ def joined(parts: list[Entries]) -> Entries:
 
     if len(parts) == 1:
         return parts[0]
-    none = pa.array([], pa.string())
-    owners = np.concatenate([np.zeros(0, np.int64), *(part.owners for part in parts)])
+    if not parts:
+        none = pa.array([], pa.string())
+        return Entries(np.zeros(0, np.int64), none, none)
+    owners = np.concatenate([part.owners for part in parts])
     together = Entries(
         owners,
-        pa.concat_arrays([none, *(part.names for part in parts)]),
-        pa.concat_arrays([none, *(part.values for part in parts)]),
+        pa.concat_arrays([part.names for part in parts]),
+        pa.concat_arrays([part.values for part in parts]),
     )
     return together.take(np.argsort(owners, kind="stable")) if len(owners) else together
 

@@ -110,6 +110,8 @@ def encode_batch(
     columns, rows = named_columns(batch), batch.num_rows
     if routing.topic is not None:
         columns.pop("topic", None)
+    elif "topic" in columns:
+        columns["topic"] = columns["topic"].dictionary_encode()
     about = described(columns, rows)
     wrong = {**about.wrong, **wrong_rows(columns, rows, routing)}
     if wrong:
@@ -118,13 +120,15 @@ def encode_batch(
         keep[list(wrong)] = False
         return encode_batch(batch.filter(mask(keep)), routing, first_row, bad_rows, into)
     topics, topic_rows = topics_of(columns.get("topic"), rows, routing)
-    given: dict[str, Any] = {name: texts(array) for name, array in about.texts.items()}
+    given: dict[str, Any] = {
+        name: texts(array) for name, array in about.texts.items() if array.null_count < rows
+    }
     if len(about.entries.owners):
         entries = about.entries
         given["properties"] = entries.places(rows), texts(entries.names), texts(entries.values)
     for name, argument in NUMBERS.items():
         if name in columns:
-            given[argument] = columns[name].fill_null(0).to_numpy(zero_copy_only=False)
+            given[argument] = numbers_of(columns[name], 0)
     if "sys_flags" in given:
         given["sys_flags"] = given["sys_flags"] & COMPRESSION_BITS
     frames, refused = encode_frames(
@@ -174,21 +178,20 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
             nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             found.update(dict.fromkeys(map(int, nulls), f"{name} is null"))
     if "topic" in columns:
-        encoded = columns["topic"].dictionary_encode()
-        numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        encoded = columns["topic"]
         for number, topic in enumerate(encoded.dictionary.to_pylist()):
             reason = wrong_topic(topic)
             if reason:
-                bad = np.flatnonzero(numbers == number)
+                bad = np.flatnonzero(numbers_of(encoded.indices, -1) == number)
                 found.update(dict.fromkeys(map(int, bad), reason))
     flags = columns.get("sys_flag")
     if flags is not None and rows:
-        kinds = flags.fill_null(0).to_numpy(zero_copy_only=False) & BATCH_BITS
+        kinds = numbers_of(flags, 0) & BATCH_BITS
         packed = np.flatnonzero(kinds == BATCH_BITS)
         found.update(dict.fromkeys(map(int, packed), "an inner batch, several messages in one"))
     queues = columns.get("queue_id")
     if queues is not None and rows:
-        below = np.flatnonzero(queues.fill_null(0).to_numpy(zero_copy_only=False) < 0)
+        below = np.flatnonzero(numbers_of(queues, 0) < 0)
         found.update(dict.fromkeys(map(int, below), "queue_id is below 0"))
     return found
 
@@ -214,6 +217,11 @@ def mask(keep: Any) -> Any:
     return pa.array(keep)
 
 
+def numbers_of(array: Any, null: int) -> Any:
+    """A column of numbers as NumPy has it, `null` for what is null."""
+    return (array.fill_null(null) if array.null_count else array).to_numpy(zero_copy_only=False)
+
+
 def texts(array: Any) -> tuple[Any, Any]:
     """(offsets, data) of a column of text or bytes; null is the empty text."""
     import pyarrow as pa
@@ -233,8 +241,7 @@ def texts(array: Any) -> tuple[Any, Any]:
 def topics_of(array: Any, rows: int, routing: Routing) -> tuple[list[str], Any]:
     if array is None:
         return [routing.topic or ""], np.zeros(rows, np.int32)
-    encoded = array.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+    return array.dictionary.to_pylist(), numbers_of(array.indices, -1)
 
 
 def queues_of(columns: dict[str, Any], rows: int, first_row: int, routing: Routing) -> Any:
@@ -245,7 +252,7 @@ def queues_of(columns: dict[str, Any], rows: int, first_row: int, routing: Routi
         return given.to_numpy(zero_copy_only=False)
     nulls = given.is_null().to_numpy(zero_copy_only=False)
     chosen = own_queues(columns.get("shard_key"), rows, first_row, routing)
-    queues = given.fill_null(0).to_numpy(zero_copy_only=False)
+    queues = numbers_of(given, 0)
     return np.where(nulls, chosen, queues).astype(np.int32)
 
 
@@ -258,7 +265,7 @@ def own_queues(shard_keys: Any, rows: int, first_row: int, routing: Routing) -> 
         return turns
     keys = shard_keys.dictionary_encode()
     found = [shard_queue_id(key, routing.queues) for key in keys.dictionary.to_pylist()]
-    numbers = keys.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = numbers_of(keys.indices, 0)
     chosen = np.asarray([*found, 0], np.int32)[numbers]
     return np.where(given_texts(shard_keys), chosen, turns).astype(np.int32)
 
