@@ -82,4 +82,6 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/spark_totals.py DIRECTORY")
     main(Path(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -208,13 +209,13 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _timestamp(given: Mapping[str, str], name: str) -> int:
-    try:
-        return number(given, name, 0, 0, 2**62)
-    except SparkFaceError:
-        text = given[name.lower()]
-        meant = milliseconds(text)
-        told = f"; {meant[1]} is {meant[0]}" if meant and meant[1] >= 0 else ""
-        raise bad_option(name, text, f"milliseconds since 1970, a whole number{told}") from None
+    text = given[name.lower()]
+    if text.strip()[-1:].isdecimal():  # 5m is a size, and here most likely meant as minutes
+        with contextlib.suppress(SparkFaceError):
+            return number(given, name, 0, 0, 2**62)
+    meant = milliseconds(text)
+    told = f"; {meant[1]} is {meant[0]}" if meant and meant[1] >= 0 else ""
+    raise bad_option(name, text, f"milliseconds since 1970, a whole number{told}")
 
 
 def _pattern(name: str, text: str) -> str:

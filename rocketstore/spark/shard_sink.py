@@ -19,11 +19,13 @@ from rocketstore.spark.options import WriteOptions, bad_option
 from rocketstore.spark.shard_writing import write_shard
 from rocketstore.spark.shards import abandon_shards, commit_shards, shard_paths
 from rocketstore.spark.sink import (
+    Counted,
     Message,
     check_batch,
     check_creates,
     check_schema,
     routing_of,
+    tell_left_out,
     told_apart,
 )
 
@@ -68,8 +70,9 @@ class ShardWriter(DataSourceArrowWriter):
             )
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
         try:
+            batches = Counted(iterator)
             shard = write_shard(
-                iterator,
+                batches,
                 Path(options.path),
                 self.run,
                 partition,
@@ -77,7 +80,11 @@ class ShardWriter(DataSourceArrowWriter):
                 options.segment_bytes,
                 bad_rows,
             )
-            return Message(partition, None, None, bad_rows and bad_rows.finish(), shard)
+            kept, left_out = (
+                bad_rows and bad_rows.finish(),
+                batches.rows - (shard.rows if shard else 0),
+            )
+            return Message(partition, None, None, kept, shard, left_out)
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
                 bad_rows.abandon()
@@ -101,6 +108,7 @@ class ShardWriter(DataSourceArrowWriter):
             if message.bad_rows is not None:
                 kept_by = told_apart(options, writer)
                 keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
+        tell_left_out(options, done)
         remove_orphans(options.path, bad_rows=options.bad_rows_path)
 
     def abort(self, messages: list[Any]) -> None:

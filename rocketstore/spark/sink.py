@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "Counted",
     "Message",
     "StreamWriter",
     "Writer",
@@ -43,6 +44,7 @@ __all__ = [
     "check_schema",
     "routing_of",
     "staging_of",
+    "tell_left_out",
     "told_apart",
 ]
 
@@ -52,13 +54,37 @@ logger = logging.getLogger(__name__)
 @dataclass
 class Message(WriterCommitMessage):
     """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one;
-    `bad_rows` the file of those that cannot be messages; `shard` what it wrote instead of a file."""
+    `bad_rows` the file of those that cannot be messages, `left_out` how many they are, kept or not; `shard` what
+    it wrote instead of a file."""
 
     partition: int
     staged: Staged | None
     query_id: str | None
     bad_rows: str | None = None
     shard: Shard | None = None
+    left_out: int = 0
+
+
+class Counted:
+    """A task's batches, and how many rows have come."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def tell_left_out(options: WriteOptions, messages: Sequence[Message]) -> None:
+    """How many rows were no messages, once the others are written: who drops them is to know it."""
+    count = sum(message.left_out for message in messages)
+    if count:
+        where = options.bad_rows_path
+        fate = "left out (badRows=drop)" if where is None else f"kept in {where} (badRows=divert)"
+        logger.warning("%s: rows that cannot be messages: %d, %s", options.path, count, fate)
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -175,9 +201,11 @@ class Base:
         partition = 0 if context is None else context.partitionId()
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
         try:
-            run = os.path.join(self.staging, self.run)
-            staged = stage(iterator, run, routing_of(options), bad_rows)
-            return Message(partition, staged, query, bad_rows and bad_rows.finish())
+            run, batches = os.path.join(self.staging, self.run), Counted(iterator)
+            staged = stage(batches, run, routing_of(options), bad_rows)
+            left_out = batches.rows - (staged.rows if staged else 0)
+            kept = bad_rows and bad_rows.finish()
+            return Message(partition, staged, query, kept, left_out=left_out)
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
                 bad_rows.abandon()
@@ -194,6 +222,7 @@ class Base:
             if message.bad_rows is not None:
                 kept_by = told_apart(options, writer)
                 keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
+        tell_left_out(options, done)
         remove_orphans(options.path, staging=self.staging, bad_rows=options.bad_rows_path)
 
     def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:

@@ -115,3 +115,17 @@ def test_of_one_version_by_two_paths(tmp_path: Path, options: dict[str, str]) ->
     for path in (root, link, f"file://{link}"):
         write(writer_of(path, **named))
     assert len(list(bad.glob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream", "shards"])
+@pytest.mark.parametrize("fate", ["drop", "divert"])
+def test_they_are_counted(
+    tmp_path: Path, kind: str, fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"shards": "auto", "segmentBytes": "8m"} if kind == "shards" else {}
+    number = (0,) if kind == "stream" else ()
+    named = {"txnAppId": "q", **({} if kind == "stream" else {"txnVersion": "0"})}
+    write(writer_of(tmp_path, kind, badRows=fate, **named, **options), *number)
+    told = [r.getMessage() for r in caplog.records if "cannot be messages" in r.getMessage()]
+    where = f"kept in {tmp_path}" if fate == "divert" else "left out (badRows=drop)"
+    assert len(told) == 1 and f"cannot be messages: 1, {where}" in told[0]

@@ -114,13 +114,14 @@ def test_what_an_option_may_be_is_said(tmp_path: Path, given: dict[str, str], sa
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
+        ("5m", ""),
         ("2026-11-25", "; 1795564800000 is 2026-11-25T00:00:00+00:00"),
         (" 2026-11-25 10:00+01:00", "; 1795597200000 is 2026-11-25T10:00:00+01:00"),
         ("1969-12-31", ""),
         ("yesterday", ""),
         ("-1", ""),
     ],
-    ids=["date", "zone", "before 1970", "word", "negative"],
+    ids=["size", "date", "zone", "before 1970", "word", "negative"],
 )
 def test_a_date_is_answered_with_its_milliseconds(tmp_path: Path, text: str, meant: str) -> None:
     for name in ("startingTimestamp", "endingTimestamp"):
