@@ -80,10 +80,8 @@ class ShardWriter(DataSourceArrowWriter):
                 options.segment_bytes,
                 bad_rows,
             )
-            kept, left_out = (
-                bad_rows and bad_rows.finish(),
-                batches.rows - (shard.rows if shard else 0),
-            )
+            left_out = batches.rows - (shard.rows if shard else 0)
+            kept = bad_rows and bad_rows.finish()
             return Message(partition, None, None, kept, shard, left_out)
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
