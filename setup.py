@@ -47,6 +47,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "property_text": [],
     "bodies": [],
     "writer": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
+    "full_message": [],
     "completion_port": [],
     "row_texts": ["rs_properties"],
     "rows": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],

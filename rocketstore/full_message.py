@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
-from rocketstore._native import writer as native
+from rocketstore._native import full_message as native
 from rocketstore._native.codec import encode_properties, pack_host
 from rocketstore.arguments import text, whole_number
 from rocketstore.errors import MessageRejectedError

@@ -29,15 +29,20 @@ cdef class Writer:
     cdef object to_ms
 
     @cython.final
-    cdef QueueState pick(self, object shard_key)
+    cdef inline QueueState pick(self, object shard_key)
+    @cython.final
+    cdef QueueState pick_of_several(self, object shard_key)
     @cython.final
     cdef inline int name_it(self, Text *text, object tags, object keys) except -1
     @cython.final
-    cdef int describe(self, rs_message *message, Text *text, object tags, object keys,
-                      object properties, object shard_key) except -1
+    cdef inline int describe(self, rs_message *message, Text *text, object tags, object keys,
+                             object properties, object shard_key) except -1
     @cython.final
-    cdef int fill(self, rs_message *message, QueueState queue, object flag,
-                  object born_time) except -1
+    cdef int describe_more(self, rs_message *message, Text *text, object tags, object keys,
+                           object properties, object shard_key) except -1
+    @cython.final
+    cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
+                         object born_time) except -1
     @cython.final
     cdef inline int check_body(self, const rs_message *message) except -1
     @cython.final
@@ -49,4 +54,7 @@ cdef class Writer:
     @cython.final
     cdef inline int64_t begun(self, int asked) noexcept
     @cython.final
-    cdef int finish(self, PutResult result, int asked, object timeout_s, int64_t started) except -1
+    cdef inline int finish(self, PutResult result, int asked, object timeout_s,
+                           int64_t started) except -1
+    @cython.final
+    cdef int wait(self, PutResult result, int asked, object timeout_s, int64_t started) except -1

@@ -99,20 +99,3 @@ class Writer:
         timeout_s: float | None = None,
     ) -> PutResult: ...
     def note_level(self, result: PutResult, durability: str) -> None: ...
-
-def put_message(
-    writer: Writer,
-    body: Body,
-    properties: bytes,
-    *,
-    flag: int,
-    sys_flag: int,
-    born_timestamp_ms: int | None,
-    born_host: bytes,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    lights: list[QueueState],
-    durability: str | None,
-    timeout_s: float | None,
-) -> PutResult: ...

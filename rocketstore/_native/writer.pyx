@@ -6,9 +6,7 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport (
-    INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t,
-)
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from rocketstore._native.appender cimport Log, put_took, unawaited
@@ -19,10 +17,9 @@ from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_span, rs_status,
 )
-from rocketstore._native.guarded_log cimport MAX_LIGHTS, Lights
 from rocketstore._native.property_text cimport (
-    Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_reserve,
-    text_span, text_start, text_tags,
+    Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_span,
+    text_start, text_tags,
 )
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport (
@@ -95,7 +92,13 @@ cdef class Writer:
         self.only = queues[0] if len(queues) == 1 else None
 
     @cython.final
-    cdef QueueState pick(self, object shard_key):
+    cdef inline QueueState pick(self, object shard_key):
+        if shard_key is None and self.only is not None:
+            return self.only
+        return self.pick_of_several(shard_key)
+
+    @cython.final
+    cdef QueueState pick_of_several(self, object shard_key):
         cdef rs_span key
         cdef Py_ssize_t size, turn, count = len(self.queues)
         cdef int64_t hashed
@@ -105,8 +108,6 @@ cdef class Writer:
             hashed = rs_java_hash(key)
             # Without its sign, as SelectMessageQueueByHash: a key has one queue whoever sends it.
             return self.queues[(-hashed if hashed < 0 else hashed) % count]
-        if self.only is not None:
-            return self.only
         turn = self.turn
         self.turn = turn + 1 if turn + 1 < count else 0
         return self.queues[turn]
@@ -125,11 +126,16 @@ cdef class Writer:
         return 0
 
     @cython.final
-    cdef int describe(self, rs_message *message, Text *text, object tags, object keys,
-                      object properties, object shard_key) except -1:
+    cdef inline int describe(self, rs_message *message, Text *text, object tags, object keys,
+                             object properties, object shard_key) except -1:
         """The property text of one put, where it has more than the constant properties."""
         if tags is None and keys is None and properties is None and shard_key is None:
             return 0
+        return self.describe_more(message, text, tags, keys, properties, shard_key)
+
+    @cython.final
+    cdef int describe_more(self, rs_message *message, Text *text, object tags, object keys,
+                           object properties, object shard_key) except -1:
         if self.own_properties:
             text_add(text, <const uint8_t *>PyBytes_AS_STRING(self.own_properties),
                      <size_t>PyBytes_GET_SIZE(self.own_properties))
@@ -142,8 +148,8 @@ cdef class Writer:
         return 0
 
     @cython.final
-    cdef int fill(self, rs_message *message, QueueState queue, object flag,
-                  object born_time) except -1:
+    cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
+                         object born_time) except -1:
         message[0] = self.template
         message.queue_id = queue.queue_id
         if flag is not ZERO:
@@ -199,15 +205,20 @@ cdef class Writer:
         return now_ns()
 
     @cython.final
-    cdef int finish(self, PutResult result, int asked, object timeout_s, int64_t started) except -1:
+    cdef inline int finish(self, PutResult result, int asked, object timeout_s,
+                           int64_t started) except -1:
         """Waits for the promise that was asked for and notes which one was met, and the time since `started`,
         unless that is 0."""
+        if asked > result.level:
+            return self.wait(result, asked, timeout_s, started)
+        if started:
+            put_took(self.log, started, False)
+        return unawaited(self.log)
+
+    @cython.final
+    cdef int wait(self, PutResult result, int asked, object timeout_s, int64_t started) except -1:
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         cdef bint met
-        if asked <= result.level:
-            if started:
-                put_took(self.log, started, False)
-            return unawaited(self.log)
         met = self.log.wait_level(result.end_offset, asked, left_ms)
         put_took(self.log, started, True)
         if not met:
@@ -345,54 +356,3 @@ cdef class Writer:
     def note_level(self, PutResult result not None, durability not None):
         """A ticket's result says the promise that the ticket stands for."""
         result.level = max(result.level, durability_level(durability))
-
-
-def put_message(Writer writer not None, body, bytes properties not None, *, flag, sys_flag,
-                born_timestamp_ms, bytes born_host not None, bytes store_host not None,
-                reconsume_times, prepared_transaction_offset, list lights not None, durability,
-                timeout_s):
-    """One message with every field as given; `properties` is checked property text. `lights` are the
-    states of the light queues it is listed in as well."""
-    cdef rs_message message
-    cdef rs_appended appended
-    cdef Py_buffer view
-    cdef bint held = False
-    cdef Text text
-    cdef PutResult result
-    cdef int asked = writer.asked(durability, timeout_s)
-    cdef int64_t started = writer.begun(asked)
-    cdef QueueState light, queue = writer.queues[0]
-    cdef Lights further
-    text_start(&text)
-    try:
-        writer.fill(&message, queue, flag, None)
-        if PyBytes_Check(body):
-            message.body = bytes_span(body)
-        else:
-            view_open(&view, &message.body, body, -1)
-            held = True
-        text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
-        text_reserve(&text, 32 + 20 * <size_t>len(lights))
-        message.properties = text_span(&text)
-        message.sys_flag = <uint32_t>number_of("sys_flag", sys_flag, 0, UINT32_MAX)
-        message.reconsume_times = <int32_t>number_of(
-            "reconsume_times", reconsume_times, INT32_MIN, INT32_MAX)
-        message.prepared_transaction_offset = number_of(
-            "prepared_transaction_offset", prepared_transaction_offset, INT64_MIN, INT64_MAX)
-        if born_timestamp_ms is not None:
-            message.born_timestamp_ms = born_timestamp_ms
-        set_host(&message.born_host, born_host)
-        set_host(&message.store_host, store_host)
-        writer.check_body(&message)
-        further.text, further.room, further.count = text.bytes, text.room, 0
-        for light in lights[:MAX_LIGHTS]:
-            further.states[further.count] = &light.state
-            further.count += 1
-        writer.log.append(&message, queue, &further if further.count else NULL, &appended)
-    finally:
-        text_free(&text)
-        if held:
-            PyBuffer_Release(&view)
-    result = put_result(&appended, queue.queue_id, 1, writer.log.met, &message.store_host)
-    writer.finish(result, asked, timeout_s, started)
-    return result

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pickle
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rocketstore._native.appender import Log
 from rocketstore._native.codec import decode_properties, decode_record, pack_host
+from rocketstore._native.full_message import put_message
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
 from rocketstore._native.queue_state import QueueState
-from rocketstore._native.writer import Writer, put_message
+from rocketstore._native.writer import Writer
 from rocketstore.errors import (
     MessageRejectedError,
     MessageTooLargeError,
@@ -387,11 +389,8 @@ def test_many_threads_lose_and_double_nothing() -> None:
             result = writers[n].put(b"%d-%d" % (n, i))
             results[n].append((result.physical_offset, result.queue_offset))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     for n, rows in enumerate(results):
         assert [offset for _, offset in rows] == list(range(500))
         for i, (place, _) in enumerate(rows):

@@ -1,0 +1,21 @@
+from rocketstore._native.put_result import PutResult
+from rocketstore._native.queue_state import QueueState
+from rocketstore._native.writer import Writer
+from rocketstore.arguments import Body
+
+def put_message(
+    writer: Writer,
+    body: Body,
+    properties: bytes,
+    *,
+    flag: int,
+    sys_flag: int,
+    born_timestamp_ms: int | None,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    lights: list[QueueState],
+    durability: str | None,
+    timeout_s: float | None,
+) -> PutResult: ...
