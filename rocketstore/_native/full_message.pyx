@@ -1,12 +1,12 @@
 """A put of one message of which every field is given: what services and replication store."""
 
 from cpython.buffer cimport PyBuffer_Release
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport (
     INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t,
 )
 
-from rocketstore._native.bodies cimport view_open
+from rocketstore._native.bodies cimport body_open
 from rocketstore._native.core cimport rs_appended, rs_message
 from rocketstore._native.guarded_log cimport MAX_LIGHTS, Lights
 from rocketstore._native.property_text cimport (
@@ -36,12 +36,7 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     text_start(&text)
     try:
         writer.fill(&message, queue, flag, None)
-        if PyBytes_Check(body):
-            message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(body)
-            message.body.size = <size_t>PyBytes_GET_SIZE(body)
-        else:
-            view_open(&view, &message.body, body, -1)
-            held = True
+        held = body_open(&view, &message.body, body)
         text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
         text_reserve(&text, 32 + 20 * <size_t>len(lights))
         message.properties = text_span(&text)

@@ -2,16 +2,14 @@
 
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
-)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from rocketstore._native.appender cimport Log, put_took, unawaited
 from rocketstore._native.bodies cimport (
-    Bodies, bodies_close, bodies_open, several_bodies, view_open,
+    Bodies, bodies_close, bodies_open, body_open, several_bodies,
 )
 from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
@@ -248,11 +246,7 @@ cdef class Writer:
         try:
             self.fill(&message, queue, flag, born_time)
             self.describe(&message, &text, tags, keys, properties, shard_key)
-            if PyBytes_Check(body):
-                message.body = bytes_span(body)
-            else:
-                view_open(&view, &message.body, body, -1)
-                held = True
+            held = body_open(&view, &message.body, body)
             self.check_body(&message)
             self.log.append(&message, queue, NULL, &appended)
         finally:
