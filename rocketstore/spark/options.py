@@ -11,7 +11,7 @@ from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.places import directory_of, place_of
 
-__all__ = ["WriteOptions", "bad_option", "check_names", "number", "switch"]
+__all__ = ["WriteOptions", "bad_option", "check_names", "number", "size", "switch"]
 
 #: What Spark itself puts among the options of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
@@ -66,11 +66,24 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
 
 
 def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """A whole number; sizes may end in k, m or g."""
+    """A whole number, and no size: `5m` is most likely meant as minutes."""
+    return _whole(given, name, default, low, high, units=False)
+
+
+def size(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A number of bytes, which may end in k, m or g."""
+    return _whole(given, name, default, low, high, units=True)
+
+
+def _whole(
+    given: Mapping[str, str], name: str, default: int, low: int, high: int, *, units: bool
+) -> int:
     text = given.get(name.lower())
     if text is None:
         return default
     match = SIZE.fullmatch(text.strip())
+    if match and not units and match[0] != match[1]:
+        match = None
     value = int(match[1]) << UNITS[match[2].lower()] if match else -1
     if not low <= value <= high:
         raise bad_option(name, text, f"a whole number, {low} … {high}")
@@ -140,13 +153,13 @@ class WriteOptions:
             bad_rows != "fail",
             directory_of("badRowsPath", bad_rows_path, shared) if bad_rows == "divert" else None,
             float(number(given, "lockTimeout", 60, 0, 86400)),
-            number(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
+            size(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
             # Whoever finishes the commit may work in another directory.
             directory_of("stagingPath", staging, shared) if staging else None,
             shards,
-            number(given, "segmentBytes", 1 << 30, 64 << 10, 2**31 - 1),
+            size(given, "segmentBytes", 1 << 30, 64 << 10, 2**31 - 1),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from rocketstore.archive.place import is_uri, shown
 from rocketstore.spark.conditions import Condition, parse_conditions
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.moments import milliseconds
-from rocketstore.spark.options import bad_option, check_names, number, switch
+from rocketstore.spark.options import bad_option, check_names, number, size, switch
 from rocketstore.spark.places import place_of
 from rocketstore.spark.views import VIEWS, Field, choose
 
@@ -105,7 +104,7 @@ class ReadOptions:
             fields,
             starting,
             ending,
-            number(given, "splitBytes", 256 << 20, 1, 2**62),
+            size(given, "splitBytes", 256 << 20, 1, 2**62),
             number(given, "minPartitions", 1, 1, 1_000_000),
             switch(given, "failOnDataLoss", True),
             switch(given, "decompress", True),
@@ -113,7 +112,7 @@ class ReadOptions:
             switch(given, "askFilters", False),
             _conditions(given, fields),
             # A number of messages alone says it all; else there is a bound on bytes.
-            number(given, "maxBytesPerTrigger", 256 << 20, 1, 2**62)
+            size(given, "maxBytesPerTrigger", 256 << 20, 1, 2**62)
             if not rows or "maxbytespertrigger" in given
             else None,
             rows or None,
@@ -209,13 +208,13 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _timestamp(given: Mapping[str, str], name: str) -> int:
-    text = given[name.lower()]
-    if text.strip()[-1:].isdecimal():  # 5m is a size, and here most likely meant as minutes
-        with contextlib.suppress(SparkFaceError):
-            return number(given, name, 0, 0, 2**62)
-    meant = milliseconds(text)
-    told = f"; {meant[1]} is {meant[0]}" if meant and meant[1] >= 0 else ""
-    raise bad_option(name, text, f"milliseconds since 1970, a whole number{told}")
+    try:
+        return number(given, name, 0, 0, 2**62)
+    except SparkFaceError:
+        text = given[name.lower()]
+        meant = milliseconds(text)
+        told = f"; {meant[1]} is {meant[0]}" if meant and meant[1] >= 0 else ""
+        raise bad_option(name, text, f"milliseconds since 1970, a whole number{told}") from None
 
 
 def _pattern(name: str, text: str) -> str:

@@ -76,12 +76,17 @@ def test_a_new_store_is_told_of(
         f"{root} had no store: a new one is made "
         "(createStore=false, or a command's --no-create, makes it an error)",
     )
+    bad = (
+        *told[:2],
+        f"{root}: rows that cannot be messages: 1, kept in {root}/rocketstore/sink/bad_rows "
+        "(badRows=divert)",
+    )
     version = {} if number else {"txnVersion": "0"}
     write(writer_of(root, kind, txnAppId="q", **version), *number)
-    assert [record for record in caplog.record_tuples if "a new one" in record[2]] == [told]
+    assert [record for record in caplog.record_tuples if record[0] == told[0]] == [told, bad]
     caplog.clear()
     write(writer_of(root, kind, txnAppId="r", **version), *number)
-    assert [record for record in caplog.record_tuples if "a new one" in record[2]] == []
+    assert [record for record in caplog.record_tuples if record[0] == told[0]] == [bad]
 
 
 def test_what_it_may_be(tmp_path: Path) -> None:

@@ -144,3 +144,15 @@ def test_small_shards_name_the_option_that_they_need(tmp_path: Path) -> None:
     with pytest.raises(SparkFaceError, match=r"segmentBytes: maxMessageSizeBytes = 4194304: must"):
         writer_of(tmp_path / "s", shards="2", segmentBytes="1m")
     writer_of(tmp_path / "s", shards="2", segmentBytes="1m", maxMessageSizeBytes="512k")
+
+
+def test_what_is_no_size_takes_no_unit(tmp_path: Path) -> None:
+    for name in ("lockTimeout", "queues", "queueId", "shards"):
+        with pytest.raises(SparkFaceError, match=rf"RS_BAD_OPTION\] {name} = '1k': a whole number"):
+            WriteOptions.parse({"path": str(tmp_path), name: "1k"})
+    for name in ("minPartitions", "maxOffsetsPerTrigger"):
+        stream = name.startswith("max")
+        with pytest.raises(SparkFaceError, match=rf"RS_BAD_OPTION\] {name} = '1k': a whole number"):
+            ReadOptions.parse({"path": str(tmp_path), name: "1k"}, stream=stream)
+    assert WriteOptions.parse({"path": str(tmp_path), "lockTimeout": " 7 "}).lock_timeout_s == 7
+    assert ReadOptions.parse({"path": str(tmp_path), "splitBytes": "1 kB"}).split_bytes == 1024
