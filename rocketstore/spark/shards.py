@@ -21,6 +21,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,9 @@ def commit_shards(
                 sync_directory(root / STAGED / run)
                 sync_directory(root / STAGED)
             sync_directory(root)
+            for directory in _above(root):
+                with contextlib.suppress(PermissionError):  # nobody has made one there
+                    sync_directory(directory)
             number = _next_number(root, found)
             moves = [
                 {
@@ -192,6 +196,12 @@ def _check_there(store: Path) -> None:
             f"{store} is gone, which a task has written; tasks and committer must see the same "
             "directory",
         )
+
+
+def _above(root: Path) -> list[Path]:
+    """The directories above it on its disk: tasks make those that are missing."""
+    disk = root.stat().st_dev
+    return list(takewhile(lambda above: above.stat().st_dev == disk, root.resolve().parents))
 
 
 def _next_number(root: Path, found: dict[str, Any]) -> int:
