@@ -51,6 +51,7 @@ EXTENSIONS: dict[str, list[str]] = {
     "completion_port": [],
     "row_texts": ["rs_properties"],
     "rows": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
+    "message_columns": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record"],
     "frames": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_log_file"],
     "ring": [],
     "message": ["rs_crc32", "rs_crc32_clmul", "rs_properties", "rs_record", "rs_message_id"],

@@ -14,6 +14,7 @@ from rocketstore.frames import FramesResult, put_frames
 from rocketstore.full_message import put_message
 from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary
+from rocketstore.message_columns import Column, message_columns, put_columns
 from rocketstore.new_message import NewMessage, put_batch
 from rocketstore.option_values import queue_ids_of
 from rocketstore.store_facts import Mode, StoreFacts
@@ -138,6 +139,57 @@ class Store(StoreFacts):
         """Appends messages that `encode_frames` has encoded, perhaps in another process: frames back to
         back, of any topics and queues. All are checked first: MessageRejectedError stored nothing."""
         return put_frames(self._writable("put_frames"), frames, durability, timeout_s)
+
+    def put_columns(
+        self,
+        bodies: Column,
+        *,
+        topics: Sequence[str],
+        topic_rows: Any = None,
+        queue_ids: Any = 0,
+        tags: Column | None = None,
+        keys: Column | None = None,
+        properties: tuple[Any, Column, Column] | None = None,
+        born_timestamps_ms: Any = None,
+        born_host: str = "127.0.0.1:0",
+        flags: Any = None,
+        sys_flags: Any = None,
+        reconsume_times: Any = None,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult:
+        """Appends messages of any topics and queues without an object for each: what `encode_frames` and
+        `put_frames` do, without the frames.
+
+        Args:
+            bodies … reconsume_times: columns as of `rocketstore.encode_frames`. A shard key is the property
+                `__SHARDINGKEY`, and its queue that of `shard_queue_id`.
+
+        All rows are checked before the first is stored; they are split where a segment ends. An error names
+        how many rows were stored before it.
+
+        Raises:
+            MessageRejectedError and its kin: a row that cannot be a message, with its number; a topic or
+                property name that no row may have; columns of different lengths. Nothing was stored.
+            TypeError: a column that is no pair, or no buffer; `topics` that is one text.
+        """
+        engine = self._writable("put_columns")
+        columns = message_columns(
+            bodies,
+            topics=topics,
+            topic_rows=topic_rows,
+            queue_ids=queue_ids,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            born_timestamps_ms=born_timestamps_ms,
+            born_host=born_host,
+            flags=flags,
+            sys_flags=sys_flags,
+            reconsume_times=reconsume_times,
+            max_body_bytes=engine.config.max_message_size_bytes,
+        )
+        return put_columns(engine, columns, durability, timeout_s)
 
     def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

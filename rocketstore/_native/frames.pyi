@@ -2,30 +2,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketstore._native.appender import Log
+from rocketstore._native.message_columns import MessageColumns
 from rocketstore._native.put_result import PutResult
-from rocketstore._native.row_texts import Strings
 from rocketstore._native.writer import Writer
 
-def encode_columns(
-    bodies: Strings,
-    topics: tuple[bytes, ...],
-    topic_rows: Any,
-    queue_ids: Any,
-    born_ms: Any,
-    *,
-    flags: Any = None,
-    sys_flags: Any = None,
-    reconsume_times: Any = None,
-    tags: Strings | None = None,
-    keys: Strings | None = None,
-    property_places: Any = None,
-    names: Strings | None = None,
-    values: Strings | None = None,
-    born_host: str,
-    max_body: int,
-    refused: Callable[[bytes], None],
-    into: bytearray,
-) -> tuple[int, dict[int, str]]: ...
+def encode_columns(columns: MessageColumns, into: bytearray) -> tuple[int, dict[int, str]]: ...
 def put_frames(
     log: Log,
     frames: Any,

@@ -3,83 +3,48 @@
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
 from rocketstore._native.appender cimport Log
 from rocketstore._native.codec cimport best_kernel
 from rocketstore._native.core cimport (
-    RS_HOST_V6_SIZE, RS_OK, RS_PROPERTIES_MAX, RS_RECORD_CRC_SIZE, RS_RECORD_FIXED,
-    RS_VERIFY_BODY_CRC, rs_crc32_kernel, rs_message,
-    rs_properties_walk, rs_property_next, rs_property_walk, rs_record,
-    rs_record_born_host, rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode,
-    rs_record_publish, rs_record_size, rs_record_verify, rs_span, rs_status,
+    RS_OK, RS_PROPERTIES_MAX, RS_RECORD_CRC_SIZE, RS_VERIFY_BODY_CRC, rs_crc32_kernel, rs_message,
+    rs_properties_walk, rs_property_next, rs_property_walk, rs_record, rs_record_born_host,
+    rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
+    rs_record_verify, rs_span, rs_status,
 )
-from rocketstore._native.put_result cimport set_host
+from rocketstore._native.message_columns cimport MessageColumns
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.rows cimport Rows
-from rocketstore._native.row_texts cimport RowText, Strings, describe, refusal, row_of
+from rocketstore._native.row_texts cimport RowText, refusal
 from rocketstore._native.status cimport status_text
 from rocketstore._native.writer cimport Writer
 
-from rocketstore._native.codec import pack_host
 from rocketstore.errors import MessageRejectedError
 
 cdef extern from "<string.h>" nogil:
     void *memmem(const void *text, size_t size, const void *part, size_t part_size)
 
 cdef enum:
-    PROPERTY_MORE = 6  # a name of four bytes, and two that end name and value
     REFUSED_FLAGS = 0xCC  # transactions, inner batches, wrapped messages (format.md 2.2)
 
 
 # ---- encoding ----
 
-cdef Py_ssize_t bytes_of(Strings column, Py_ssize_t first, Py_ssize_t last, Py_ssize_t more):
-    """Those of rows first … last - 1, and `more` for each."""
-    if column is None:
-        return 0
-    return column.offsets[last] - column.offsets[first] + more * (last - first)
-
-
-cdef Py_ssize_t frames_bound(Strings bodies, tuple topics, Strings tags, Strings keys,
-                             const int64_t[::1] places, Strings names, Strings values):
-    """No frames of these columns have more bytes."""
-    cdef Py_ssize_t rows = bodies.rows, first, last
-    cdef Py_ssize_t each = RS_RECORD_FIXED + 2 * RS_HOST_V6_SIZE + 2  # 2: of the topic's length
-    cdef Py_ssize_t bound = bytes_of(bodies, 0, rows, each + max(map(len, topics), default=0))
-    bound += bytes_of(tags, 0, rows, PROPERTY_MORE) + bytes_of(keys, 0, rows, PROPERTY_MORE)
-    if places is not None:
-        first, last = places[0], places[rows]
-        bound += bytes_of(names, first, last, 1) + bytes_of(values, first, last, 1)
-    return bound
-
-
-def encode_columns(Strings bodies not None, tuple topics not None,
-                   const int32_t[::1] topic_rows not None, const int32_t[::1] queue_ids not None,
-                   const int64_t[::1] born_ms not None, *, const int32_t[::1] flags=None,
-                   const int32_t[::1] sys_flags=None, const int32_t[::1] reconsume_times=None,
-                   Strings tags=None, Strings keys=None,
-                   const int64_t[::1] property_places=None, Strings names=None,
-                   Strings values=None, str born_host not None, int64_t max_body, object refused,
-                   bytearray into not None):
+def encode_columns(MessageColumns columns not None, bytearray into not None):
     """(size, refused): one frame a row, back to back in the first `size` bytes of `into`, which is made
-    larger when it must be; a row that cannot be a message is left out, `refused` says why.
-    `topics[topic_rows[i]]` is the topic of row i. The caller has checked shapes and topics."""
+    larger when it must be; a row that cannot be a message is left out, `refused` says why."""
     cdef rs_message message
     cdef RowText text
     cdef rs_crc32_kernel kernel = best_kernel()
-    cdef Py_ssize_t rows = bodies.rows, row
+    cdef Py_ssize_t row
     cdef dict refusals = {}
-    cdef bytes topic
     cdef size_t size = 0
-    cdef Py_ssize_t bound = frames_bound(bodies, topics, tags, keys, property_places, names, values)
+    cdef Py_ssize_t bound = columns.frames_bound()
     cdef uint8_t *frames
     cdef rs_status status
-    memset(&message, 0, sizeof(message))
     memset(&text, 0, sizeof(text))
-    set_host(&message.born_host, pack_host(born_host))
-    message.store_host = message.born_host
     text.bytes = <uint8_t *>PyMem_RawMalloc(RS_PROPERTIES_MAX)
     try:
         if text.bytes is NULL:
@@ -88,27 +53,10 @@ def encode_columns(Strings bodies not None, tuple topics not None,
             into.clear()  # nothing to copy
             PyByteArray_Resize(into, bound)
         frames = <uint8_t *>PyByteArray_AS_STRING(into)
-        for row in range(rows):
-            topic = topics[topic_rows[row]]
-            message.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
-            message.topic.size = <size_t>PyBytes_GET_SIZE(topic)
-            message.body = row_of(bodies.offsets, bodies.data, row)
-            message.queue_id = queue_ids[row]
-            message.born_timestamp_ms = born_ms[row]
-            if flags is not None:
-                message.flag = flags[row]
-            if sys_flags is not None:
-                message.sys_flag = <uint32_t>sys_flags[row]
-            if reconsume_times is not None:
-                message.reconsume_times = reconsume_times[row]
-            status = describe(&text, row, tags, keys, names, values, property_places, refused)
-            message.properties.bytes = text.bytes
-            message.properties.size = text.size
-            message.record_crc = True  # the log may add it: there must be room
-            if status == RS_OK:
-                status = rs_record_check(&message, <size_t>max_body, True)
+        for row in range(columns.bodies.rows):
+            status = columns.fill(row, &message, &text)
             if status != RS_OK:
-                refusals[row] = refusal(&text, &message, status, max_body)
+                refusals[row] = refusal(&text, &message, status, columns.max_body)
                 continue
             message.record_crc = False
             rs_record_encode(&message, frames + size, kernel)

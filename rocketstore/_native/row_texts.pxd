@@ -35,3 +35,6 @@ cdef rs_status describe(RowText *text, Py_ssize_t row, Strings tags, Strings key
 
 # Why a row cannot be a message, with the name of the field.
 cdef str refusal(const RowText *text, const rs_message *message, rs_status status, int64_t max_body)
+# Raises it, as the error of its kind.
+cdef int reject_row(const RowText *text, const rs_message *message, rs_status status,
+                    int64_t max_body, Py_ssize_t row) except -1

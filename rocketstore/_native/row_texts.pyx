@@ -11,6 +11,10 @@ from rocketstore._native.core cimport (
 )
 from rocketstore._native.status cimport status_text
 
+from rocketstore.errors import (
+    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError,
+)
+
 
 cdef rs_status text_add(RowText *text, rs_span name, rs_span value) noexcept nogil:
     cdef rs_status status = rs_property_check(name, value)
@@ -140,3 +144,13 @@ cdef str refusal(const RowText *text, const rs_message *message, rs_status statu
         if text.value.size == 0:
             return f"{field}: an empty value (RocketMQ drops it)"
     return f"{field}: holds a control character 1 or 2, which separate properties"
+
+
+cdef int reject_row(const RowText *text, const rs_message *message, rs_status status,
+                    int64_t max_body, Py_ssize_t row) except -1:
+    kind = MessageRejectedError
+    if status == RS_BODY_TOO_LARGE:
+        kind = MessageTooLargeError
+    elif status == RS_PROPERTIES_TOO_LARGE:
+        kind = PropertiesTooLargeError
+    raise kind(f"row {row}: {refusal(text, message, status, max_body)}")

@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 from rocketstore._native.appender cimport Log
 from rocketstore._native.bodies cimport body_copy
 from rocketstore._native.core cimport (
-    RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_MAX, RS_PROPERTIES_TOO_LARGE, rs_appended,
-    rs_log_fitting_messages, rs_message, rs_queue_state, rs_record_check, rs_span, rs_status,
+    RS_OK, RS_PROPERTIES_MAX, rs_appended, rs_log_fitting_messages, rs_message, rs_queue_state,
+    rs_record_check, rs_span, rs_status,
 )
 from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.property_text cimport (
@@ -20,13 +20,11 @@ from rocketstore._native.property_text cimport (
 )
 from rocketstore._native.put_result cimport PutResult, put_result
 from rocketstore._native.queue_state cimport QueueState
-from rocketstore._native.row_texts cimport RowText, Strings, describe_own, refusal, row_of
+from rocketstore._native.row_texts cimport RowText, Strings, describe_own, reject_row, row_of
 from rocketstore._native.waiting cimport now_ns
 from rocketstore._native.writer cimport Writer
 
-from rocketstore.errors import (
-    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
-)
+from rocketstore.errors import MessageRejectedError, PropertiesTooLargeError, RocketStoreError
 
 cdef int64_t NOW = INT64_MIN
 
@@ -194,17 +192,12 @@ cdef size_t fill_rows(Columns *columns, RowText *text, Strings bodies, Strings t
 
 
 cdef int refuse_row(Columns *columns, const RowText *text, size_t row) except -1:
-    kind = MessageRejectedError
     if columns.unselectable:
         raise MessageRejectedError(
             f"row {row}: tags: one tag, without '||' in it and without blanks around it: no "
             "consumer could ask for it")
-    if columns.status == RS_BODY_TOO_LARGE:
-        kind = MessageTooLargeError
-    elif columns.status == RS_PROPERTIES_TOO_LARGE:
-        kind = PropertiesTooLargeError
-    why = refusal(text, &columns.messages[row], columns.status, <int64_t>columns.most)
-    raise kind(f"row {row}: {why}")
+    return reject_row(text, &columns.messages[row], columns.status, <int64_t>columns.most,
+                      <Py_ssize_t>row)
 
 
 cdef bytes head_text(Writer writer, object properties, object keys, bint own_keys):

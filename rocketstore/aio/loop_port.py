@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
 from rocketstore import StoreClosedError
-from rocketstore.aio.turn import Turn
+from rocketstore.aio.turn import Place, Turn
 from rocketstore.completion_port import Placed
 
 __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
@@ -47,6 +47,7 @@ class LoopPort:
         self.native.max_pending = max_in_flight
         self.native.max_pending_bytes = max_in_flight_bytes
         self.closed = False
+        self._store = store
         self._threads = threads
         self.turn = Turn()
         self._thread_puts = False
@@ -90,6 +91,12 @@ class LoopPort:
         waiter = self.loop.create_future()
         self._room.append(waiter)
         await waiter
+
+    def level(self, durability: str | None) -> str:
+        """The promise that is asked for, by default the store's. Raises ValueError."""
+        level = str(self._store.config.durability) if durability is None else durability
+        self.native.check_durability(level)
+        return level
 
     def promise(
         self, result: rocketstore.PutResult, durability: str
@@ -174,6 +181,21 @@ class LoopPort:
         self.turn.standing += 1
         work.add_done_callback(self._thread_has_put)
         return await asyncio.wrap_future(work, loop=self.loop)
+
+    async def put_kept(
+        self,
+        durability: str | None,
+        function: Callable[..., rocketstore.PutResult],
+        *args: Any,
+        **kwargs: Any,
+    ) -> rocketstore.PutResult:
+        """Takes the turn for such a put; its result once it is as durable as was asked for."""
+        level = self.level(durability)
+        async with Place(self.turn):
+            await self.room()
+            result = await self.put(function, *args, durability="memory", **kwargs)
+            promised = self.promise(result, level)
+        return await promised
 
     def _thread_has_put(self, _: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop ended without a close: nobody waits

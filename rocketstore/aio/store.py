@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.arguments import Body
     from rocketstore.engine.options import Progress
     from rocketstore.full_message import MessageFields
+    from rocketstore.message_columns import Column, ColumnFields
     from rocketstore.store_facts import RunningFlags, Statistics
     from rocketstore.store_options import LiveOptions
 
@@ -112,26 +113,28 @@ class Store:
         **fields: Unpack[MessageFields],
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
-        level = str(self._store.config.durability) if durability is None else durability
-        if (
-            durability is None
-            and (fields.get("properties") or {}).get("WAIT", "").lower() == "false"
-        ):
-            level = "memory"
-        self._port.native.check_durability(level)
-        async with Place(self._port.turn):
-            await self._port.room()
-            result = await self._port.put(
-                self._store.put_message, topic, body, durability="memory", **fields
-            )
-            promised = self._port.promise(result, level)
-        return await promised
+        properties = fields.get("properties") or {}
+        if durability is None and properties.get("WAIT", "").lower() == "false":
+            durability = "memory"
+        return await self._port.put_kept(durability, self._store.put_message, topic, body, **fields)
+
+    async def put_columns(
+        self,
+        bodies: Column,
+        *,
+        topics: Sequence[str],
+        durability: str | None = None,
+        **columns: Unpack[ColumnFields],
+    ) -> PutResult:
+        """Appends messages of any topics and queues out of columns; see `rocketstore.Store.put_columns`. Do
+        not change the buffers before this returns."""
+        put = functools.partial(self._store.put_columns, bodies, topics=topics, **columns)
+        return await self._port.put_kept(durability, put)
 
     async def put_frames(self, frames: Any, *, durability: str | None = None) -> FramesResult:
         """Appends messages that `encode_frames` has encoded; see `rocketstore.Store.put_frames`. Do not
         change the buffer before this returns."""
-        level = str(self._store.config.durability) if durability is None else durability
-        self._port.native.check_durability(level)
+        level = self._port.level(durability)
         first = "memory" if level == "disk" else level  # the thread does not wait for the disk
         async with Place(self._port.turn):
             await self._port.room()
@@ -147,13 +150,7 @@ class Store:
     ) -> PutResult:
         """Appends messages of any topics and queues: all or none, and one wait for the disk; see
         `rocketstore.Store.put_batch`."""
-        level = str(self._store.config.durability) if durability is None else durability
-        self._port.native.check_durability(level)
-        async with Place(self._port.turn):
-            await self._port.room()
-            result = await self._port.put(self._store.put_batch, messages, durability="memory")
-            promised = self._port.promise(result, level)
-        return await promised
+        return await self._port.put_kept(durability, self._store.put_batch, messages)
 
     async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

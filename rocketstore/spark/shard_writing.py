@@ -7,15 +7,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rocketstore
-from rocketstore import RocketStoreError, Store
+from rocketstore import MessageRejectedError, RocketStoreError, Store, encode_frames
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import told_path
-from rocketstore.spark.journal import sync_directory
 from rocketstore.spark.shards import STAGED, Shard
-from rocketstore.spark.staging import Routing, encode_batch, parts
+from rocketstore.spark.staging import Routing, columns_of, parts, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,33 +46,47 @@ def write_shard(
     """
     name = os.path.join(STAGED, run, f"{partition:05d}-{uuid.uuid4().hex}")
     store: Store | None = None
-    row, rows, room = 0, 0, bytearray()
+    row, rows = 0, 0
     try:
         for batch in batches:
             for part in parts(batch):
-                frames, count = encode_batch(part, routing, row, bad_rows, room)
-                row += part.num_rows
-                if count:
+                kept, columns = columns_of(part, routing, row, bad_rows)
+                if kept.num_rows:
                     with told_path("RS_SHARD_FAILED", root / name):
                         store = store or open_new(root / name, routing, file_bytes)
-                        # Flushed behind our back as it comes; waited for once, below.
-                        store.put_frames(frames, durability="memory", timeout_s=WAIT_S)
-                    rows += count
-                frames.release()
+                        refused = put_rows(store, columns, routing)
+                    if refused:
+                        refuse(kept, refused, routing, row, bad_rows)
+                    rows += kept.num_rows - len(refused)
+                row += part.num_rows
         if store is None:
+            return None
+        if not rows:
+            remove(store, root / name)
             return None
         size = store.end_offset - store.begin_offset
         with told_path("RS_SHARD_FAILED", root / name):
             store.wait_flushed(store.end_offset, WAIT_S)
-            store.close()
-            sync_names(root / name)
+            store.close()  # all names in it are durable then; its own the commit sees to
     except BaseException:
-        if store is not None:
-            with contextlib.suppress(RocketStoreError, OSError):
-                store.destroy()
-        shutil.rmtree(root / name, ignore_errors=True)
+        remove(store, root / name)
         raise
     return Shard(name, rows, size)
+
+
+def put_rows(store: Store, columns: dict[str, Any], routing: Routing) -> dict[int, str]:
+    """Puts those rows that can be messages; of the others, why not. Flushed behind our back as it comes."""
+    wait: dict[str, Any] = {"durability": "memory", "timeout_s": WAIT_S}
+    try:
+        store.put_columns(**columns, **wait)
+    except MessageRejectedError:  # a row, and nothing is stored; or something else
+        frames, refused = encode_frames(**columns, max_body_bytes=routing.max_body_bytes)
+        if not refused:
+            raise
+        if len(frames) and routing.drop_bad_rows:
+            store.put_frames(frames, **wait)
+        return refused
+    return {}
 
 
 def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
@@ -87,7 +100,8 @@ def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
     )
 
 
-def sync_names(path: Path) -> None:
-    """All names in the tree are durable, as the bytes are since the store was closed."""
-    for place, _, _ in os.walk(path):
-        sync_directory(path / place)
+def remove(store: Store | None, path: Path) -> None:
+    if store is not None:
+        with contextlib.suppress(RocketStoreError, OSError):
+            store.destroy()
+    shutil.rmtree(path, ignore_errors=True)

@@ -14,7 +14,8 @@ import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
 from rocketstore.compression import COMPRESSION_BITS
-from rocketstore.frames import SCHEDULE_TOPIC, crc32
+from rocketstore.frames import crc32
+from rocketstore.message_columns import SCHEDULE_TOPIC
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.journal import Staged
@@ -26,7 +27,7 @@ from rocketstore.system_flags import BATCH_BITS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Routing", "encode_batch", "stage"]
+__all__ = ["Routing", "columns_of", "encode_batch", "parts", "refuse", "stage"]
 
 TOPIC_BYTES_MAX = 127
 #: Columns of numbers that encode_frames takes as they are.
@@ -106,6 +107,22 @@ def encode_batch(
     Raises:
         SparkFaceError: RS_BAD_ROW unless bad rows are dropped.
     """
+    batch, columns = columns_of(batch, routing, first_row, bad_rows)
+    frames, refused = encode_frames(**columns, max_body_bytes=routing.max_body_bytes, into=into)
+    if refused:
+        refuse(batch, refused, routing, first_row, bad_rows)
+    return frames, batch.num_rows - len(refused)
+
+
+def columns_of(
+    batch: pa.RecordBatch, routing: Routing, first_row: int, bad_rows: BadRows | None
+) -> tuple[pa.RecordBatch, dict[str, Any]]:
+    """The rows of a batch that have what a message must have, and their columns as `encode_frames` and `put_columns`
+    take them. `first_row`: number of the first row, for messages.
+
+    Raises:
+        SparkFaceError: RS_BAD_ROW unless bad rows are dropped.
+    """
     batch = narrowed(batch)
     columns, rows = named_columns(batch), batch.num_rows
     if routing.topic is not None:
@@ -118,7 +135,7 @@ def encode_batch(
         refuse(batch, wrong, routing, first_row, bad_rows)
         keep = np.ones(rows, bool)
         keep[list(wrong)] = False
-        return encode_batch(batch.filter(mask(keep)), routing, first_row, bad_rows, into)
+        return columns_of(batch.filter(mask(keep)), routing, first_row, bad_rows)
     topics, topic_rows = topics_of(columns.get("topic"), rows, routing)
     given: dict[str, Any] = {
         name: texts(array) for name, array in about.texts.items() if array.null_count < rows
@@ -131,19 +148,14 @@ def encode_batch(
             given[argument] = numbers_of(columns[name], 0)
     if "sys_flags" in given:
         given["sys_flags"] = given["sys_flags"] & COMPRESSION_BITS
-    frames, refused = encode_frames(
-        texts(columns["body"]),
-        topics=topics,
-        topic_rows=topic_rows,
-        queue_ids=queues_of(columns, rows, first_row, routing),
-        born_timestamps_ms=born_of(columns.get("born_timestamp"), rows),
-        max_body_bytes=routing.max_body_bytes,
-        into=into,
+    return batch, {
         **given,
-    )
-    if refused:
-        refuse(batch, refused, routing, first_row, bad_rows)
-    return frames, rows - len(refused)
+        "bodies": texts(columns["body"]),
+        "topics": topics,
+        "topic_rows": topic_rows,
+        "queue_ids": queues_of(columns, rows, first_row, routing),
+        "born_timestamps_ms": born_of(columns.get("born_timestamp"), rows),
+    }
 
 
 def refuse(

@@ -10,6 +10,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore.full_message import MessageFields
+from rocketstore.message_columns import ColumnFields
 from tests.aio.loops import open_small, run
 
 #: Only in threads.
@@ -41,8 +42,8 @@ OF_LOOPS = {
 }
 #: Arguments that only threads have.
 ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}
-#: Methods of which a loop hands on what it does not look at.
-HANDED_ON = {"put_message"}
+#: Methods of a store of which a loop hands on what it does not look at, and the type of that.
+HANDED_ON = {"put_message": MessageFields, "put_columns": ColumnFields}
 
 FACES = list(zip(OF_THREADS, OF_LOOPS, strict=True))
 
@@ -59,7 +60,8 @@ def test_the_names_are_those_of_threads(threads: type, loops: type) -> None:
 
 @pytest.mark.parametrize(("threads", "loops"), FACES)
 def test_so_are_their_arguments(threads: type, loops: type) -> None:
-    for name in sorted((names(threads) & names(loops)) - HANDED_ON):
+    handed_on = set(HANDED_ON) if threads is rocketstore.Store else set()
+    for name in sorted((names(threads) & names(loops)) - handed_on):
         one, other = getattr(threads, name), getattr(loops, name)
         assert isinstance(one, property) == isinstance(other, property) or name in {
             "topic",
@@ -72,11 +74,15 @@ def test_so_are_their_arguments(threads: type, loops: type) -> None:
             assert set(left_out) <= (set(ARGUMENTS) if name.startswith("put") else set()), name
 
 
-def test_what_put_message_hands_on_is_typed_alike() -> None:
-    threads = inspect.signature(rocketstore.Store.put_message).parameters
-    keywords = {n: p.annotation for n, p in threads.items() if p.kind is p.KEYWORD_ONLY}
-    fields = {n: t.__forward_arg__ for n, t in MessageFields.__annotations__.items()}
-    assert fields == {n: t for n, t in keywords.items() if n not in {"durability", *ARGUMENTS}}
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_what_is_handed_on_is_typed_alike(name: str) -> None:
+    threads, loops = (
+        inspect.signature(getattr(of, name)).parameters
+        for of in (rocketstore.Store, rocketstore.aio.Store)
+    )
+    handed_on = {n: p.annotation for n, p in threads.items() if n not in {*loops, *ARGUMENTS}}
+    fields = {n: t.__forward_arg__ for n, t in HANDED_ON[name].__annotations__.items()}
+    assert fields == handed_on
 
 
 def test_open_has_the_same_arguments() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,28 @@ def test_frames(tmp_path: Path, durability: str, asked: str | None) -> None:
             assert [m.body async for m in store.consumer("t")] == [b"first", b"a", b"bb"]
             with pytest.raises(ValueError, match="^durability = 'certain'"):
                 await store.put_frames(frames, durability="certain")
+
+    run(main)
+
+
+@pytest.mark.parametrize("asked", [None, "memory", "os", "disk"])
+def test_columns_of_a_store(tmp_path: Path, asked: str | None) -> None:
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, durability="os", **BIG) as store:
+            columns: dict[str, Any] = {"topics": ["t", "u"], "topic_rows": [0, 1, 0]}
+            put = await store.put_columns(([0, 1, 3, 3], b"abb"), durability=asked, **columns)
+            assert (put.count, put.end_offset) == (3, store.end_offset)
+            assert put.durability in (asked or "os", "os")
+            if put.durability == "disk":
+                assert store.flushed_offset >= put.end_offset
+            await store.flush()
+            await happens(lambda: store.dispatched_offset == put.end_offset)
+            assert [m.body async for m in store.consumer("t")] == [b"a", b""]
+            assert [m.body async for m in store.consumer("u")] == [b"bb"]
+            with pytest.raises(ValueError, match="^durability = 'certain'"):
+                await store.put_columns(([0, 1], b"a"), durability="certain", **columns)
+            with pytest.raises(rocketstore.MessageRejectedError, match="queue_ids: -1"):
+                await store.put_columns(([0, 1], b"a"), topics=["t"], queue_ids=-1)
 
     run(main)
 

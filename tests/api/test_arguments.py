@@ -263,6 +263,7 @@ def test_a_time_below_nothing_is_nothing_in_every_call(tmp_path: Path, timeout_s
             lambda: store.put_message("orders", b"a", **options),
             lambda: store.put_batch([NewMessage("orders", b"a")], **options),
             lambda: store.put_frames(frames, **options),
+            lambda: store.put_columns(([0, 1], b"a"), topics=["orders"], **options),
         ]
         group = parts(store).commit_log.log.group
         group.take_turn()  # a wait asks the flusher, who may be as fast as this test

@@ -280,6 +280,7 @@ def test_an_unknown_durability_stores_nothing(tmp_path: Path) -> None:
             lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
             lambda: store.put_message("t", b"x", **wrong),
             lambda: store.put_frames(frames, **wrong),
+            lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
         ):
             with pytest.raises(ValueError, match="durability = 'certain'"):
                 put()
@@ -300,6 +301,7 @@ def test_a_timeout_that_is_none_is_refused_before_anything_is_stored(
             lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
             lambda: store.put_message("orders", b"x", **wrong),
             lambda: store.put_frames(frames, **wrong),
+            lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
         ):
             with pytest.raises((TypeError, ValueError)):
                 put()

@@ -21,14 +21,10 @@ from rocketstore import (
     encode_frames,
 )
 from rocketstore.tools import verify
+from tests.text_columns import column
 from tests.verifying import faults
 
 CRC_AT = 8
-
-
-def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:
-    sizes = np.array([0, *map(len, texts)], np.int64)
-    return np.cumsum(sizes).astype(np.int32), b"".join(texts)
 
 
 def frame(body: bytes = b"body", topic: str = "t", **given: object) -> bytes:

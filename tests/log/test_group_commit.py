@@ -222,7 +222,9 @@ def test_an_idle_flusher_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("visible", ["auto", "committed"])
-@pytest.mark.parametrize("entry", ["put", "put_batch", "put_columns", "put_message", "put_frames"])
+@pytest.mark.parametrize(
+    "entry", ["put", "put_batch", "put_columns", "put_message", "put_frames", "put_rows"]
+)
 def test_what_nobody_waits_for_wakes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, visible: str
 ) -> None:
@@ -240,6 +242,7 @@ def test_what_nobody_waits_for_wakes_it(
             "put_columns": lambda: writer.put_columns(b"yz", [0, 1, 2], **kind),
             "put_message": lambda: store.put_message("orders", b"y", **kind),
             "put_frames": lambda: store.put_frames(frames, **kind),
+            "put_rows": lambda: store.put_columns(([0, 1], b"y"), topics=["orders"], **kind),
         }
         puts[entry]()
         wait_until(lambda: store.flushed_offset == store.end_offset)

@@ -17,6 +17,7 @@ from rocketstore._native.populating import SLEEP
 from rocketstore._native.write_through import WriteThrough
 from tests.disk_calls import DiskCalls, disk_calls
 from tests.small_store import BLANK_MAGIC, dispatched, everything, open_still, parts, segments
+from tests.text_columns import column
 
 SIZE = 1 << 20
 LARGE: dict[str, Any] = {
@@ -46,9 +47,12 @@ def put_columns(store: Store, bodies: list[bytes]) -> object:
     return store.writer("orders", queue_id=0).put_columns(b"".join(bodies), offsets)
 
 
+def put_rows(store: Store, bodies: list[bytes]) -> object:
+    return store.put_columns(column(bodies), topics=["orders"])
+
+
 def put_frames(store: Store, bodies: list[bytes]) -> object:
-    offsets = numpy.cumsum([0, *map(len, bodies)], dtype=numpy.int64)
-    frames, _ = encode_frames((offsets, b"".join(bodies)), topics=["orders"])
+    frames, _ = encode_frames(column(bodies), topics=["orders"])
     return store.put_frames(frames)
 
 
@@ -78,7 +82,7 @@ def through(store: Store) -> WriteThrough:
     return found
 
 
-@pytest.mark.parametrize("put", [put_batch, put_columns, put_frames])
+@pytest.mark.parametrize("put", [put_batch, put_columns, put_rows, put_frames])
 def test_a_large_batch_is_written(
     tmp_path: Path, rng: random.Random, calls: DiskCalls, put: Put
 ) -> None:
@@ -250,7 +254,7 @@ def test_beside_the_thread_that_makes_pages(
         assert "pwrite" in calls.made, "no page is ready yet"
         while store.end_offset < 30 * SIZE:
             pages.quick_ns, pages.slow_ns = (rng.choice([-1, 1 << 60]) for _ in range(2))
-            put = rng.choice([put_batch, put_columns, put_frames, put_each])
+            put = rng.choice([put_batch, put_columns, put_rows, put_frames, put_each])
             bodies = some_bodies(rng, rng.choice([5, 100, 400]))
             for _ in range(rng.randrange(1, 9)):
                 put(store, bodies)

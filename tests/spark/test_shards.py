@@ -201,6 +201,22 @@ def test_a_task_that_fails_or_has_nothing_leaves_nothing(tmp_path: Path) -> None
     assert list(tmp_path.rglob("*.*")) == [] and list(tmp_path.rglob("0*")) == []
 
 
+def test_rows_that_no_message_can_have_are_left_out_once(tmp_path: Path) -> None:
+    """Those that only the encoder finds: the others of their batch are stored, and once."""
+    good, large = [b"%d" % n for n in range(5)], bytes(1001)
+    batches = [batch_of([large]), batch_of([*good[:2], large, *good[2:]]), batch_of([large])]
+    small: dict[str, Any] = {"max_body_bytes": 1000}
+    shard = write(tmp_path, batches, drop_bad_rows=True, **small)
+    assert shard.rows == 5
+    with rocketstore.open(tmp_path / shard.name, "r") as store:
+        found = [m for q in range(3) for m in store.consumer("t", queue_id=q)]
+    assert sorted(m.body for m in found) == good
+    with pytest.raises(SparkFaceError, match="RS_BAD_ROW. row 5 of a partition: body: 1001 bytes"):
+        write(tmp_path, [batch_of(good[:3]), batches[1]], 1, **small)
+    assert write(tmp_path, [batch_of([large])], 2, drop_bad_rows=True, **small) is None
+    assert [path.name[:5] for path in (tmp_path / STAGED / RUN).iterdir()] == ["00000"]
+
+
 def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(SparkFaceError, match=r"^\[RS_SHARD_FAILED\] host=.*max_message_size_bytes"):
         write(tmp_path, [batch_of([b"a"])], max_body_bytes=9 << 20)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.archive.place import is_uri
-from rocketstore.frames import SCHEDULE_TOPIC
+from rocketstore.message_columns import SCHEDULE_TOPIC
 from rocketstore.scan_filter import RecordFilter
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.places import place_of
