@@ -131,8 +131,9 @@ class StoreConfig:
     #: Without it small flushes bring zeros for the next 512 KiB along. Default False. RocketMQ:
     #: `warmMapedFileEnable`.
     prewrite: bool = False
-    #: How far pages are populated ahead of the writer in an "os" store, in bytes; 0 never. Default
-    #: 32 MiB, allowed 0 … 1 GiB. RocketMQ: `warmMapedFileEnable`.
+    #: How far pages are populated ahead of the writer in an "os" store, in bytes; 0 never: single puts make each
+    #: page themselves, batches are written by calls. Default 32 MiB, allowed 0 … 1 GiB. RocketMQ:
+    #: `warmMapedFileEnable`.
     populate_window_bytes: int = _number(32 * MIB, 0, GIB)
     #: Write buffers, each of a commit log file's size, of a "memory" store. Default 5, allowed 1 …
     #: 1024. RocketMQ: `transientStorePoolSize`.

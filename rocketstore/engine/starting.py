@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
 from rocketstore._native.durations import Durations
+from rocketstore._native.populating import PagesAhead
 from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
+from rocketstore._native.write_through import WriteThrough
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine.first_offset import FirstOffset
 from rocketstore.engine.ring_size import ring_bytes
@@ -293,16 +295,20 @@ class _Start:
             withdraw_file(file)
 
     def _make_populator(self) -> Populator | None:
-        config = self.parts.config
-        if self.ring is not None or self.pool is not None or not config.populate_window_bytes:
+        config, positions = self.parts.config, self.parts.positions
+        if self.ring is not None or self.pool is not None:
+            return None
+        if not config.populate_window_bytes:  # batches come to pages that are not ready
+            self.commit_log.log.through = WriteThrough(PagesAhead(positions, 0))
             return None
         populator = Populator(
-            self.parts.positions,
+            positions,
             self.parts.log.find,
             self.preallocator.spare,
             self.fail,
             window_bytes=config.populate_window_bytes,
         )
+        self.commit_log.log.through = WriteThrough(populator.pages)
         self.commit_log.populate_with(populator)
         return populator
 

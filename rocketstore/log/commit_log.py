@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rocketstore._native.appender import Log
 from rocketstore._native.turn import Turn
-from rocketstore._native.write_through import WriteThrough
 from rocketstore.errors import (
     BackpressureError,
     MissingSegmentsError,
@@ -318,7 +317,6 @@ class CommitLog:
     def populate_with(self, populator: Populator) -> None:
         """Before start(): who populates pages ahead of the appends."""
         self._populator = populator
-        self.log.through = WriteThrough(populator.pages)
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""

@@ -200,6 +200,22 @@ def test_pages_behind_a_gap_are_used(tmp_path: Path, rng: random.Random, calls: 
         assert stored > 5
 
 
+def test_where_no_pages_are_made_batches_are_written(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls
+) -> None:
+    """All of them, without a thread beside the writer."""
+    bodies = some_bodies(rng)
+    with open_still(tmp_path, "os", **{**LARGE, "populate_window_bytes": 0}) as store:
+        assert parts(store).populator is None
+        for number in range(1, 30):
+            calls.made.clear()
+            put_batch(store, bodies)
+            assert calls.made == ["pwrite", "pwrite"]
+            put_batch(store, [b"between"])
+            assert len(bodies_of(store)) == number * 121
+    assert tools.verify(tmp_path).ok
+
+
 def test_a_small_window_is_no_lead(tmp_path: Path, rng: random.Random) -> None:
     """What is made ahead of batches lies where the option allows, but for the end of the step."""
     with opened(tmp_path, 64 << 20, populate_window_bytes=1 << 20) as store:
