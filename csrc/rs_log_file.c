@@ -14,6 +14,13 @@ static inline int64_t rs_log_left(const rs_log *log)
     return log->segment.size ? log->segment.start + log->segment.size - log->wrote : 0;
 }
 
+static inline int64_t rs_log_segment_size(const rs_log *log)
+{
+    if (log->segment.size)
+        return log->segment.size;
+    return log->next.size ? log->next.size : log->file_size;
+}
+
 int64_t rs_log_refresh_limit(rs_log *log)
 {
     int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
@@ -51,7 +58,7 @@ static void rs_log_roll(rs_log *log)
 /* Makes `size` bytes and a blank header available at log->wrote, or says what is missing. */
 static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *appended)
 {
-    int64_t segment_size = log->segment.size ? log->segment.size : log->next.size;
+    int64_t segment_size = rs_log_segment_size(log);
     if (segment_size && size > segment_size - RS_BLANK_SIZE_MIN)
         return RS_RECORD_TOO_LARGE;
     if (log->ring && 2 * size + RS_BLANK_SIZE_MIN > log->ring_size)
@@ -325,15 +332,23 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
     return status;
 }
 
+/* For records of which the first has `first` bytes. One that is appended alone where a segment begins would be stored
+ * to its fresh page, for which the kernel reads ahead: 8 MiB of zeros, and on in front of the dispatcher. */
+static int64_t rs_log_room(const rs_log *log, int64_t first)
+{
+    int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;
+    int64_t pending = log->ring ? log->ring_size / 4 : (int64_t)INT32_MAX;
+    if (first > left)
+        left = rs_log_segment_size(log) - RS_BLANK_SIZE_MIN;
+    return left < pending ? left : pending;
+}
+
 size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                       size_t count)
 {
     int64_t fixed = rs_log_size_without_body(message);
-    int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;
-    int64_t pending = log->ring ? log->ring_size / 4 : (int64_t)INT32_MAX;
+    int64_t left = count ? rs_log_room(log, fixed + (int64_t)bodies[0].size) : 0;
     size_t fitting = 0;
-    if (left > pending)
-        left = pending;
     while (fitting < count && fixed + (int64_t)bodies[fitting].size <= left) {
         left -= fixed + (int64_t)bodies[fitting].size;
         fitting++;
@@ -343,11 +358,8 @@ size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_spa
 
 size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count)
 {
-    int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;
-    int64_t pending = log->ring ? log->ring_size / 4 : (int64_t)INT32_MAX;
+    int64_t left = count ? rs_log_room(log, (int64_t)rs_record_size(&messages[0])) : 0;
     size_t fitting = 0;
-    if (left > pending)
-        left = pending;
     while (fitting < count && (int64_t)rs_record_size(&messages[fitting]) <= left)
         left -= (int64_t)rs_record_size(&messages[fitting++]);
     return fitting;

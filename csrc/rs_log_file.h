@@ -35,6 +35,7 @@ typedef struct rs_log {
     bool zero_blank; /* `bytes` or the ring may hold older bytes: what a blank covers is zeroed */
     rs_segment segment; /* size 0: there is none yet */
     rs_segment next; /* size 0: not ready */
+    int64_t file_size; /* of a segment that is not there yet; 0: not known */
     int64_t wrote;
     int64_t last_record_start; /* record or blank that ends at `wrote`; -1 when unknown */
     int64_t last_store_timestamp_ms; /* never falls (D-28) */
@@ -103,10 +104,11 @@ rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_sta
                                  size_t count, int64_t now_ms, int64_t *offsets,
                                  rs_appended *appended);
 
-/* How many of `messages` fit in what is left of the current segment (0: none, roll first). */
+/* How many of `messages` fit in what is left of the current segment, or in the next one when the first does not
+ * (0: not even there, or nothing is known of it). */
 size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count);
 
-/* How many of `bodies` fit in what is left of the current segment (0: none, roll first). */
+/* The same of `bodies`. */
 size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                       size_t count);
 

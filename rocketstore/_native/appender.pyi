@@ -36,6 +36,7 @@ class Log:
         ring_address: int = 0,
         buffered: bool = False,
         visible_when_flushed: bool = False,
+        file_size: int = 0,
         max_unflushed_bytes: int,
         max_undispatched_bytes: int,
         store_host: str,

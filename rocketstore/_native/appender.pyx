@@ -56,8 +56,9 @@ cdef class Log:
 
     def __cinit__(self, owner, Positions positions not None, *, object ring=None,
                   int64_t ring_size=0, Py_ssize_t ring_address=0, bint buffered=False,
-                  bint visible_when_flushed=False, int64_t max_unflushed_bytes,
-                  int64_t max_undispatched_bytes, str store_host not None):
+                  bint visible_when_flushed=False, int64_t file_size=0,
+                  int64_t max_unflushed_bytes, int64_t max_undispatched_bytes,
+                  str store_host not None):
         memset(&self.log, 0, sizeof(self.log))
         self.state = STATE_CLOSED
         self.owner = owner
@@ -69,9 +70,8 @@ cdef class Log:
                                  ring_address=ring_address)
         self.progress = self.group.progress
         self.put_times = Durations(())
-        self.buffered = buffered
+        self.buffered, self.visible_when_flushed = buffered, visible_when_flushed
         self.met = MEMORY if buffered else OS
-        self.visible_when_flushed = visible_when_flushed
         self.log.positions = positions.page
         self.log.kernel = best_kernel()
         self.log.ring = <uint8_t *>ring_address
@@ -79,8 +79,8 @@ cdef class Log:
         self.log.zero_blank = buffered
         self.log.max_unflushed_bytes = max_unflushed_bytes
         self.log.max_undispatched_bytes = max_undispatched_bytes
-        self.log.last_record_start = -1
-        self.log.notify_at = INT64_MAX
+        self.log.last_record_start, self.log.notify_at = -1, INT64_MAX
+        self.log.file_size = file_size
         set_host(&self.store_host, pack_host(store_host))
         self.clock_offset_ns = wall_ns() - now_ns()
 

@@ -193,6 +193,7 @@ cdef extern from "rs_log_file.h" nogil:
         bint zero_blank
         rs_segment segment
         rs_segment next
+        int64_t file_size
         int64_t wrote
         int64_t last_record_start
         int64_t last_store_timestamp_ms

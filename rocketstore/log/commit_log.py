@@ -121,6 +121,7 @@ class CommitLog:
             ring_address=ring.address if ring else 0,
             buffered=ring is not None or pool is not None,
             visible_when_flushed=visible_when_flushed,
+            file_size=queue.file_size or 0,
             max_unflushed_bytes=max_unflushed_bytes,
             max_undispatched_bytes=max_undispatched_bytes,
             store_host=store_host,

@@ -216,6 +216,23 @@ def test_where_no_pages_are_made_batches_are_written(
     assert tools.verify(tmp_path).ok
 
 
+@pytest.mark.parametrize("put", [put_columns, put_rows, put_frames])
+def test_no_row_is_alone_where_a_segment_begins(
+    tmp_path: Path, rng: random.Random, calls: DiskCalls, put: Put
+) -> None:
+    """It would be stored to a fresh page: the kernel would read ahead, zeros, and on in front of the dispatcher."""
+    ends: list[int] = []
+    bodies = some_bodies(rng, 4000)
+    with open_still(tmp_path, "os", **{**LARGE, "populate_window_bytes": 0}) as store:
+        calls.before["pwrite"] = lambda: ends.append(store.end_offset)
+        put(store, bodies)
+        files = -(-store.end_offset // SIZE)
+        assert files > 3
+        assert len(ends) == 2 * files
+        assert all(end == 0 or end % SIZE > SIZE - 4096 for end in ends), ends
+        assert bodies_of(store) == bodies
+
+
 def test_a_small_window_is_no_lead(tmp_path: Path, rng: random.Random) -> None:
     """What is made ahead of batches lies where the option allows, but for the end of the step."""
     with opened(tmp_path, 64 << 20, populate_window_bytes=1 << 20) as store:
