@@ -97,7 +97,7 @@ static void rs_log_advance(rs_log *log, int64_t end, rs_appended *appended)
 static uint8_t *rs_log_place(const rs_log *log, int64_t size, size_t count, rs_appended *appended)
 {
     appended->aside = log->aside && log->wrote + size > log->ready && size >= log->aside_least &&
-                      size <= log->aside_size && size >= (int64_t)count * RS_ASIDE_RECORD_MIN;
+                      size <= log->aside_size && size >= (int64_t)count * log->aside_record_min;
     return appended->aside ? log->aside : rs_log_at(log, log->wrote);
 }
 

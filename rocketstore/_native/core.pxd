@@ -176,6 +176,9 @@ cdef extern from "rs_positions.h" nogil:
 
 
 cdef extern from "rs_log_file.h" nogil:
+    enum:
+        RS_ASIDE_RECORD_MIN
+
     ctypedef struct rs_segment:
         uint8_t *bytes
         int64_t start
@@ -203,6 +206,7 @@ cdef extern from "rs_log_file.h" nogil:
         uint8_t *aside
         int64_t aside_least
         int64_t aside_size
+        int64_t aside_record_min
         int64_t ready
         int64_t notify_at
     ctypedef struct rs_appended:

@@ -9,7 +9,9 @@ cimport cython
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int64_t, uint8_t
 
-from rocketstore._native.core cimport rs_appended, rs_log, rs_log_written
+from rocketstore._native.core cimport (
+    RS_ASIDE_RECORD_MIN, rs_appended, rs_log, rs_log_written,
+)
 from rocketstore._native.file_writes cimport write_head_last_c
 from rocketstore._native.populating cimport PagesAhead
 
@@ -41,6 +43,7 @@ cdef class WriteThrough:
 
     cdef void offer(self, rs_log *log) noexcept nogil:
         log.aside, log.aside_least, log.aside_size = self.base, self.least_bytes, ASIDE_BYTES
+        log.aside_record_min = RS_ASIDE_RECORD_MIN if self.pages.window_bytes else 0
         log.ready = self.pages.ready_end(log.wrote)
 
     cdef int64_t write(self, rs_log *log, rs_appended *appended) noexcept nogil:

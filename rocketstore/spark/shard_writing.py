@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["write_shard"]
 
+#: With what a record has beside its columns it is a batch that one call writes.
+PART_BYTES = 4 << 20
 #: A disk that is busy with other shards may take so long to make room.
 WAIT_S = 600.0
 
@@ -49,7 +51,7 @@ def write_shard(
     row, rows = 0, 0
     try:
         for batch in batches:
-            for part in parts(batch):
+            for part in parts(batch, PART_BYTES):
                 kept, columns = columns_of(part, routing, row, bad_rows)
                 if kept.num_rows:
                     with told_path("RS_SHARD_FAILED", root / name):

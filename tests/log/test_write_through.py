@@ -200,19 +200,20 @@ def test_pages_behind_a_gap_are_used(tmp_path: Path, rng: random.Random, calls: 
         assert stored > 5
 
 
+@pytest.mark.parametrize("size", [250, 900])
 def test_where_no_pages_are_made_batches_are_written(
-    tmp_path: Path, rng: random.Random, calls: DiskCalls
+    tmp_path: Path, rng: random.Random, calls: DiskCalls, size: int
 ) -> None:
-    """All of them, without a thread beside the writer."""
-    bodies = some_bodies(rng)
+    """All of them, also of small messages, without a thread beside the writer."""
+    bodies = some_bodies(rng, 400, size)
     with open_still(tmp_path, "os", **{**LARGE, "populate_window_bytes": 0}) as store:
         assert parts(store).populator is None
-        for number in range(1, 30):
+        for number in range(1, 20):
             calls.made.clear()
             put_batch(store, bodies)
             assert calls.made == ["pwrite", "pwrite"]
             put_batch(store, [b"between"])
-            assert len(bodies_of(store)) == number * 121
+            assert len(bodies_of(store)) == number * 401
     assert tools.verify(tmp_path).ok
 
 
