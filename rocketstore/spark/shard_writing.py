@@ -92,7 +92,7 @@ def put_rows(store: Store, columns: dict[str, Any], routing: Routing) -> dict[in
 
 
 def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
-    os.makedirs(path)
+    make_directory(path)
     return rocketstore.open(
         path,
         durability="os",
@@ -103,8 +103,22 @@ def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
     )
 
 
+def make_directory(path: Path) -> None:
+    """With those above it, which a task that gives up takes away while they are empty."""
+    for _ in range(9):
+        with contextlib.suppress(FileNotFoundError):
+            os.makedirs(path)
+            return
+    os.makedirs(path)
+
+
 def remove(store: Store | None, path: Path) -> None:
+    """All that an attempt has made, also the directories of the run when it was the last one there: who gave the run
+    up may have removed them before it was done."""
     if store is not None:
         with contextlib.suppress(RocketStoreError, OSError):
             store.destroy()
     shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for directory in path.parents[:2]:
+            directory.rmdir()

@@ -201,6 +201,21 @@ def test_a_task_that_fails_or_has_nothing_leaves_nothing(tmp_path: Path) -> None
     assert list(tmp_path.rglob("*.*")) == [] and list(tmp_path.rglob("0*")) == []
 
 
+def test_a_task_whose_run_was_given_up_leaves_nothing(tmp_path: Path) -> None:
+    """Also what it makes anew behind the back of who has removed the run."""
+
+    def given_up() -> Iterator[Any]:
+        yield batch_of([b"a"])
+        assert abandon_shards(str(tmp_path), RUN)
+        assert os.listdir(tmp_path) == []
+        (tmp_path / STAGED / RUN).mkdir(parents=True)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write(tmp_path, given_up())
+    assert os.listdir(tmp_path) == []
+
+
 def test_rows_that_no_message_can_have_are_left_out_once(tmp_path: Path) -> None:
     """Those that only the encoder finds: the others of their batch are stored, and once."""
     good, large = [b"%d" % n for n in range(5)], bytes(1001)
