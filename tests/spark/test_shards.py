@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore._native import syscalls
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.file_lock import FileLock
 from rocketstore.spark.options import WriteOptions
@@ -186,6 +187,26 @@ def test_a_task_writes_a_store(tmp_path: Path) -> None:
     assert faults(verify(tmp_path / shard.name)) == []
     assert commit_shards(str(tmp_path), RUN, [shard])
     assert names(tmp_path) == ["shard-00000"]
+
+
+def test_all_names_of_a_shard_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store sees to it by the end of its close: what a directory holds then, it held when it was last synced."""
+    synced: dict[str, list[str]] = {}
+    sync = syscalls.sync_directory
+
+    def noted(directory: str) -> None:
+        sync(directory)
+        synced[directory] = sorted(os.listdir(directory))
+
+    monkeypatch.setattr(syscalls, "sync_directory", noted)
+    shard = write(tmp_path, [batch_of([b"%06d" % n + bytes(2000) for n in range(10_000)])])
+    root = tmp_path / shard.name
+    ours = root / "rocketstore"
+    for place, directories, files in os.walk(root):
+        names = sorted([*directories, *files])
+        if names and Path(place) not in (ours / "live", ours / "tmp"):  # of open stores alone
+            assert synced[place] == names, place
+    assert {str(root / "commitlog"), str(root / "consumequeue" / "t" / "2")} <= set(synced)
 
 
 def test_a_task_that_fails_or_has_nothing_leaves_nothing(tmp_path: Path) -> None:
