@@ -283,6 +283,7 @@ class Opening:
             dispatch_from = 0 if lost else None  # D-18
         return recovery.Marks(
             own=own,
+            synced=self.page.synced_by(own.run_id) if self.page is not None and own else 0,
             ours=ours,
             clean=clean,
             rocketmq_times=times[:3],

@@ -49,15 +49,18 @@ class LogRepair:
         base: OwnCheckpoint,
         on_foreign: Callable[[int, int], None] | None,
         keep: Callable[[LogWalk, int], None],
+        synced: int,
     ) -> None:
         """`base`: what the checkpoint says now, or what a first one is made from. `keep` is told before
-        the durable offset moves: what else the next attempt has to know is stored then."""
+        the durable offset moves: what else the next attempt has to know is stored then. Below `synced`
+        the disk has what the page cache shows."""
         self._log = log
         self._layout = layout
         self._checkpoint = checkpoint
         self._last = base
         self._on_foreign = on_foreign
         self._keep_progress = keep
+        self._synced = synced
         self._durable = 0
         self._noted = 0
         self._kept = False
@@ -158,11 +161,13 @@ class LogRepair:
         self._durable = max(self._durable, end)
 
     def _write_again(self, walk: LogWalk, start: int, end: int) -> None:
-        """Stores each good byte in its place again and syncs. Damaged ranges are not touched."""
+        """Stores each good byte in its place again, unless its writer had seen it synced, and syncs. Damaged
+        ranges are not touched."""
         for file in self._log.files:
             first, last = max(start, file.start_offset), min(end, file.end_offset)
             if first >= last:
                 continue
+            first = max(first, self._synced)
             with descriptor_of(file) as fd:
                 for begin, stop in _without(first, last, [(d.start, d.end) for d in walk.damage]):
                     for offset in range(begin, stop, STEP_BYTES):

@@ -48,6 +48,7 @@ class PositionsPage:
     def __init__(self, file: MappedFile) -> None:
         self._file = file
         self._lost = False
+        self._killed = (NO_ID, 0)  # a run and where it had synced the log
         self.positions = Positions.over(file)
 
     @classmethod
@@ -88,6 +89,8 @@ class PositionsPage:
     def begin(self) -> bytes:
         """Nobody believes the page from here on, until `go_live`. Returns the id of this run."""
         positions = self.positions
+        if self._live(positions.run_id):
+            self._killed = (positions.run_id, positions.flushed)
         positions.state = State.RECOVERING
         positions.pid = os.getpid()
         positions.boot_id = boot_id()
@@ -95,6 +98,12 @@ class PositionsPage:
         positions.run_id = run_id
         positions.notify()
         return run_id
+
+    def synced_by(self, run_id: bytes) -> int:
+        """Up to where the run `run_id` had synced the log when it was killed, if `begin` found it so in a
+        page of this boot: its process is gone, the machine and what it has in memory are not. 0: nobody knows."""
+        killed, flushed = self._killed
+        return flushed if run_id == killed != NO_ID else 0
 
     def go_live(self) -> None:
         """The positions in the page are those of a log that may be read."""

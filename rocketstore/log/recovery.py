@@ -97,7 +97,8 @@ def recover(
         boot_id=boot_id,
         run_id=run_id,
     )
-    repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress)
+    synced = marks.synced if attempt.mode == "unclean" else 0
+    repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress, synced)
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report

@@ -18,6 +18,8 @@ class Marks:
 
     #: Our checkpoint, if it has a whole slot.
     own: OwnCheckpoint | None = None
+    #: Its run had synced the log up to here when its process died, in this boot; 0: not known.
+    synced: int = 0
     #: `lock` said that rocketstore wrote last (D-01).
     ours: bool = False
     #: There was no `abort`.
