@@ -17,7 +17,7 @@ from rocketstore._native.core cimport (
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.durations cimport Durations
-from rocketstore._native.group_commit cimport FAILED, GroupCommit
+from rocketstore._native.group_commit cimport BUSY, FAILED, GroupCommit
 from rocketstore._native.guarded_log cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
@@ -27,7 +27,7 @@ from rocketstore._native.positions cimport Positions
 from rocketstore._native.queue_state cimport QueueState
 from rocketstore._native.put_result cimport DISK, MEMORY, OS, set_host
 from rocketstore._native.syscalls cimport check_forked, process_token
-from rocketstore._native.wait_line cimport WaitLine, line_place
+from rocketstore._native.wait_line cimport WaitLine
 from rocketstore._native.waiting cimport Mutex, Signal, now_ns, wall_ns
 
 from rocketstore._native.codec import pack_host
@@ -358,7 +358,6 @@ cdef class Log:
         Raises what the owner says when the store fails or closes meanwhile."""
         cdef int64_t deadline, left, started
         cdef int found, stirs
-        cdef line_place place
         cdef WaitLine line = self.group.flushed_line
         cdef size_t at = RS_POSITIONS_AT_FLUSHED
         if level != DISK:
@@ -371,20 +370,15 @@ cdef class Log:
             stirs = rs_load_int(&self.group.stirs)
             check_forked(self.token)
             self.owner.check_waitable()
-            with nogil:
-                found = self.group.lead(timeout_ms * 1_000_000)
+            left = deadline - now_ns()
+            with nogil:  # once: who gives up the GIL among many does not get it back at once
+                found = self.group.wait_for(line, at, end_offset, timeout_ms * 1_000_000,
+                                            deadline, stirs)
             if found == FAILED:
                 self.owner.fail(self.group.failure())
                 continue
-            left = deadline - now_ns()
-            if rs_position_load(self.log.positions, at) < end_offset and left > 0:
-                with nogil:
-                    line.join(&place, end_offset)
-                    self.group.want(end_offset)
-                    if (rs_position_load(self.log.positions, at) < end_offset
-                            and rs_load_int(&self.group.stirs) == stirs):
-                        line.sleep(&place, left)
-                    line.leave(&place)
+            if found == BUSY:
+                line.goes_on(True)
                 PyErr_CheckSignals()
             if rs_position_load(self.log.positions, at) >= end_offset:
                 left = now_ns() - started

@@ -57,6 +57,10 @@ cdef class GroupCommit:
     cdef void stored(self) noexcept nogil
     # The calling thread, which would wait for `patience_ns`, flushes if nobody else does; without the GIL.
     cdef int lead(self, int64_t patience_ns) noexcept nogil
+    # Without the GIL: flushes, or stands in line until the position is reached or the deadline is over; may end
+    # early. `stirs`: their count at the caller's last look. FAILED, BUSY: stood in line, IDLE: did not.
+    cdef int wait_for(self, WaitLine line, size_t at, int64_t end_offset, int64_t patience_ns,
+                      int64_t deadline, int stirs) noexcept nogil
     cdef int flush_turn(self) noexcept nogil
     cdef void tell(self) noexcept nogil
     cdef int flush_held(self) noexcept nogil

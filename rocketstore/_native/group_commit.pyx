@@ -18,7 +18,7 @@ from rocketstore._native.file_writes cimport write_durable_c
 from rocketstore._native.mapped_file cimport MappedFile
 from rocketstore._native.positions cimport Positions
 from rocketstore._native.syscalls cimport forked_since, page_size, process_token, sys
-from rocketstore._native.wait_line cimport WaitLine
+from rocketstore._native.wait_line cimport WaitLine, line_place
 from rocketstore._native.waiting cimport MAIN_THREAD_SLEEP_NS, Mutex, Signal, now_ns
 
 import os
@@ -117,6 +117,25 @@ cdef class GroupCommit:
         if rs_load_int(&self.attention):
             self.signal.notify_c()
         return found
+
+    cdef int wait_for(self, WaitLine line, size_t at, int64_t end_offset, int64_t patience_ns,
+                      int64_t deadline, int stirs) noexcept nogil:
+        cdef const uint8_t *page = self.positions.page
+        cdef line_place place
+        cdef int64_t left
+        line.goes_on(False)
+        if self.lead(patience_ns) == FAILED:
+            return FAILED
+        left = deadline - now_ns()
+        if left <= 0 or rs_position_load(page, at) >= end_offset:
+            return IDLE
+        line.join(&place, end_offset)
+        self.want(end_offset)
+        if rs_position_load(page, at) < end_offset and rs_load_int(&self.stirs) == stirs:
+            line.sleep(&place, left)
+        line.leave(&place)
+        line.let_pass()
+        return BUSY
 
     cdef int flush_turn(self) noexcept nogil:
         """Gives the turn away before anybody is told: who goes on may want to flush at once."""
