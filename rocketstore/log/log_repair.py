@@ -34,6 +34,8 @@ __all__ = ["LogRepair"]
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 20
+#: A write that failed may have spoilt the block that it began in, and what was synced there.
+BLOCK_BYTES = 64 << 10
 #: The durable offset is stored after this much was checked and synced again (D-23).
 ADVANCE_BYTES = 64 << 20
 
@@ -167,7 +169,7 @@ class LogRepair:
             first, last = max(start, file.start_offset), min(end, file.end_offset)
             if first >= last:
                 continue
-            first = max(first, self._synced)
+            first = max(first, self._synced - BLOCK_BYTES)
             with descriptor_of(file) as fd:
                 for begin, stop in _without(first, last, [(d.start, d.end) for d in walk.damage]):
                     for offset in range(begin, stop, STEP_BYTES):
