@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -76,6 +77,7 @@ class Flusher(Worker):
         self._live = live
         self._page = page
         self._record_latency = record_latency
+        self._collecting = threading.RLock()  # a handler may ask inside
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
         self._committer: Committer | None = None
@@ -99,7 +101,7 @@ class Flusher(Worker):
         if self._ring is not None:
             left_ms = SYNC_MODE_MS if self._sync_mode else math.ceil(self._left_s() * 1000)
             found = self._group.serve(self._seen, left_ms, self._sync_mode, REST_MS)
-            self.collect()
+            self._collect_own()
             if found == Outcome.FAILED:
                 raise self._group.failure()
             if found == Outcome.FOR_PYTHON:
@@ -149,7 +151,7 @@ class Flusher(Worker):
         self._group.take_turn()
         self._group.disarm()
         self._group.give_turn()
-        self.collect()
+        self._collect_own()
 
     # ---- what ----
 
@@ -201,7 +203,20 @@ class Flusher(Worker):
             self._group.arm(segment, self._live.descriptors(), shared, ahead=self._zeros_ahead)
 
     def collect(self) -> None:
-        """Takes over what native flushes have noted."""
+        """Takes over what native flushes have noted. Any thread but the flusher's: waits for what that one has
+        taken and not counted yet."""
+        with self._collecting:
+            self._take_over()
+
+    def _collect_own(self) -> None:
+        """The same in the flusher's thread, which waits for nobody: who collects may be in a handler that puts."""
+        if self._collecting.acquire(blocking=False):
+            try:
+                self._take_over()
+            finally:
+                self._collecting.release()
+
+    def _take_over(self) -> None:
         for nanoseconds in self._group.take_latencies():
             self._note(nanoseconds / 1e9)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from rocketstore import DurabilityTimeoutError, MessageTooLargeError, Store, encode_frames
-from tests.small_store import dispatched, everything, open_small, open_still, put_many
+from tests.small_store import dispatched, everything, open_small, open_still, parts, put_many
 
 
 def test_messages_and_bytes_of_each_topic(tmp_path: Path) -> None:
@@ -145,3 +146,36 @@ def test_a_reader_has_statistics_too(tmp_path: Path) -> None:
     with open_small(tmp_path, "r") as store:
         assert len(everything(store)) == 1
         assert store.stats().put_messages == 0
+
+
+def test_flushes_that_are_just_being_counted_are_not_missing(tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="disk") as store:
+        flusher = parts(store).flusher
+        record, taken, go_on = flusher._record_latency, threading.Event(), threading.Event()
+
+        def late(nanoseconds: int) -> None:
+            taken.set()
+            assert go_on.wait(20)
+            record(nanoseconds)
+
+        flusher._record_latency = late
+        store.writer("a").submit(b"x").result(20)
+        flusher.wake()
+        assert taken.wait(20)
+        counts: list[int] = []
+        asks = threading.Thread(target=lambda: counts.append(store.stats().flush_latency.count))
+        asks.start()
+        asks.join(0.05)
+        assert counts == []
+        go_on.set()
+        asks.join(20)
+        assert counts == [1]
+
+
+def test_the_flusher_waits_for_nobody_who_asks(tmp_path: Path) -> None:
+    """He may be in a signal's handler, inside his own question, and put."""
+    with open_small(tmp_path, durability="disk") as store:
+        with parts(store).flusher._collecting:
+            for _ in range(5):
+                store.writer("a").submit(b"x").result(20)
+        assert store.stats().flush_latency.count == 5
