@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,9 @@ __all__ = ["LogRepair"]
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 20
-#: A write that failed may have spoilt the block that it began in, and what was synced there.
-BLOCK_BYTES = 64 << 10
+#: A write that failed may have spoilt what was synced in the piece of the page cache that it began in: a store to a
+#: mapping has all of that written. The kernel keeps no larger pieces: what one page of page table entries maps.
+BLOCK_BYTES = mmap.PAGESIZE * mmap.PAGESIZE // 8
 #: The durable offset is stored after this much was checked and synced again (D-23).
 ADVANCE_BYTES = 64 << 20
 

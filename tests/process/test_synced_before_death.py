@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,12 @@ from rocketstore.log.log_repair import BLOCK_BYTES
 from rocketstore.log.positions import PositionsPage, State
 from tests.process.other_process import numbers, open_small, other_process
 
+OPTIONS: dict[str, Any] = {
+    "durability": "os",
+    "flush_interval_ms": 3_600_000,
+    "commit_log_file_size_bytes": 4 << 20,
+}
+LARGE_PAGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 #: No checkpoint after the first; half of the messages synced, then half that nobody syncs.
 HALF = """
 from rocketstore.log.checkpointer import Checkpointer
@@ -23,7 +30,7 @@ writer = store.writer(TOPIC)
 for number in range(400):
     if number == 200:
         store.wait_flushed(store.end_offset)
-    writer.put(b"%d:" % number + bytes(300))
+    writer.put(b"%d:" % number + bytes(15_000))
 say("done")
 told()
 """
@@ -32,7 +39,7 @@ told()
 @pytest.fixture
 def layout(tmp_path: Path) -> StoreLayout:
     """A store whose process was killed: nothing in our checkpoint, half of it synced."""
-    with other_process(HALF, tmp_path, durability="os", flush_interval_ms=3_600_000) as writer:
+    with other_process(HALF, tmp_path, **OPTIONS) as writer:
         assert writer.line() == "done"
         writer.kill()
     return StoreLayout(tmp_path)
@@ -59,7 +66,7 @@ def written_again(layout: StoreLayout, monkeypatch: pytest.MonkeyPatch) -> tuple
         return pwrite(fd, data, position)
 
     monkeypatch.setattr(syscalls, "pwrite", watched)
-    with open_small(layout.root) as store:
+    with open_small(layout.root, **OPTIONS) as store:
         assert store.recovery.was_durable == 0
         assert store.recovery.mode in ("unclean", "foreign-unclean")
         assert numbers(store) == list(range(400))
@@ -79,6 +86,12 @@ def test_only_what_was_not_synced(layout: StoreLayout, monkeypatch: pytest.Monke
     low, high, count = written_again(layout, monkeypatch)
     assert 0 < begin < high - BLOCK_BYTES
     assert (low, count) == (begin, high - begin)
+
+
+@pytest.mark.skipif(not LARGE_PAGE.exists(), reason="a kernel without large pages")
+def test_a_block_is_what_one_store_may_have_written() -> None:
+    """Of a file that is mapped with large pages, the kernel writes such a page for one byte."""
+    assert int(LARGE_PAGE.read_text()) <= BLOCK_BYTES
 
 
 def other_boot(page: PositionsPage) -> None:
