@@ -55,13 +55,18 @@ static void rs_log_roll(rs_log *log)
     log->wrote = log->segment.start;
 }
 
+int64_t rs_log_record_max(const rs_log *log)
+{
+    int64_t segment_size = rs_log_segment_size(log);
+    int64_t most = segment_size ? segment_size - RS_BLANK_SIZE_MIN : INT64_MAX;
+    int64_t beside_blank = (log->ring_size - RS_BLANK_SIZE_MIN) / 2;
+    return log->ring && beside_blank < most ? beside_blank : most;
+}
+
 /* Makes `size` bytes and a blank header available at log->wrote, or says what is missing. */
 static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *appended)
 {
-    int64_t segment_size = rs_log_segment_size(log);
-    if (segment_size && size > segment_size - RS_BLANK_SIZE_MIN)
-        return RS_RECORD_TOO_LARGE;
-    if (log->ring && 2 * size + RS_BLANK_SIZE_MIN > log->ring_size)
+    if (size > rs_log_record_max(log))
         return RS_RECORD_TOO_LARGE;
     int64_t left = rs_log_left(log);
     bool roll = size + RS_BLANK_SIZE_MIN > left;

@@ -106,6 +106,9 @@ rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_sta
                                  size_t count, int64_t now_ms, int64_t *offsets,
                                  rs_appended *appended);
 
+/* The largest record, or batch, that a segment and the ring can take. */
+int64_t rs_log_record_max(const rs_log *log);
+
 /* How many of `messages` fit in what is left of the current segment, or in the next one when the first does not
  * (0: not even there, or nothing is known of it). */
 size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count);

@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.core cimport (
-    rs_appended, rs_host, rs_log, rs_message, rs_span, rs_status,
+    rs_appended, rs_host, rs_log, rs_log_record_max, rs_message, rs_span, rs_status,
 )
 from rocketstore._native.durations cimport Durations
 from rocketstore._native.group_commit cimport GroupCommit
@@ -61,6 +61,15 @@ cdef class Log:
 
 cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:
     return log.segment.start if log.segment.size else -1
+
+
+cdef inline int64_t record_max(Log log) noexcept nogil:
+    # The largest record that this log can take, whatever else it may have.
+    cdef int64_t most
+    log.mutex.lock()
+    most = rs_log_record_max(&log.log)
+    log.mutex.unlock()
+    return most
 
 
 cdef inline int unawaited(Log log) noexcept:

@@ -229,6 +229,7 @@ cdef extern from "rs_log_file.h" nogil:
     rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_state **queues,
                                      size_t count, int64_t now_ms, int64_t *offsets,
                                      rs_appended *appended)
+    int64_t rs_log_record_max(const rs_log *log)
     size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count)
     size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                           size_t count)

@@ -18,5 +18,7 @@ cdef class Rows:
     cdef Writer first
 
     cdef int reserve(self, size_t count) except -1
+    # Before the first is appended: MessageTooLargeError for one that no segment can take.
+    cdef int check_sizes(self, Log log, str what) except -1
     # Appends all: in one segment (`whole`), or in as many as it takes. `what` they are called in an error.
     cdef PutResult append(self, Log log, int asked, object timeout_s, bint whole, str what)

@@ -8,11 +8,11 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from rocketstore._native.appender cimport Log
+from rocketstore._native.appender cimport Log, record_max
 from rocketstore._native.bodies cimport body_copy
 from rocketstore._native.core cimport (
     RS_OK, RS_PROPERTIES_MAX, rs_appended, rs_log_fitting_messages, rs_message, rs_queue_state,
-    rs_record_check, rs_span, rs_status,
+    rs_record_check, rs_record_size, rs_span, rs_status,
 )
 from rocketstore._native.guarded_log cimport append_call
 from rocketstore._native.property_text cimport (
@@ -24,11 +24,14 @@ from rocketstore._native.row_texts cimport RowText, Strings, describe_own, rejec
 from rocketstore._native.waiting cimport now_ns
 from rocketstore._native.writer cimport Writer
 
-from rocketstore.errors import MessageRejectedError, PropertiesTooLargeError, RocketStoreError
+from rocketstore.errors import (
+    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
+)
 
 cdef int64_t NOW = INT64_MIN
 
 cdef enum:
+    RECORD_MORE = 64 << 10  # nothing beside its body takes so much of a record
     TEXT_MORE = 12  # two names of four bytes, and two that end each name and value
 
 
@@ -92,6 +95,21 @@ cdef class Rows:
         cdef int asked = self.first.asked(durability, timeout_s)
         return self.append(self.first.log, asked, timeout_s, True, "messages")
 
+    cdef int check_sizes(self, Log log, str what) except -1:
+        cdef size_t i, size
+        cdef int64_t most
+        with nogil:
+            most = record_max(log)
+        if log.max_message_size_bytes <= most - RECORD_MORE:
+            return 0
+        for i in range(self.count):
+            size = rs_record_size(&self.messages[i])
+            if <int64_t>size > most:
+                raise MessageTooLargeError(
+                    f"{what[:-1]} {i}: a record of {size} bytes, at most {most} in a file of the "
+                    "log; open the store with a larger commit_log_file_size_bytes")
+        return 0
+
     cdef PutResult append(self, Log log, int asked, object timeout_s, bint whole, str what):
         cdef rs_appended appended
         cdef append_call call
@@ -107,6 +125,8 @@ cdef class Rows:
         for i in range(self.count):
             if self.messages[i].born_timestamp_ms == NOW:
                 self.messages[i].born_timestamp_ms = now
+        if not whole:
+            self.check_sizes(log, what)
         memset(&appended, 0, sizeof(appended))
         try:
             while done < self.count:

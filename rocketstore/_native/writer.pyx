@@ -7,13 +7,13 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from rocketstore._native.appender cimport Log, put_took, unawaited
+from rocketstore._native.appender cimport Log, put_took, record_max, unawaited
 from rocketstore._native.bodies cimport (
     Bodies, bodies_close, bodies_open, body_open, several_bodies,
 )
 from rocketstore._native.core cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
-    rs_message, rs_record_check, rs_span, rs_status,
+    rs_message, rs_record_check, rs_record_size, rs_span, rs_status,
 )
 from rocketstore._native.property_text cimport (
     Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_span,
@@ -40,6 +40,15 @@ cdef enum:
     PROPERTIES_SURE = 32767 - 21
     # Of puts that wait for nothing the time of the first, second, fourth … is taken, and of every 1,024th.
     UNTIMED_MOST = 1023
+
+
+cdef int refuse_row(Log log, size_t row, size_t body, int64_t room) except -1:
+    if body > <size_t>log.max_message_size_bytes:
+        raise MessageTooLargeError(
+            f"row {row}: body: {body} bytes, at most {log.max_message_size_bytes}")
+    raise MessageTooLargeError(
+        f"row {row}: body: {body} bytes, at most {max(room, 0)} beside the rest of it in a file of the "
+        "log; open the store with a larger commit_log_file_size_bytes")
 
 
 cdef inline rs_span bytes_span(object data) noexcept:
@@ -306,7 +315,7 @@ cdef class Writer:
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = now_ns() if asked > self.log.met else 0
         cdef size_t count = <size_t>(offsets.shape[0] - 1)
-        cdef size_t most = <size_t>self.log.max_message_size_bytes
+        cdef int64_t room
         cdef size_t done = 0, part, i
         cdef rs_span *spans = NULL
         cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
@@ -318,12 +327,15 @@ cdef class Writer:
                 raise MemoryError("no memory for the rows")
             self.fill(&message, queue, flag, born_time)
             self.describe(&message, &text, tags, keys, properties, shard_key)
+            self.check_body(&message)  # what all rows have
+            with nogil:
+                room = record_max(self.log)
+            room -= <int64_t>rs_record_size(&message)
             for i in range(count):
                 spans[i].bytes = start + offsets[i]
                 spans[i].size = <size_t>(offsets[i + 1] - offsets[i])
-                if i == 0 or spans[i].size > most:
-                    message.body = spans[i]
-                    self.check_body(&message)
+                if <int64_t>spans[i].size > min(self.log.max_message_size_bytes, room):
+                    refuse_row(self.log, i, spans[i].size, room)
             while done < count:
                 with nogil:
                     self.log.mutex.lock()

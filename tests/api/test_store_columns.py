@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.text_columns import column
 from tests.verifying import faults
 
 TOPICS = ["x", "y", "z"]
+Column = tuple[Any, Any]
 
 
 def some_columns(rng: random.Random, count: int) -> dict[str, Any]:
@@ -154,6 +156,39 @@ def test_nothing_is_stored_when_a_row_cannot_be(
         assert store.end_offset == 0
         assert store.put_columns(**one(queue_ids=[0, 1, 0])).queue_ids == [0, 1, 0]
         store.flush()
+
+
+BESIDE = "v" * 30_000
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda store, bodies, entries: store.put_columns(bodies, topics=["t"], properties=entries),
+        lambda store, bodies, entries: store.put_frames(
+            encode_frames(bodies, topics=["t"], properties=entries)[0]
+        ),
+        lambda store, bodies, _: store.writer("t").put_columns(*bodies[::-1], properties={"n": BESIDE}),
+        lambda store, bodies, _: store.writer("t").put_columns(
+            *bodies[::-1], row_keys=["", BESIDE, ""]
+        ),
+    ],
+    ids=["columns", "frames", "same", "rows"],
+)  # fmt: skip
+def test_a_record_that_no_file_can_take_is_named_and_nothing_is_stored(
+    tmp_path: Path, put: Callable[[Store, Column, Any], object]
+) -> None:
+    """K-20: body and properties are each small enough, and together larger than a file of the log."""
+    bodies = column([b"a", b"x" * 40_000, b"b"])
+    entries = ([0, 0, 1, 1], column([b"n"]), column([BESIDE.encode()]))
+    with rocketstore.open(
+        tmp_path, durability="os", commit_log_file_size_bytes=64 << 10, record_crc=False
+    ) as store:
+        with pytest.raises(MessageTooLargeError, match=r"^(row|frame) 1: .*, at most \d+ .* file"):
+            put(store, bodies, entries)
+        assert store.end_offset == 0
+        put(store, column([b"a", b"x" * 30_000, b"b"]), entries)
+        assert [len(m.body) for m in store.consumer("t")] == [1, 30_000, 1]
 
 
 def test_it_needs_a_store_that_takes_puts(tmp_path: Path) -> None:
