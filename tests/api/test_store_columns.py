@@ -168,13 +168,15 @@ BESIDE = "v" * 30_000
         lambda store, bodies, entries: store.put_frames(
             encode_frames(bodies, topics=["t"], properties=entries)[0]
         ),
-        lambda store, bodies, _: store.writer("t").put_columns(*bodies[::-1], properties={"n": BESIDE}),
+        lambda store, bodies, _: store.writer("t").put_columns(
+            *bodies[::-1], properties={"n": BESIDE}
+        ),
         lambda store, bodies, _: store.writer("t").put_columns(
             *bodies[::-1], row_keys=["", BESIDE, ""]
         ),
     ],
     ids=["columns", "frames", "same", "rows"],
-)  # fmt: skip
+)
 def test_a_record_that_no_file_can_take_is_named_and_nothing_is_stored(
     tmp_path: Path, put: Callable[[Store, Column, Any], object]
 ) -> None:
