@@ -47,8 +47,8 @@ cdef int refuse_row(Log log, size_t row, size_t body, int64_t room) except -1:
         raise MessageTooLargeError(
             f"row {row}: body: {body} bytes, at most {log.max_message_size_bytes}")
     raise MessageTooLargeError(
-        f"row {row}: body: {body} bytes, at most {max(room, 0)} beside the rest of it in a file of the "
-        "log; open the store with a larger commit_log_file_size_bytes")
+        f"row {row}: body: {body} bytes, at most {max(room, 0)} beside the rest of it in a file of "
+        "the log; open the store with a larger commit_log_file_size_bytes")
 
 
 cdef inline rs_span bytes_span(object data) noexcept:
