@@ -71,8 +71,10 @@ def bodies_of(data: Any, offsets: Any) -> Strings:
     """
     if offsets is None:
         if not hasattr(data, "__arrow_c_array__"):
+            hint = "; use .combine_chunks()" if hasattr(data, "combine_chunks") else ""
             raise TypeError(
-                f"offsets: missing; data without them is one Arrow array, not {type(data).__name__}"
+                "offsets: missing; data without them is one Arrow array, "
+                f"not {type(data).__name__}{hint}"
             )
         places, body = arrow_texts("data", data, nulls=False)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import numpy as np
 
@@ -75,6 +75,8 @@ def message_columns(
     """Columns as `encode_frames` says, of one length and in one layout."""
     if isinstance(topics, (str, bytes)):
         raise TypeError(f"topics = {topics!r}: expected a list of texts; for one, [{topics!r}]")
+    if not hasattr(topics, "__iter__"):
+        raise TypeError(f"topics: expected a list of texts, not {type(topics).__name__}")
     column = strings("bodies", bodies)
     count = column.rows
     return native.MessageColumns(
@@ -145,15 +147,19 @@ def strings(what: str, column: Any, rows: int | None = None) -> Strings:
 
 def topic_places(given: Any, count: int, topics: int) -> Any:
     rows = whole(given, 0, count, np.int32, "topic_rows")
-    if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < topics:
-        raise ValueError(f"topic_rows: places in topics are 0 … {topics - 1}")
+    if rows.size and not topics:
+        raise MessageRejectedError("topics: no topic; give those that occur")
+    wrong = np.flatnonzero((rows < 0) | (rows >= topics))
+    if wrong.size:
+        refuse_number("topic_rows", rows, wrong, f"places in topics are 0 … {topics - 1}")
     return rows
 
 
 def queue_column(given: Any, count: int) -> Any:
     queues = whole(given, 0, count, np.int32, "queue_ids")
-    if queues.size and int(queues.min()) < 0:
-        raise MessageRejectedError(f"queue_ids: {int(queues.min())} is below 0")
+    wrong = np.flatnonzero(queues < 0)
+    if wrong.size:
+        raise MessageRejectedError(f"queue_ids: {queues[wrong[0]]} is below 0 (row {wrong[0]})")
     return queues
 
 
@@ -178,6 +184,11 @@ def property_columns(
         if texts is not None:
             given[name] = strings(name, texts, count)
     if properties is not None:
+        if not isinstance(properties, (tuple, list)) or len(properties) != 3:
+            raise TypeError(
+                "properties: expected the tuple (offsets, names, values), as Arrow keeps maps, "
+                f"not {type(properties).__name__}"
+            )
         places, names, values = properties
         given["names"] = strings("names", names)
         given["values"] = strings("values", values, given["names"].rows)
@@ -187,14 +198,28 @@ def property_columns(
 
 def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
     """An array of `count` integers, made from one or from as many."""
-    array = np.asarray(default if given is None else given)
+    try:
+        array = np.asarray(default if given is None else given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MessageRejectedError(f"{what}: {error}") from None
     if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim and array.size != count):
-        raise ValueError(f"{what}: expected one integer, or {count} of them")
-    if array.size and not np.can_cast(array.dtype, kind):
+        raise MessageRejectedError(
+            f"{what}: expected one integer, or {count} of them, "
+            f"not dtype {array.dtype}, shape {array.shape}"
+        )
+    if not np.can_cast(array.dtype, kind):
         limits = np.iinfo(kind)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise ValueError(f"{what}: {limits.min} … {limits.max}")
+        wrong = np.flatnonzero((array < limits.min) | (array > limits.max))
+        if wrong.size:
+            refuse_number(what, array, wrong, f"{limits.min} … {limits.max}")
     return np.ascontiguousarray(array, kind) if array.ndim else np.full(count, array, kind)
+
+
+def refuse_number(what: str, array: Any, wrong: Any, limits: str) -> NoReturn:
+    """`wrong`: the rows that are, of an array, or of one number for all."""
+    row = wrong[0]
+    found = f"{array[row]} (row {row})" if array.ndim else f"{array}"
+    raise MessageRejectedError(f"{what}: {limits}, not {found}")
 
 
 def property_places(given: Any, count: int, entries: int) -> Any:

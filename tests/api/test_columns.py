@@ -73,6 +73,20 @@ def test_data_are_bytes(tmp_path: Path, data: Any, error: type[Exception], said:
         assert store.end_offset == 0
 
 
+class ChunkedArray:
+    """As far as Arrow's is looked at."""
+
+    def combine_chunks(self) -> None:
+        raise AssertionError
+
+
+def test_an_array_in_chunks_is_to_be_combined(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        with pytest.raises(TypeError, match=r"not ChunkedArray; use \.combine_chunks\(\)"):
+            store.writer("orders").put_columns(ChunkedArray())
+        assert store.end_offset == 0
+
+
 def test_no_offsets_at_all_are_said_to_be_missing(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         with pytest.raises(MessageRejectedError, match=r"offsets: shape \(0,\), expected n \+ 1"):

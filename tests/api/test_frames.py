@@ -245,6 +245,38 @@ def test_columns_have_to_fit(given: dict[str, object], said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topic_rows": [0, 1]}, r"topic_rows: places in topics are 0 … 0, not 1 \(row 1\)"),
+        ({"topic_rows": [0, -1]}, r"topic_rows: .*, not -1 \(row 1\)"),
+        ({"topics": []}, "topics: no topic"),
+        ({"queue_ids": [1]}, r"queue_ids: expected .* 2 of them, not dtype int64, shape \(1,\)"),
+        ({"queue_ids": [1, 2**31]}, r"queue_ids: .* 2147483647, not 2147483648 \(row 1\)"),
+        ({"queue_ids": [1, -2]}, r"queue_ids: -2 is below 0 \(row 1\)"),
+        ({"queue_ids": [[1], [2, 3]]}, "queue_ids: "),
+        ({"flags": -(2**31) - 1}, "flags: -2147483648 … 2147483647, not -2147483649$"),
+        ({"born_timestamps_ms": [1.5, 2]}, "born_timestamps_ms: expected .* 2 of them"),
+    ],
+)
+def test_a_number_that_is_wrong_is_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(MessageRejectedError, match=said):
+        encode_frames(column([b"a", b"b"]), **{"topics": ["t"], **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topics": None}, "topics: expected a list of texts, not NoneType"),
+        ({"properties": {"a": "b"}}, r"properties: expected the tuple \(offsets, names, values\)"),
+        ({"properties": ([0, 1], column([b"a"]))}, "properties: expected the tuple"),
+    ],
+)
+def test_what_is_no_column_is_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        encode_frames(column([b"a"]), **{"topics": ["t"], **given})
+
+
+@pytest.mark.parametrize(
     ("offsets", "said"),
     [
         (np.array([0, 2**32, 2**32 + 3]), "bodies: offsets: end behind the data"),
