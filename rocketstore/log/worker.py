@@ -76,7 +76,10 @@ class Worker:
             self._stopping = True
             thread = self._thread
         self.signal.notify()
-        if thread is None or thread is threading.current_thread() or self._take_first():
+        if thread is None or thread is threading.current_thread():
+            return True
+        # One that was started may not have come to its first line: `finish` is still to be run, for what was put.
+        if not thread.is_alive() and self._take_first():
             return True
         thread.join(timeout_s)
         return not thread.is_alive()

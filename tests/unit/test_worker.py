@@ -117,6 +117,23 @@ def test_stopping_finishes_once_in_the_thread() -> None:
     assert worker.failure is None
 
 
+def test_a_thread_that_has_not_come_to_its_first_step_finishes() -> None:
+    """D-36: another thread may have put, and closes, before the system gave this one a processor."""
+    signal = Signal()
+    seen = signal.count
+
+    class Late(Counter):
+        def _begin(self) -> None:
+            signal.wait(seen)  # until `stop` has said so
+            super()._begin()
+
+    worker = Late(signal=signal)
+    worker.start()
+    assert worker.stop(LONG_S)
+    assert worker.finished == 1
+    assert worker.stepped.count == 0
+
+
 def test_stop_waits_for_the_step_that_runs() -> None:
     entered, leave = threading.Event(), threading.Event()
     order: list[str] = []
