@@ -98,6 +98,8 @@ def texts_of(what: str, given: Any, rows: int, *, several: bool) -> Strings:
     if hasattr(given, "__arrow_c_array__"):
         made = Strings(*arrow_texts(what, given, nulls=True))
     else:
+        if hasattr(given, "combine_chunks"):
+            raise TypeError(f"{what}: an Arrow array in chunks; use .combine_chunks()")
         if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
             raise TypeError(f"{what}: expected one text for each row, not {type(given).__name__}")
         texts = [encoded(what, row, text, several) for row, text in enumerate(given)]

@@ -84,6 +84,8 @@ def test_an_array_in_chunks_is_to_be_combined(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         with pytest.raises(TypeError, match=r"not ChunkedArray; use \.combine_chunks\(\)"):
             store.writer("orders").put_columns(ChunkedArray())
+        with pytest.raises(TypeError, match=r"row_tags: .* in chunks; use \.combine_chunks\(\)"):
+            store.writer("orders").put_columns(b"a", [0, 1], row_tags=ChunkedArray())
         assert store.end_offset == 0
 
 
