@@ -1,4 +1,8 @@
-"""Columns that a caller gives: checked, as one-dimensional NumPy arrays, before anything is done with them."""
+"""Columns that a caller gives: checked, as one-dimensional NumPy arrays, before anything is done with them.
+
+Numbers are copied first: native loops index memory with them, and a thread of the caller that filled its array anew
+meanwhile would have them leave it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def offsets_of(what: str, given: Any) -> Any:
         )
     if array.dtype == np.uint64 and int(array.max()) > _INT64_MAX:
         raise MessageRejectedError(f"{what}: {int(array.max())} does not fit 64 bits with a sign")
-    return np.ascontiguousarray(array, np.int64)
+    return np.array(array, np.int64, order="C")
 
 
 def bytes_of(what: str, given: Any) -> Any:
@@ -155,7 +159,7 @@ def whole_of(what: str, given: Any, rows: int, low: int, high: int) -> Any:
         MessageRejectedError: no integers, not as many as rows, or one that is out of bounds.
     """
     try:
-        array = np.asarray(given)
+        array = np.array(given)
     except (TypeError, ValueError, OverflowError) as error:
         raise MessageRejectedError(f"{what}: {error}") from None
     if array.dtype.kind not in "iu" or array.shape != (rows,):

@@ -212,7 +212,8 @@ def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
         wrong = np.flatnonzero((array < limits.min) | (array > limits.max))
         if wrong.size:
             refuse_number(what, array, wrong, f"{limits.min} … {limits.max}")
-    return np.ascontiguousarray(array, kind) if array.ndim else np.full(count, array, kind)
+    # A copy: native code finds topics by them, whatever another thread does to the caller's.
+    return np.array(array, kind, order="C") if array.ndim else np.full(count, array, kind)
 
 
 def refuse_number(what: str, array: Any, wrong: Any, limits: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from rocketstore import MessageRejectedError, MessageTooLargeError, StoreFailedError
+from rocketstore.column_arguments import offsets_of, whole_of
+from rocketstore.message_columns import whole
 from tests.small_store import SEGMENT, dispatched, everything, open_small, parts
 
 
@@ -71,6 +74,22 @@ def test_data_are_bytes(tmp_path: Path, data: Any, error: type[Exception], said:
         with pytest.raises(error, match=said):
             store.writer("orders").put_columns(data, [0, 1, 2, 3])
         assert store.end_offset == 0
+
+
+@pytest.mark.parametrize(
+    "checked",
+    [
+        lambda given: offsets_of("offsets", given),
+        lambda given: whole_of("born_timestamps_ms", given, 3, 0, 9),
+        lambda given: whole(given, 0, 3, np.int64, "born_timestamps_ms"),
+    ],
+)
+def test_what_was_checked_is_out_of_the_callers_reach(checked: Callable[[Any], Any]) -> None:
+    """A thread that fills its arrays anew too early would have native code leave the memory."""
+    given = np.array([0, 1, 2], np.int64)
+    found = checked(given)
+    given[:] = 1 << 40
+    assert found.tolist() == [0, 1, 2]
 
 
 class ChunkedArray:
