@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,7 +61,7 @@ def in_commands(text: str) -> str:
 def remedy(report: VerifyReport, options: Mapping[str, object]) -> str:
     """The command that mends what `verify` found, or "": of files that no command makes. `options`: those that were
     given; where the log lies, `rebuild` cannot be told."""
-    root = Path(report.path)
+    root = Path(os.path.abspath(report.path))  # as the faults name their files
     files = [Path(fault.file) for fault in report.faults]
     # A log may lie elsewhere, and has files of other names than the rest.
     parts = {

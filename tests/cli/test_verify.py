@@ -42,6 +42,17 @@ def test_one_wrong_byte_is_code_3(invoke, store_path: Path, tmp_path: Path, part
     assert invoke("verify", copy, *SHAPE).exit_code == 0
 
 
+def test_the_remedy_of_a_store_that_is_named_from_here(
+    invoke, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (store_path / "consumequeue" / "orders" / "0" / f"{0:020d}").open("r+b") as stream:
+        stream.seek(47)
+        stream.write(b"\x7f")
+    monkeypatch.chdir(store_path.parent)
+    result = invoke("verify", store_path.name, *SHAPE)
+    assert result.stderr.splitlines()[-1].startswith(f"rocketstore rebuild {store_path.name} ")
+
+
 def test_the_report_as_json(invoke, store_path: Path) -> None:
     found = json.loads(invoke("verify", store_path, *SHAPE, "--json").output)
     assert found["ok"] is True
