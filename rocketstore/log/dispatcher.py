@@ -263,6 +263,8 @@ class Dispatcher(Worker):
             if reason == native.GAP:
                 self._fill_gap(queue, raw, queue_offset)
             elif reason == native.CONFLICT:
+                # Else what the loop has written since would be a gap in front of this unit.
+                queue.publish(self._loop.next_offset(raw, queue_id))
                 self._overwrite(queue, queue_offset, physical_offset, size, tags)
             self._point(queue, raw, queue_offset)
         return True

@@ -12,7 +12,8 @@ import rocketstore
 from rocketstore import Store
 from rocketstore._native.dispatcher import SHORT_RUN_BYTES
 from rocketstore.log.dispatcher import RUN_BYTES
-from tests.small_store import dispatched, everything, no_dispatch
+from tests.made_store import MadeStore
+from tests.small_store import SMALL, dispatched, everything, no_dispatch
 
 COUNT = 5_000
 
@@ -52,3 +53,18 @@ def test_what_python_mends_it_does_not_go_on_with(store: Store, body: bytes) -> 
     assert len(everything(dispatched(store))) == count
     assert len(runs.bytes) < 20
     assert max(runs.bytes) <= (SHORT_RUN_BYTES if len(body) <= 100 else RUN_BYTES)
+
+
+@pytest.mark.parametrize("again", [0, 2, 5])
+def test_a_queue_offset_that_comes_twice_hides_no_other_message(tmp_path: Path, again: int) -> None:
+    """As after a writer that lost count, or a changed bit in a record without a checksum. All of it is one run."""
+    made = MadeStore(tmp_path / "made")
+    for number in range(6):
+        made.put(body=b"%d" % number)
+    made.put(body=b"again", queue_offset=again)
+    made.put(body=b"6", queue_offset=6)
+    with rocketstore.open(made.root, **SMALL) as store:
+        found = everything(store)
+    assert [message.body for message in found] == [
+        b"again" if number == again else b"%d" % number for number in range(7)
+    ]
