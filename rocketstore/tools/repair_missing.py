@@ -8,6 +8,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.lock import StoreLock
 from rocketstore.log.log_directories import list_log
@@ -23,8 +24,9 @@ __all__ = ["make_missing"]
 
 
 def make_missing(layout: StoreLayout) -> None:
-    """Every file that is missing between two others, with its blocks and on the disk, of a store that is not open:
-    an open for writing has been refused. What is missing at an end stays missing.
+    """Every file that is missing between two others, and the end of each that is too short there, with its blocks and
+    on the disk, of a store that is not open: an open for writing has been refused. What is missing at an end stays
+    missing.
 
     Raises:
         StoreLockedError: somebody has the store open for writing.
@@ -39,13 +41,31 @@ def make_missing(layout: StoreLayout) -> None:
             for (before, _, _), (after, _, _) in itertools.pairwise(found)
             if has_place(before, size)
         ]
-        _check_room(layout, sum(map(len, missing)) * size)
+        short = [
+            (path, length)
+            for (before, length, path), _ in itertools.pairwise(found)
+            if has_place(before, size) and length < size
+        ]
+        wanted = sum(map(len, missing)) * size + sum(size - length for _, length in short)
+        _check_room(layout, wanted)
         for start in itertools.chain(*missing):
             logger.warning("%s: segment %d is made of zeros", layout.commit_log, start)
             file = NewFile.make(layout.commit_log, layout.tmp, start, size, sparse=False)
             file.publish().close()
+        for path, length in short:
+            logger.warning("%s: had %d bytes, the rest is made of zeros", path, length)
+            _lengthen(path, length, size)
     finally:
         lock.release()
+
+
+def _lengthen(path: str, length: int, size: int) -> None:
+    descriptor = syscalls.open(path, os.O_RDWR)
+    try:
+        syscalls.fallocate(descriptor, length, size - length)
+        syscalls.fdatasync(descriptor)
+    finally:
+        syscalls.close(descriptor)
 
 
 def _check_room(layout: StoreLayout, wanted: int) -> None:

@@ -13,6 +13,7 @@ from rocketstore import tools
 from rocketstore.cli import exit_codes
 from tests.api.test_repair import SHAPE, expected, fill, invoke, is_sound, served
 from tests.cli.conftest import Invoke
+from tests.made_store import BODY_AT
 from tests.small_store import SEGMENT, open_small
 
 __all__ = ["invoke"]
@@ -53,6 +54,27 @@ def test_all_that_is_left_is_served(
         put = store.writer(last.topic, queue_id=last.queue_id).put(b"new")
         assert put.queue_offset == last.queue_offset + 1
     assert not tools.repair(root, fill_missing=True, **SHAPE).ranges
+
+
+@pytest.mark.parametrize("nothing", [True, False])
+@pytest.mark.parametrize("missing", [(), (3,)], ids=["short", "and missing"])
+def test_what_another_program_cut(tmp_path: Path, missing: tuple[int, ...], nothing: bool) -> None:
+    """What is left of a file in the middle stays: the rest is lost as a missing file is."""
+    root = tmp_path / "s"
+    messages = fill(root)
+    lose(root, *missing)
+    inside = [m for m in messages if m.physical_offset // SEGMENT == 1 and len(m.body) > 20]
+    low = SEGMENT if nothing else inside[len(inside) // 2].physical_offset
+    left = 0 if nothing else low + BODY_AT + 20 - SEGMENT
+    os.truncate(root / "commitlog" / f"{SEGMENT:020d}", left)
+    with pytest.raises(rocketstore.MissingSegmentsError):
+        tools.repair(root, **SHAPE)
+    assert tools.repair(root, fill_missing=True, **SHAPE).ok
+    lost = {m.physical_offset for m in messages if m.physical_offset // SEGMENT in missing}
+    lost |= {m.physical_offset for m in messages if low <= m.physical_offset < 2 * SEGMENT}
+    assert served(root) == expected(messages, lost)
+    is_sound(root)
+    assert not tools.repair(root, **SHAPE).ranges
 
 
 @pytest.mark.parametrize("numbers", [(1, 8), (1, 7, 8), tuple(range(9))])
