@@ -12,6 +12,7 @@ import click
 import rocketstore
 from rocketstore import RecoveryReport, Store
 from rocketstore.cli import exit_codes
+from rocketstore.cli.advice import in_commands
 from rocketstore.cli.output import bars, bytes_progress, console, printable, table
 from rocketstore.cli.parameters import STORE, index_shape
 
@@ -58,7 +59,7 @@ def command(store: str, force: bool, index_slots: int, index_entries: int, as_js
         document.pop("checkpoint")
         click.echo(json.dumps(document))
     else:
-        click.echo(str(report))
+        click.echo(in_commands(str(report)))
         console().print(_table(salvage))
     return exit_codes.DAMAGED if report.lost else exit_codes.OK
 

@@ -73,6 +73,13 @@ def test_missing_segments(invoke, store_path: Path, words: tuple[str, ...]) -> N
     assert "lost for good, by repair --fill-missing" in result.stderr
 
 
+def test_what_recovery_notes(invoke, store_path: Path) -> None:
+    (store_path / "commitlog" / "00000000000002097152").write_bytes(bytes(1 << 20))
+    result = invoke("recover", store_path, "--force")
+    assert "--commit-log-dir has to name all of them" in result.stdout
+    assert "commit_log_dir" not in result.stdout
+
+
 def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None:
     child = start("ingest", store_path, "--topic", "t", "--durability", "os")
     assert child.stdin is not None
