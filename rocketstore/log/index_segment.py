@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.errors import ReadFailedError
 from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.state_files import file_model, inherit_owner
 from rocketstore.log.unfinished_files import unlink_if_there
@@ -27,6 +28,8 @@ __all__ = [
 #: Entries get their blocks in steps of so many bytes (D-19).
 CHUNK_BYTES: Final = 1024 * 1024
 ENTRY_BYTES: Final = 20
+#: In the header: the number of the next entry, 1 in a file without any (format.md 7.2).
+COUNT_AT: Final = 36
 
 
 class Shape(NamedTuple):
@@ -186,8 +189,8 @@ def open_segment(
     """The file at `path`; `usual` is the shape that is tried first.
 
     Raises:
-        OSError, ReadFailedError: it cannot be opened or read.
-        ValueError: it is no index file.
+        OSError, ReadFailedError: it cannot be opened or read, or has entries and no shape that fits.
+        ValueError: it is no index file, or one without entries.
     """
     size = path.lstat().st_size
     file = MappedFile.open(str(path), 0, size, access)
@@ -195,15 +198,24 @@ def open_segment(
         file.close_descriptor()
         shape = _deduce_shape(file, usual)
         if shape is None:
-            raise ValueError(
+            text = (
                 f"its {size} bytes are no index file of {usual.slots} slots and "
                 f"{usual.entries} entries ({usual.file_size} bytes)"
             )
+            if _has_entries(file):
+                raise ReadFailedError(f"{path.name}: {text}; 'rocketstore rebuild' makes it anew")
+            raise ValueError(text)
         file.advise("random")
     except BaseException:
         file.close()
         raise
     return IndexSegment(file, shape)
+
+
+def _has_entries(file: MappedFile) -> bool:
+    """Whether it was an index file once, by the count in its header; one that was just made has none."""
+    count = file.read(COUNT_AT, 4) if file.size >= COUNT_AT + 4 else b""
+    return int.from_bytes(count, "big", signed=True) > 1
 
 
 def _deduce_shape(file: MappedFile, configured: Shape) -> Shape | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketstore import ConfigError, ReadFailedError
+from rocketstore import ConfigError, ReadFailedError, tools
 from rocketstore.log import index
-from tests.small_store import dispatched, open_small
+from tests.small_store import SMALL, dispatched, open_small
 
 
 def test_newest_first_over_many_index_files(tmp_path: Path) -> None:
@@ -150,3 +151,30 @@ def test_a_file_that_a_reader_cannot_open(
                 reader.query("orders", "k")
             monkeypatch.undo()
             assert [m.body for m in reader.query("orders", "k")] == [b"x"]
+
+
+@pytest.mark.parametrize("size", [40, 1000])
+def test_a_file_that_another_program_cut(tmp_path: Path, size: int) -> None:
+    """The same, for a reader: nothing of it can be used. The next rebuild makes it anew."""
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"x", keys="k")
+    (file,) = (tmp_path / "index").iterdir()
+    os.truncate(file, size)
+    with (
+        open_small(tmp_path, "r") as reader,
+        pytest.raises(ReadFailedError, match=rf"{file.name}: its {size} bytes .* rebuild"),
+    ):
+        reader.query("orders", "k")
+    tools.rebuild(tmp_path, **SMALL)
+    with open_small(tmp_path, "r") as reader:
+        assert [m.body for m in reader.query("orders", "k")] == [b"x"]
+
+
+def test_a_file_without_entries_is_missed_by_nobody(tmp_path: Path) -> None:
+    """As RocketMQ makes one of any shape for messages without keys."""
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"x", keys="k")
+    header = bytes(36) + (1).to_bytes(4, "big")
+    (tmp_path / "index" / "20991231235959999").write_bytes(header + bytes(100))
+    with open_small(tmp_path, "r") as reader:
+        assert [m.body for m in reader.query("orders", "k")] == [b"x"]
