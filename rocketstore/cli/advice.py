@@ -34,6 +34,7 @@ ADVICE: Final = {
         "; ingest would finish it and make a new store"
     ),
     "commit_log_dir has to name": "--commit-log-dir has to name",
+    "commit_log_file_size_bytes": "--segment-bytes",
     "name others, or give failOnDataLoss=false": "name others",
     ", and createStore=false; ": ", and --no-create; ",
     "give the option lockTimeout more seconds": "try again later",

@@ -93,6 +93,14 @@ def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None
     assert result.stderr.endswith("; tail, get, query and stat read it meanwhile\n")
 
 
+def test_another_size_of_segments(invoke, store_path: Path) -> None:
+    result = invoke("ingest", store_path, "/dev/null", "--topic", "t", "--segment-bytes", 1 << 17)
+    assert result.exit_code == exit_codes.FAILED
+    assert result.stderr == (
+        "rocketstore: --segment-bytes = 131072: the files of this store have 1048576\n"
+    )
+
+
 def test_a_store_that_is_removed(invoke, store_path: Path) -> None:
     (store_path / "rocketstore" / "removal").touch()
     result = invoke("stat", store_path)
