@@ -43,7 +43,9 @@ def exit_code(error: BaseException) -> int:
 
 def in_one_line(error: BaseException) -> str:
     """What went wrong, for a person, without a traceback. Names in it may hold anything."""
-    return printable(in_commands(_text_of(error)))
+    # Other notes are for programs.
+    commands = [n for n in getattr(error, "__notes__", ()) if n.startswith("'rocketstore ")]
+    return printable(in_commands("; ".join([_text_of(error), *commands])))
 
 
 def _text_of(error: BaseException) -> str:

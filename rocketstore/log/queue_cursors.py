@@ -247,9 +247,8 @@ class QueueCursors:
             f"{self._topic}/{cursor.queue_id}: the queue has no units of the offsets "
             f"{cursor.position} to {next_offset - 1}; the log has what was not trimmed"
         )
-        error.add_note(
-            f"'rocketstore rebuild' makes them anew, seek({next_offset}) steps over them"
-        )
+        error.add_note("'rocketstore rebuild' makes them anew")
+        error.add_note(f"seek({next_offset}) steps over them")
         raise error
 
     def _out_of_range(self, cursor: Cursor) -> None:

@@ -93,6 +93,13 @@ def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None
     assert result.stderr.endswith("; tail, get, query and stat read it meanwhile\n")
 
 
+def test_what_a_note_says_of_commands(invoke, store_path: Path) -> None:
+    (store_path / "consumequeue" / "orders" / "0" / f"{0:020d}").unlink()
+    result = invoke("tail", store_path, "orders")
+    assert result.exit_code == exit_codes.FAILED
+    assert result.stderr.endswith("; 'rocketstore rebuild' makes them anew\n")
+
+
 def test_another_size_of_segments(invoke, store_path: Path) -> None:
     result = invoke("ingest", store_path, "/dev/null", "--topic", "t", "--segment-bytes", 1 << 17)
     assert result.exit_code == exit_codes.FAILED
