@@ -65,7 +65,7 @@ def open_store(path: str) -> Store:
         try:
             return rocketstore.open(path, "r")
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise no_store(path, error) from error
+            raise no_store(path, error) from None
         except PermissionError as error:
             raise SparkFaceError("RS_NO_PERMISSION", f"path = {path!r}: {error}") from error
 

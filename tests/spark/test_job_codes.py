@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore import CorruptRecordError, ReadFailedError, StoreFailedError
+from rocketstore.cli.exit_codes import in_one_line
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 
@@ -41,6 +42,12 @@ def test_errors_of_a_rebuild_have_a_code(
     monkeypatch.setattr(sys.modules[jobs.rebuild.__module__], "rebuild_here", fail)
     with pytest.raises(SparkFaceError, match=rf"^\[{code}\].*{tmp_path}.*{error.args[-1]}"):
         jobs.rebuild(DRIVER, tmp_path)
+
+
+def test_a_rebuild_does_not_advise_to_make_a_store(tmp_path: Path) -> None:
+    with pytest.raises(SparkFaceError, match="RS_NO_STORE") as refused:
+        jobs.rebuild(DRIVER, tmp_path / "nowhere")
+    assert "mode=" not in in_one_line(refused.value)
 
 
 def test_options_of_a_rebuild_are_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.cli.exit_codes import in_one_line
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
@@ -69,8 +70,10 @@ def test_an_audit_names_what_is_damaged(tmp_path: Path, rng: random.Random) -> N
 
 
 def test_a_path_without_a_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SparkFaceError, match="RS_NO_STORE"):
+    with pytest.raises(SparkFaceError, match="RS_NO_STORE") as refused:
         jobs.stats(None, tmp_path / "nowhere")  # type: ignore[arg-type]
+    # A command shows the cause, too: it said that mode='rw' would make a store.
+    assert "mode=" not in in_one_line(refused.value)
 
 
 def test_a_store_without_a_message_gives_no_rows(tmp_path: Path) -> None:

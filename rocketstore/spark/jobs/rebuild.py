@@ -73,7 +73,7 @@ def rebuild(
         except StoreLockedError as error:
             raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
         except FileNotFoundError as error:
-            raise no_store(os.fspath(path), error) from error
+            raise no_store(os.fspath(path), error) from None
         except ConfigError as error:
             raise SparkFaceError("RS_BAD_OPTION", f"{root}: {error}") from error
         except CorruptRecordError as error:
