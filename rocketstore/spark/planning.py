@@ -225,7 +225,7 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     """Record batches of one scan, in a task; what goes wrong says where."""
     from rocketstore.spark.batches import to_batch
 
-    with told_where(scan):
+    with told_where(scan, " (failOnDataLoss=false: go on behind it)"):
         for columns, rows in messages_in(scan):
             if bounds:
                 rows = both(rows, kept(columns, bounds))
@@ -247,8 +247,9 @@ def both(rows: Any, more: Any) -> Any:
 
 
 @contextlib.contextmanager
-def told_where(scan: Any) -> Iterator[None]:
-    """Errors of reading a part of a log get a code, the host, the place and the part."""
+def told_where(scan: Any, remedy: str = "") -> Iterator[None]:
+    """Errors of reading a part of a log get a code, the host, the place and the part. `remedy`: against damage, and
+    what was removed."""
     place = f"host={socket.gethostname()} path={scan.path}"
     part = f"[{scan.begin_offset}, {scan.end_offset})"
     try:
@@ -264,9 +265,12 @@ def told_where(scan: Any) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise SparkFaceError("RS_NO_CODEC", f"{place} part={part}: {error}") from error
     except CorruptRecordError as error:
-        raise SparkFaceError("RS_CORRUPT_RECORD", f"{place} part={part}: {error}") from error
+        text = f"{place} part={part}: {error}{remedy}"
+        raise SparkFaceError("RS_CORRUPT_RECORD", text) from error
     except OffsetOutOfRangeError as error:
-        raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {error}") from error
+        lost = f"[{error.asked}, {error.minimum}) was removed before it was read"
+        text = lost if error.asked < error.minimum else str(error)
+        raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {text}{remedy}") from error
     except (ReadFailedError, OSError) as error:
         if scan.archive is not None:
             raise unreachable(scan.path, part, error) from error

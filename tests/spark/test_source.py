@@ -21,6 +21,9 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
+REMEDY = "failOnDataLoss=false: go on behind it"
+
+
 def read_all(root: Path, **options: str) -> list[Any]:
     """Record batches of all partitions; each scan goes through a pickle, as on its way to a task."""
     from rocketstore.spark.planning import plan_batch, read
@@ -288,6 +291,26 @@ def test_what_is_not_kept_any_more_is_an_error_or_skipped(
     assert found[0] == first
 
 
+def test_a_part_that_is_removed_before_its_task_reads_is_named_or_skipped(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    from rocketstore.spark.planning import plan_batch, read
+
+    root = tmp_path / "s"
+    messages = make_store(root, rng)
+    strict = ReadOptions.parse({"path": str(root), "splitBytes": "64k"}, stream=False)
+    scans, bounds = plan_batch(strict)
+    loose = ReadOptions.parse({"path": str(root), "failOnDataLoss": "false"}, stream=False)
+    skipping, _ = plan_batch(loose)
+    with rocketstore.open(root) as store:
+        begin = store.trim(messages[300].physical_offset)
+    lost = rf"RS_DATA_LOST\] host=.* path={root} .*\[0, {begin}\) was removed before.*{REMEDY}"
+    with pytest.raises(SparkFaceError, match=lost):
+        list(read(scans[0], strict, bounds))
+    found = numbers([batch for scan in skipping for batch in read(scan, loose, bounds)])
+    assert found == [m.physical_offset for m in messages if m.physical_offset >= begin]
+
+
 def test_damage_is_named_or_skipped(tmp_path: Path, rng: random.Random) -> None:
     root = tmp_path / "s"
     messages = make_store(root, rng)
@@ -296,7 +319,7 @@ def test_damage_is_named_or_skipped(tmp_path: Path, rng: random.Random) -> None:
     content = bytearray(segment.read_bytes())
     content[victim.physical_offset % (64 * 1024) + 92] ^= 0xFF
     segment.write_bytes(content)
-    with pytest.raises(SparkFaceError, match=rf"RS_CORRUPT_RECORD.*{victim.physical_offset}"):
+    with pytest.raises(SparkFaceError, match=rf"RS_CORRUPT.*{victim.physical_offset}.*{REMEDY}"):
         read_all(root)
     found = numbers(read_all(root, failOnDataLoss="false"))
     assert found == [
