@@ -9,6 +9,7 @@ from typing import Any
 from rocketstore import CorruptRecordError, Store
 from rocketstore.scan_filter import RecordFilter
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.options import bad_option
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 
 __all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]
@@ -39,13 +40,16 @@ def resolve(
         SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
             failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
     """
+    name = "endingOffsets" if side else "startingOffsets"
     physical = [store.visible_offset if end is None else end]
     for topic, queues in offsets.items():
         for queue_id, asked in queues.items():
             if queue_id not in store.queues(topic):
                 if options.fail_on_data_loss:
                     raise SparkFaceError(
-                        "RS_NO_TOPIC_THERE", f"{options.path} has no queue {queue_id} of {topic!r}"
+                        "RS_NO_TOPIC_THERE",
+                        f"{options.path} has no queue {queue_id} of {topic!r}, which {name} names; "
+                        "leave it out, or give failOnDataLoss=false",
                     )
                 continue
             low = store.min_queue_offset(topic, queue_id)
@@ -54,9 +58,8 @@ def resolve(
             if asked == LATEST:
                 offset = high if end is None else _next_from(store, topic, queue_id, end)
             if offset > high:
-                raise SparkFaceError(
-                    "RS_BAD_OPTION", f"offset {offset} of {topic!r}/{queue_id}: it ends at {high}"
-                )
+                allowed = f"at most {high}, where {topic!r}/{queue_id} ends; -1 means its end"
+                raise bad_option(name, offset, allowed)
             if side == 0 and offset < low:
                 lost = (
                     f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"

@@ -187,8 +187,18 @@ def test_an_empty_store_has_no_partitions(tmp_path: Path) -> None:
         ({"endingOffsets": "earliest"}, "RS_BAD_OPTION"),
         ({"maxBytesPerTrigger": "1m"}, "RS_BAD_OPTION"),
         ({"failOnDataLoss": "maybe"}, "RS_BAD_OPTION"),
-        ({"startingOffsets": '{"orders": {"9": 0}}'}, "RS_NO_TOPIC_THERE"),
-        ({"startingOffsets": '{"orders": {"0": 99999}}'}, "RS_BAD_OPTION"),
+        (
+            {"startingOffsets": '{"orders": {"9": 0}}'},
+            r"RS_NO_TOPIC_THERE\] .* has no queue 9 of 'orders', which startingOffsets names; leave",
+        ),
+        (
+            {"startingOffsets": '{"orders": {"0": 99999}}'},
+            r"RS_BAD_OPTION\] startingOffsets = 99999: at most \d+, where 'orders'/0 ends",
+        ),
+        (
+            {"endingOffsets": '{"orders": {"0": 99999}}'},
+            r"RS_BAD_OPTION\] endingOffsets = 99999: at most \d+, where 'orders'/0 ends",
+        ),
         ({"startingTimestamp": "9", "endingTimestamp": "8"}, "RS_BAD_OPTION"),
         (
             {
