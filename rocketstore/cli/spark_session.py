@@ -51,7 +51,7 @@ def jobs_telling() -> Iterator[None]:
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[SparkSession]:
-    """A session; its errors in one line, since Spark puts a stack of Java around them."""
+    """A session; its errors in one line, since Spark puts a stack of Java around them, also where it cannot start."""
     from rocketstore.spark import session
     from rocketstore.spark.java import JavaNotFoundError
 
@@ -60,16 +60,31 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
         running = session(master=master, config={"spark.log.level": "ERROR", **show})
     except (ImportError, JavaNotFoundError) as error:
         raise click.ClickException(exit_codes.in_one_line(error)) from error
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
+    except spark_errors() as error:
+        where = "" if master is None else f" with --master {master}"
+        raise click.ClickException(f"Spark does not start{where}: {said(error)}") from error
     try:
         with jobs_telling():
             yield running
-    except (PySparkException, Py4JJavaError) as error:
-        found = CODE.search(str(error))
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        text = found[0] if found else lines[0]
-        raise click.ClickException(in_commands(text)) from error
+    except spark_errors() as error:
+        raise click.ClickException(in_commands(said(error))) from error
     finally:
         running.stop()
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """The kinds that Spark raises. Asked when there is an error, and pyspark was found."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return Py4JJavaError, PySparkException
+
+
+def said(error: Exception) -> str:
+    """The line of an error of Spark that says what it is: ours, or behind Java's that names a call."""
+    found = CODE.search(str(error))
+    if found:
+        return found[0]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    called = len(lines) > 1 and lines[0].startswith("An error occurred while calling")
+    return lines[called].removeprefix(": ")

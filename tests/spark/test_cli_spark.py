@@ -22,7 +22,7 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
-from rocketstore.cli.spark_session import spark_session
+from rocketstore.cli.spark_session import said, spark_session
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.system_topics import tell
 from rocketstore.spark.jobs.writing import append
@@ -217,6 +217,34 @@ def test_errors_speak_of_flags(monkeypatch: pytest.MonkeyPatch, said: str, shown
     with pytest.raises(ClickException) as failed, spark_session(None):
         raise errors.AnalysisException(f"Failed:\n{said}\n at a line")
     assert failed.value.message == shown
+
+
+def test_a_session_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a traceback."""
+    errors = pytest.importorskip("pyspark.errors")
+
+    def fail(**_: object) -> None:
+        raise errors.PySparkRuntimeError("gone")
+
+    monkeypatch.setattr("rocketstore.spark.session", fail)
+    found = CliRunner().invoke(cli, ["spark", "stats", "s", "--master", "lokal"])
+    assert found.exit_code == exit_codes.FAILED
+    assert found.stderr.splitlines()[-1].endswith("does not start with --master lokal: gone")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("An error occurred while calling o4.load.\n: org.X: no\n\tat y", "org.X: no"),
+        ("An error occurred while calling o4.load.", "An error occurred while calling o4.load."),
+        ("[PATH_NOT_FOUND] no.\nmore", "[PATH_NOT_FOUND] no."),
+        ("[STREAM] x\nTraceback\nE: [RS_NO_PATH] path\n at", "[RS_NO_PATH] path"),
+        ("", "ValueError"),
+    ],
+    ids=["java", "call", "spark", "ours", "empty"],
+)
+def test_the_line_of_an_error_that_says_it(text: str, line: str) -> None:
+    assert said(ValueError(text)) == line
 
 
 @pytest.mark.parametrize(
