@@ -96,6 +96,8 @@ class Place:
             raise ReadFailedError(f"{self.name}: {text.replace(uri, self.name)}") from None
         self._path = path.rstrip("/")
         self._kind: str = self._fs.type_name
+        if self._kind in SHOWN_WHOLE and not self._path:
+            raise NoPlaceError("uri", self.name, "with a bucket, as in s3://bucket/prefix")
 
     def object_name(self, name: str) -> str:
         """How errors call an object."""

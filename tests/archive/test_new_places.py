@@ -33,3 +33,10 @@ def test_names_of_new_directories_are_synced(
     assert rocketstore.ship(tmp_path / "store", f"file://{place}").segments == len(sealed(tmp_path))
     made = [place, *place.parents]
     assert synced.issuperset(map(str, made[: made.index(tmp_path) + 1]))
+
+
+@pytest.mark.parametrize("uri", ["s3://", "gs://"])
+def test_a_place_has_a_bucket(uri: str) -> None:
+    """pyarrow's error for the path of the manifest came through."""
+    with pytest.raises(rocketstore.ConfigError, match="with a bucket, as in s3://bucket/prefix"):
+        rocketstore.scan(uri)
