@@ -39,6 +39,7 @@ ADVICE: Final = {
     ", and createStore=false; ": ", and --no-create; ",
     "give the option lockTimeout more seconds": "try again later",
     " (failOnDataLoss=false: go on behind it)": "; try again",
+    "; failOnDataLoss=false skips it": "; verify and repair are for it",
     "; decompress=false leaves it as it is": "; export and replay leave it so with --as-stored",
     "; or decompress=false": "; or --as-stored of export and replay",
     "or mode='append'": "or --append",

@@ -225,7 +225,7 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
     """Record batches of one scan, in a task; what goes wrong says where."""
     from rocketstore.spark.batches import to_batch
 
-    with told_where(scan, " (failOnDataLoss=false: go on behind it)"):
+    with told_where(scan, skips=True):
         for columns, rows in messages_in(scan):
             if bounds:
                 rows = both(rows, kept(columns, bounds))
@@ -247,9 +247,9 @@ def both(rows: Any, more: Any) -> Any:
 
 
 @contextlib.contextmanager
-def told_where(scan: Any, remedy: str = "") -> Iterator[None]:
-    """Errors of reading a part of a log get a code, the host, the place and the part. `remedy`: against damage, and
-    what was removed."""
+def told_where(scan: Any, *, skips: bool = False) -> Iterator[None]:
+    """Errors of reading a part of a log get a code, the host, the place and the part. `skips`: whether who reads has
+    the option failOnDataLoss."""
     place = f"host={socket.gethostname()} path={scan.path}"
     part = f"[{scan.begin_offset}, {scan.end_offset})"
     try:
@@ -265,12 +265,13 @@ def told_where(scan: Any, remedy: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise SparkFaceError("RS_NO_CODEC", f"{place} part={part}: {error}") from error
     except CorruptRecordError as error:
-        text = f"{place} part={part}: {error}{remedy}"
+        text = f"{place} part={part}: {error}{'; failOnDataLoss=false skips it' if skips else ''}"
         raise SparkFaceError("RS_CORRUPT_RECORD", text) from error
     except OffsetOutOfRangeError as error:
         lost = f"[{error.asked}, {error.minimum}) was removed before it was read"
         text = lost if error.asked < error.minimum else str(error)
-        raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {text}{remedy}") from error
+        more = " (failOnDataLoss=false: go on behind it)" if skips else ""
+        raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {text}{more}") from error
     except (ReadFailedError, OSError) as error:
         if scan.archive is not None:
             raise unreachable(scan.path, part, error) from error

@@ -207,8 +207,14 @@ def test_errors_of_spark_are_one_line(tmp_path: Path) -> None:
             "[RS_NO_STORE] path = 's': there is no store, and createStore=false; see whether",
             "[RS_NO_STORE] path = 's': there is no store, and --no-create; see whether",
         ),
+        (
+            "[RS_CORRUPT_RECORD] path=s: record at physical offset 7: magic; "
+            "failOnDataLoss=false skips it",
+            "[RS_CORRUPT_RECORD] path=s: record at physical offset 7: magic; "
+            "verify and repair are for it",
+        ),
     ],
-    ids=["topic", "store"],
+    ids=["topic", "store", "damage"],
 )
 def test_errors_speak_of_flags(monkeypatch: pytest.MonkeyPatch, said: str, shown: str) -> None:
     """The commands have none of the options that the errors of source and sink advise."""
