@@ -160,6 +160,13 @@ def test_a_version_is_of_a_name(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+def test_a_topic_of_all_messages_is_looked_at_before_a_task_starts(tmp_path: Path) -> None:
+    """Each task said that its row 0 was bad, and advised to drop such rows: all of them."""
+    for topic in ("a b", "t" * 128, ""):
+        with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION\] the topic of all messages: "):
+            append(MagicMock(), tmp_path / "t", topic=topic)
+
+
 @pytest.mark.spark
 def test_damage_is_an_exit_code(invoke: Any, tmp_path: Path, rng: random.Random) -> None:
     there = make_store(tmp_path / "s", rng)

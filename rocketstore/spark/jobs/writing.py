@@ -6,11 +6,12 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.failures import told_path
+from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.journal import committed
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.places import place_of
 from rocketstore.spark.shards import committed_shards
+from rocketstore.spark.staging import wrong_topic
 from rocketstore.writer import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
@@ -46,8 +47,10 @@ def append(
         options: further options of the sink; with `shards=n` the frame gets n partitions at most.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION: a version without a name.
+        SparkFaceError: RS_BAD_OPTION: a version without a name, a topic that no message may have.
     """
+    if topic is not None and (reason := wrong_topic(topic)):
+        raise SparkFaceError("RS_BAD_OPTION", f"the topic of all messages: {reason}")
     if version is not None and not app_id:
         # Under a name of its own, each run would be a first one.
         raise bad_option("version", version, "needs app_id")
