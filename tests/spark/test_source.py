@@ -190,7 +190,7 @@ def test_an_empty_store_has_no_partitions(tmp_path: Path) -> None:
         ({"failOnDataLoss": "maybe"}, "RS_BAD_OPTION"),
         (
             {"startingOffsets": '{"orders": {"9": 0}}'},
-            r"RS_NO_TOPIC_THERE\] .* has no queue 9 of 'orders', which startingOffsets names; leave",
+            r"RS_NO_TOPIC_THERE\] .* has no queue 9 of 'orders', which startingOffsets names; l",
         ),
         (
             {"startingOffsets": '{"orders": {"0": 99999}}'},
