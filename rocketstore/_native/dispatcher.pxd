@@ -52,6 +52,8 @@ cdef class DispatchLoop:
     cdef int64_t index_from
     cdef int64_t keys_done
     cdef int64_t lights_done
+    # Of the record whose unit is left to one in front of it.
+    cdef public int64_t unit_kept
     cdef bint multi_dispatch
     cdef bint report
     cdef int64_t delays[DELAY_LEVELS_MAX]

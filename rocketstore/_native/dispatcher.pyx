@@ -69,7 +69,7 @@ cdef class DispatchLoop:
         self.report = report_arrivals
         self.topics = []
         self.handles = {}
-        self.lights_done = -1
+        self.lights_done = self.unit_kept = -1
         self.index_from = INT64_MAX
         self.grow(FIRST_CAPACITY)
 
@@ -296,6 +296,8 @@ cdef class DispatchLoop:
         unit.tags_code = self.tags_code
         at = entry.units + (n - entry.first_unit) * RS_UNIT_SIZE
         there = rs_unit_load(at)
+        if self.unit_kept == r.physical_offset:
+            unit = there
         same = (there.physical_offset == unit.physical_offset and there.size == unit.size
                 and there.tags_code == unit.tags_code)
         if not same and rs_unit_written(there):

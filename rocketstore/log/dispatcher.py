@@ -24,6 +24,7 @@ from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import check_place, is_listed, listed_queues
 from rocketstore.log.mapped_queues import POINTED_MAX
 from rocketstore.log.queue_units import UnitRefusedError
+from rocketstore.log.unit_matching import first_stays
 from rocketstore.log.worker import Worker
 from rocketstore.wording import counted
 
@@ -308,9 +309,11 @@ class Dispatcher(Worker):
     ) -> None:
         """The log is the truth: a unit that says otherwise is a leftover. The address of an extension unit
         gives way to the tags code itself, without a word: a queue may be full of them."""
+        if first_stays(queue, queue_offset, physical_offset, self._find):
+            self._loop.unit_kept = physical_offset
+            return
         there = queue.unit(queue_offset)
-        expected = (physical_offset, size)
-        if there is None or there[:2] != expected or not is_address(there[2]):
+        if there is None or there[:2] != (physical_offset, size) or not is_address(there[2]):
             logger.warning(
                 "%s/%d: unit %d pointed to %s, the log says %d: rewritten",
                 queue.topic, queue.queue_id, queue_offset, there and there[0], physical_offset,

@@ -337,5 +337,6 @@ class _Walk:
             elif queue_offset != known.next:
                 text = f"queue offset {queue_offset} follows {known.next - 1}"
                 self._fault(position, f"{topic}/{queue_id}: {text}")
-            known.next = max(known.next, queue_offset + 1)
+                continue  # another record has the unit: a dispatcher gives it to the first one
+            known.next = queue_offset + 1
             known.records += 1
