@@ -15,6 +15,7 @@ import click
 from rocketstore.cli.advice import in_commands
 from rocketstore.cli.output import console, printable, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
+from rocketstore.tools.verify_rest import offsets_fault
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,9 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         found = facts(opened, Path(store), group)
         report = in_commands(str(opened.recovery))
+    if found["offsets_fault"]:
+        file = Path(store, "config", "consumerOffset.json")
+        click.echo(printable(f"rocketstore: {file}: {found['offsets_fault']}"), err=True)
     if as_json:
         click.echo(json.dumps(found))
     else:
@@ -93,6 +97,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
                 (each, topic) for topic in queues for each in store.groups(topic)
             )
         ],
+        "offsets_fault": offsets_fault(path),
         "files": {name: _usage(*_directories(store, path, name)) for name in PARTS},
         "segment_bytes": store.config.commit_log_file_size_bytes,
         "recovery": _plain(store.recovery),
@@ -190,15 +195,16 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
             groups.add_row(printable(row["group"]), row["topic"], f"{row['lag']:,}")
         out.print("\n", groups, sep="")
     if "group" in found:
-        _print_group(out, found["group"])
+        _print_group(out, found["group"], damaged=bool(found["offsets_fault"]))
     out.print(f"\n{report}", soft_wrap=True)
 
 
-def _print_group(out: Console, group: dict[str, Any]) -> None:
-    """Its lag in every topic, and where it has not committed anything."""
+def _print_group(out: Console, group: dict[str, Any], *, damaged: bool) -> None:
+    """Its lag in every topic, and where it has not committed anything. `damaged`: what it has cannot be read."""
     name = printable(group["name"])
     if not group["committed"]:
-        return out.print(f"\ngroup {name} has no stored offsets here: it never committed any")
+        why = "their file cannot be read" if damaged else "it never committed any"
+        return out.print(f"\ngroup {name} has no stored offsets here: {why}")
     lags = table(f"group {name}", numbers=["lag", ""])
     for topic, lag in group["lag"].items():
         lags.add_row(topic, f"{lag:,}", "" if topic in group["committed"] else "nothing committed")

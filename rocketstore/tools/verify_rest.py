@@ -9,15 +9,17 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.checkpoint import CheckpointFile
 from rocketstore.log.consumer_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.log.index import IndexStore, hash_of
+from rocketstore.log.layout import StoreLayout
 from rocketstore.log.state_files import read_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketstore.log.index_segment import Header, IndexSegment
-    from rocketstore.log.layout import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
     from rocketstore.tools.verify_log import LogFacts
 
-__all__ = ["check_checkpoint", "check_offsets", "walk_index"]
+__all__ = ["check_checkpoint", "check_offsets", "offsets_fault", "walk_index"]
 
 ROCKETMQ_CHECKPOINT_SIZE = 4096
 # The greatest number of seconds that an entry can hold.
@@ -152,12 +154,21 @@ def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -
         findings.add(str(path), 0, f"{path.stat().st_size} bytes, not {ROCKETMQ_CHECKPOINT_SIZE}")
 
 
+def offsets_fault(root: Path) -> str:
+    """Why no group of a store has stored offsets although it has the file of them, or ""."""
+    path = StoreLayout(root).consumer_offsets
+    document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH) if path.exists() else {}
+    if isinstance(document, dict) and isinstance(document.get("offsetTable", {}), dict):
+        return ""
+    return "holds no offsets, nor does its .bak: all groups begin anew; restore one of them"
+
+
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
     """No group waits beyond the end of its queue (D-17)."""
     path = layout.consumer_offsets
-    if path.exists() and not isinstance(read_json(path, MAX_FILE_BYTES, MAX_DEPTH), dict):
-        text = "holds no offsets, nor does its .bak: all groups begin anew; restore one of them"
-        findings.add(str(path), 0, text)
+    fault = offsets_fault(layout.root)
+    if fault:
+        findings.add(str(path), 0, fault)
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
     for change in offsets.clamp(lambda topic, queue_id: facts.ends.get((topic, queue_id))):

@@ -189,6 +189,20 @@ def test_stat_of_a_group_that_never_committed_says_so(invoke, store_path: Path) 
     assert found["group"]["committed"] == ["orders"]
 
 
+@pytest.mark.parametrize("text", ['{"offsetTable":{"orders@g":{0:1', "[]", '{"offsetTable":[]}'])
+def test_stat_says_that_stored_offsets_cannot_be_read(invoke, store_path: Path, text: str) -> None:
+    """And not that nobody ever committed."""
+    path = store_path / "config" / "consumerOffset.json"
+    assert json.loads(invoke("stat", store_path, "--json").stdout)["offsets_fault"] == ""
+    path.write_text(text)
+    result = invoke("stat", store_path, "--group", "billing")
+    assert f"{path}: holds no offsets, nor does its .bak" in result.stderr
+    assert "billing has no stored offsets here: their file cannot be read" in result.stdout
+    found = json.loads(invoke("stat", store_path, "--json").stdout)
+    assert found["offsets_fault"].startswith("holds no offsets")
+    assert "holds no offsets" in invoke("verify", store_path).stderr
+
+
 def test_looking_changes_no_file(invoke, store_path: Path) -> None:
     def fingerprint() -> dict[str, tuple[int, bytes]]:
         return {
