@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -24,6 +25,8 @@ from rocketstore.cli.message_format import formatter
 from rocketstore.cli.standard_streams import StandardConsole
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rocketstore import Message
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "console",
     "count_text",
     "print_messages",
+    "print_rows",
     "printable",
     "size_text",
     "steps",
@@ -58,6 +62,33 @@ def table(*names: str, numbers: Iterable[str] = ()) -> Table:
     for name in numbers:
         made.add_column(name, justify="right", no_wrap=True)
     return made
+
+
+def print_rows(
+    out: Console, names: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """The same table, but for Rich, which takes 0.4 ms for each row, where lines are wide enough for it."""
+    columns = list(zip((*names, *numbers), *rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    if sum(widths) + 2 * (len(widths) - 1) > out.width:
+        made = table(*names, numbers=numbers)
+        for row in rows:
+            made.add_row(*row)
+        out.print(made)
+        return
+    padded = [
+        [cell + fill if at < len(names) else fill + cell for cell, fill in _filled(column, width)]
+        for at, (column, width) in enumerate(zip(columns, widths, strict=True))
+    ]
+    header, *lines = map("  ".join, zip(*padded, strict=True))
+    out.out(header, style="table.header", highlight=False)
+    if lines:
+        out.out("\n".join(lines), highlight=False)
+
+
+def _filled(column: Sequence[str], width: int) -> Iterator[tuple[str, str]]:
+    """Each cell, and the blanks that it lacks."""
+    return ((cell, " " * (width - cell_len(cell))) for cell in column)
 
 
 def print_messages(messages: Iterable[Message], form: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketstore.cli.advice import in_commands
-from rocketstore.cli.output import console, printable, size_text, table
+from rocketstore.cli.output import console, print_rows, printable, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 from rocketstore.tools.verify_rest import offsets_fault
 
@@ -70,11 +70,12 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
             {
                 "topic": topic,
                 "queue_id": queue_id,
-                "min": (low := store.min_queue_offset(topic, queue_id)),
-                "max": (high := store.max_queue_offset(topic, queue_id)),
+                "min": low,
+                "max": high,
                 "messages": high - low,
             }
             for queue_id in store.queues(topic)
+            for low, high in [store._bounds(topic, queue_id)]
         ]
         for topic in store.topics()
     }
@@ -182,18 +183,20 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
         )
     out.print("\n", files, sep="")
 
-    queues = table("topic", numbers=["queue", "min", "max", "messages"])
-    for queue in found["queues"]:
-        queues.add_row(
-            queue["topic"],
-            *(f"{queue[name]:,}" for name in ("queue_id", "min", "max", "messages")),
-        )
-    out.print("\n", queues, sep="")
+    out.print("\n")
+    numbers = ("queue_id", "min", "max", "messages")
+    queues = [
+        [printable(queue["topic"]), *(f"{queue[name]:,}" for name in numbers)]
+        for queue in found["queues"]
+    ]
+    print_rows(out, ["topic"], ["queue", "min", "max", "messages"], queues)
     if found["groups"]:
-        groups = table("group", "topic", numbers=["lag"])
-        for row in found["groups"]:
-            groups.add_row(printable(row["group"]), row["topic"], f"{row['lag']:,}")
-        out.print("\n", groups, sep="")
+        groups = [
+            [printable(row["group"]), printable(row["topic"]), f"{row['lag']:,}"]
+            for row in found["groups"]
+        ]
+        out.print("\n")
+        print_rows(out, ["group", "topic"], ["lag"], groups)
     if "group" in found:
         _print_group(out, found["group"], damaged=bool(found["offsets_fault"]))
     out.print(f"\n{report}", soft_wrap=True)

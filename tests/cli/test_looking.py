@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import rocketstore
 from rocketstore.cli import output
@@ -201,6 +203,33 @@ def test_stat_says_that_stored_offsets_cannot_be_read(invoke, store_path: Path, 
     found = json.loads(invoke("stat", store_path, "--json").stdout)
     assert found["offsets_fault"].startswith("holds no offsets")
     assert "holds no offsets" in invoke("verify", store_path).stderr
+
+
+def test_stat_asks_once_for_each_queue(invoke, store_path: Path, monkeypatch) -> None:
+    """There may be many thousands, and each is looked up in its files."""
+    asked, bounds = [], rocketstore.Store._bounds
+
+    def counted(store: rocketstore.Store, topic: str, queue_id: int) -> tuple[int, int]:
+        asked.append((topic, queue_id))
+        return bounds(store, topic, queue_id)
+
+    monkeypatch.setattr(rocketstore.Store, "_bounds", counted)
+    found = json.loads(invoke("stat", store_path, "--json").output)["queues"]
+    assert asked == [(row["topic"], row["queue_id"]) for row in found]
+
+
+@pytest.mark.parametrize("width", [40, 20, 9])
+@pytest.mark.parametrize("count", [0, 3])
+def test_rows_are_printed_as_rich_prints_a_table(width: int, count: int) -> None:
+    """Which takes too long over many; and where lines are too short it does print them."""
+    rows = [["orders", "a", "1"], ["表", "[bold]", "1,234"], ["", "bc", "12"]][:count]
+    drawn = [Console(width=width, markup=False, file=io.StringIO()) for _ in range(2)]
+    made = output.table("topic", "x", numbers=["lag"])
+    for row in rows:
+        made.add_row(*row)
+    drawn[0].print(made)
+    output.print_rows(drawn[1], ["topic", "x"], ["lag"], rows)
+    assert drawn[0].file.getvalue() == drawn[1].file.getvalue()
 
 
 def test_looking_changes_no_file(invoke, store_path: Path) -> None:
