@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
+from rocketstore.log.column_walk import MISSING_SEGMENT
 from rocketstore.log.layout import StoreLayout
+from rocketstore.log.log_directories import list_log
 from rocketstore.log.quarantine import keep_copy, pieces_of
 from rocketstore.opening import open_store
 from rocketstore.system_flags import ROLLED_BACK
@@ -117,7 +119,8 @@ def repair(
     cleanly afterwards. Killed half-way it can be run again.
 
     Args:
-        dry_run: only says what would be done, missing segments aside; no lock, no change.
+        dry_run: only says what would be done with the other arguments, segments missing at the end aside; no
+            lock, no change.
         force: go on although segments of the log are missing, as for `rocketstore.open`.
         fill_missing: segments that are missing between others are lost for good: files of their size take
             their place, and what pointed into them is mended. Without it such a segment is named, and can
@@ -133,7 +136,7 @@ def repair(
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if dry_run:
-        return _look(path, progress, options)
+        return _look(path, force, fill_missing, progress, options)
     done: list[DamagedRange] = []
     kept: list[str] = []
     units = 0
@@ -178,15 +181,36 @@ def _opened(
 
 
 def _look(
-    path: str | os.PathLike[str], progress: Progress | None, options: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    force: bool,
+    fill_missing: bool,
+    progress: Progress | None,
+    options: Mapping[str, Any],
 ) -> RepairReport:
     """What would be done."""
     with open_store(path, "r", **options) as store:
         found = damaged_ranges(store, progress)
-        fitting = [one for one in found if one.fits]
+        cut = set() if force or fill_missing else _ends_cut_off(store)
+        told = []
+        for one in found:
+            how = one.how
+            if one.file_end in cut:
+                how = "the file is too short: restore it"
+            elif fill_missing and one.reason == MISSING_SEGMENT:
+                how = "record"
+            told.append(Mended(one.start, one.end, one.reason, how))
+        fitting = [one for one, mended in zip(found, told, strict=True) if mended.done]
         units = sum(len(hit.numbers) for hit in units_into(store, fitting))
         units += sum(len(one.stand_ins) for one in with_ends(store, find_pre_blanks(store)))
-    return RepairReport(os.fspath(path), True, tuple(Mended.of(one) for one in found), units, ())
+    return RepairReport(os.fspath(path), True, tuple(told), units, ())
+
+
+def _ends_cut_off(store: Store) -> set[int]:
+    """Where files end that are too short although others follow: an open for writing is refused."""
+    layout, _, _ = store._log_bounds()
+    size = store.config.commit_log_file_size_bytes
+    pairs = itertools.pairwise(list_log(layout))
+    return {start + size for (start, length, _), _ in pairs if length < size}
 
 
 # ---- mending ----

@@ -69,7 +69,15 @@ def test_what_another_program_cut(tmp_path: Path, missing: tuple[int, ...], noth
     os.truncate(root / "commitlog" / f"{SEGMENT:020d}", left)
     with pytest.raises(rocketstore.MissingSegmentsError):
         tools.repair(root, **SHAPE)
-    assert tools.repair(root, fill_missing=True, **SHAPE).ok
+    refused = tools.repair(root, dry_run=True, **SHAPE)
+    assert refused.ranges and not any(one.done for one in refused.ranges), str(refused)
+    promised = tools.repair(root, dry_run=True, fill_missing=True, **SHAPE)
+    done = tools.repair(root, fill_missing=True, **SHAPE)
+    assert done.ok
+    assert [(one.start, one.end, one.done) for one in promised.ranges] == [
+        (one.start, one.end, one.done) for one in done.ranges
+    ]
+    assert promised.units == done.units
     lost = {m.physical_offset for m in messages if m.physical_offset // SEGMENT in missing}
     lost |= {m.physical_offset for m in messages if low <= m.physical_offset < 2 * SEGMENT}
     assert served(root) == expected(messages, lost)
