@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.tools.findings import LOST_FILES
+
 if TYPE_CHECKING:
     from rocketstore.tools import VerifyReport
 
@@ -74,6 +76,12 @@ def remedy(report: VerifyReport, options: Mapping[str, object]) -> str:
     store = " ".join([shlex.quote(report.path), *map(" ".join, given.items())])
     when = "" if report.writer == "none" else "once nothing has the store open: "
     if "commitlog" in parts:  # with it goes what queues and index say of lost records
+        if any(text in fault.reason for fault in report.faults for text in LOST_FILES):
+            give_up = f"rocketstore repair --fill-missing {store} gives up what is lost for good"
+            return f"{when}restore the files that are missing or too short, or {give_up}"
+        crashed = report.writer == "none" and (root / "abort").exists()
+        if crashed and COMMIT_LOG_DIR not in given:
+            return f"rocketstore recover {store} is first, after a crash; then verify again"
         again = "; then verify again" if parts & _DERIVED else ""
         return f"{when}rocketstore repair {store} mends the log, --dry-run says how{again}"
     if parts & _DERIVED and COMMIT_LOG_DIR not in given:

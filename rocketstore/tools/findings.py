@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from rocketstore.wording import counted
 
-__all__ = ["Counts", "Fault", "Findings", "Progress", "VerifyReport"]
+#: What `verify` says of files that a log has lost, or lost a part of.
+LOST_FILES = ("up to here are missing", ", the others have ")
+
+__all__ = ["LOST_FILES", "Counts", "Fault", "Findings", "Progress", "VerifyReport"]
 
 # Called with (what is being walked, bytes done, bytes in all).
 Progress = Callable[[str, int, int], object]

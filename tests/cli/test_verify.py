@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,41 @@ def test_one_wrong_byte_is_code_3(invoke, store_path: Path, tmp_path: Path, part
     assert words[3:7] == [str(word) for word in SHAPE]  # as verify was told
     assert invoke(*words[1:7]).exit_code == 0
     assert invoke("verify", copy, *SHAPE).exit_code == 0
+
+
+def test_the_remedy_of_a_torn_tail(invoke, store_path: Path) -> None:
+    """Of a store that has crashed: `repair` would put a record in the place of what `recover` cuts off."""
+    with rocketstore.open(store_path, "r") as store:
+        end = store.end_offset
+    with (store_path / "commitlog" / f"{0:020d}").open("r+b") as stream:
+        stream.seek(end)
+        stream.write(b"torn")
+    assert invoke("verify", store_path, *SHAPE).stderr.splitlines()[-1].split()[1] == "repair"
+    (store_path / "abort").touch()
+    words = invoke("verify", store_path, *SHAPE).stderr.splitlines()[-1].split()
+    assert words[:3] == ["rocketstore", "recover", str(store_path)]
+    assert invoke(*words[1:7]).exit_code == 0
+    assert invoke("verify", store_path, *SHAPE).exit_code == 0
+
+
+@pytest.mark.parametrize("left", [None, 1000], ids=["missing", "too short"])
+def test_the_remedy_of_missing_segments(invoke, store_path: Path, left: int | None) -> None:
+    """Which `repair` refuses, unless it is to give them up."""
+    with rocketstore.open(store_path, "r+") as store:
+        writer = store.writer("orders")
+        while store.end_offset < 5 << 19:
+            writer.put(bytes(1 << 17))
+    middle = store_path / "commitlog" / f"{1 << 20:020d}"
+    if left is None:
+        middle.unlink()
+    else:
+        os.truncate(middle, left)
+    advice = invoke("verify", store_path, *SHAPE).stderr.splitlines()[-1]
+    assert advice.startswith("restore the files that are missing or too short, or rocketstore ")
+    words = advice.partition("or rocketstore ")[2].split()[:7]
+    assert invoke("repair", store_path, *SHAPE).exit_code == exit_codes.DAMAGED
+    assert invoke(*words).exit_code == 0
+    assert invoke("verify", store_path, *SHAPE).exit_code == 0
 
 
 def test_the_remedy_of_a_store_that_is_named_from_here(
