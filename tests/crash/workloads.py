@@ -178,6 +178,8 @@ def failed_sync(run: Run) -> None:
         segment = sorted((run.root / "commitlog").iterdir())[run.store.end_offset // SEGMENT]
         run.fail_syncs(segment, 1)
         with contextlib.suppress(StoreFailedError):
+            for _ in range(2):
+                run.put("orders", 1, 5000)  # pages behind the one that the last sync ended in
             run.put("orders", 0, 300, durability="disk")
             some(run, 3, durability="disk")
         run.die()

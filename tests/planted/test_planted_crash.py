@@ -53,6 +53,22 @@ FAULTS = (
     ),
     (
         Fault(
+            "written_taken_for_synced",
+            "rocketstore/log/positions.py",
+            (("(positions.run_id, positions.flushed)", "(positions.run_id, positions.wrote)"),),
+        ),
+        ("failed sync",),
+    ),
+    (
+        Fault(
+            "too_little_written_again",
+            "rocketstore/log/log_repair.py",
+            (("self._synced - BLOCK_BYTES)", "self._synced + BLOCK_BYTES)"),),
+        ),
+        ("failed sync",),
+    ),
+    (
+        Fault(
             "no_directory_sync",
             "rocketstore/log/new_file.py",
             (
