@@ -56,6 +56,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+#: Of what a task left out, that its warning names; it counts the others.
+NAMED_RANGES = 10
+
 REMEDY = "name others, or give failOnDataLoss=false"
 
 
@@ -222,10 +225,10 @@ def split_scan(scan: Any, split_bytes: int) -> list[Any]:
 
 
 def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Record batches of one scan, in a task; what goes wrong says where."""
+    """Record batches of one scan, in a task; what goes wrong says where, and what was left out is logged."""
     from rocketstore.spark.batches import to_batch
 
-    with told_where(scan, skips=True):
+    with told_where(scan, skips=True), told_lost(scan):
         for columns, rows in messages_in(scan):
             if bounds:
                 rows = both(rows, kept(columns, bounds))
@@ -244,6 +247,22 @@ def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordB
 def both(rows: Any, more: Any) -> Any:
     """Rows that are in both of two boolean arrays; None in the first stands for all."""
     return more if rows is None else rows & more
+
+
+@contextlib.contextmanager
+def told_lost(scan: Any) -> Iterator[None]:
+    """Logs what a scan that skips damage has left out; also when who reads has enough of it."""
+    try:
+        yield
+    finally:
+        report = scan.report
+        if report.damage_count and scan.on_damage == "skip":
+            ranges = [f"[{d.start}, {d.end}) {d.reason}" for d in report.damage[:NAMED_RANGES]]
+            if (more := report.damage_count - len(ranges)) > 0:
+                ranges.append(f"{more} more")
+            logger.warning("host=%s path=%s part=[%s, %s): left out by failOnDataLoss=false: %s",
+                           socket.gethostname(), scan.path, scan.begin_offset, scan.end_offset,
+                           "; ".join(ranges))  # fmt: skip
 
 
 @contextlib.contextmanager

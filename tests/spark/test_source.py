@@ -34,6 +34,10 @@ def read_all(root: Path, **options: str) -> list[Any]:
     return [batch for scan in scans for batch in read(scan, given, bounds)]
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name.startswith("rocketstore.spark.")]
+
+
 def numbers(batches: list[Any], name: str = "physical_offset") -> list[int]:
     return [row for batch in batches for row in batch.column(name).to_pylist()]
 
@@ -303,7 +307,7 @@ def test_what_is_not_kept_any_more_is_an_error_or_skipped(
 
 
 def test_a_part_that_is_removed_before_its_task_reads_is_named_or_skipped(
-    tmp_path: Path, rng: random.Random
+    tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture
 ) -> None:
     from rocketstore.spark.planning import plan_batch, read
 
@@ -320,9 +324,15 @@ def test_a_part_that_is_removed_before_its_task_reads_is_named_or_skipped(
         list(read(scans[0], strict, bounds))
     found = numbers([batch for scan in skipping for batch in read(scan, loose, bounds)])
     assert found == [m.physical_offset for m in messages if m.physical_offset >= begin]
+    said = rf"host=\S+ path={root} part=(\[\d+, \d+\)): .*=false: (\[\d+, \d+\)) trimmed"
+    told = [re.fullmatch(said, text) for text in warnings(caplog)]
+    assert [match and match[1] for match in told] == [match and match[2] for match in told]
+    assert told and all(told) and f", {begin})" in warnings(caplog)[-1]
 
 
-def test_damage_is_named_or_skipped(tmp_path: Path, rng: random.Random) -> None:
+def test_damage_is_named_or_skipped(
+    tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tmp_path / "s"
     messages = make_store(root, rng)
     victim = next(m for m in messages[200:] if len(m.body) > 20)
@@ -332,7 +342,10 @@ def test_damage_is_named_or_skipped(tmp_path: Path, rng: random.Random) -> None:
     segment.write_bytes(content)
     with pytest.raises(SparkFaceError, match=rf"RS_CORRUPT.*{victim.physical_offset}.*; {SKIPS}"):
         read_all(root)
+    assert warnings(caplog) == []
     found = numbers(read_all(root, failOnDataLoss="false"))
+    [told] = warnings(caplog)
+    assert re.match(rf"host=\S+ path={root} part=\[\d+, .*: \[{victim.physical_offset}, ", told)
     assert found == [
         m.physical_offset for m in messages if m.physical_offset != victim.physical_offset
     ]
