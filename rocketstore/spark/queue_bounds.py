@@ -42,7 +42,12 @@ def resolve(
     """
     name = "endingOffsets" if side else "startingOffsets"
     physical = [store.visible_offset if end is None else end]
+    accept = RecordFilter.of(**options.wanted).acceptance()
     for topic, queues in offsets.items():
+        if accept is not None and accept(topic) is False and store.queues(topic):
+            # No error: several reads may share one JSON.
+            logger.warning("%s names topic %r, which is not among those that are read: its offsets "
+                           "have no effect", name, topic)  # fmt: skip
         for queue_id, asked in queues.items():
             if queue_id not in store.queues(topic):
                 if options.fail_on_data_loss:

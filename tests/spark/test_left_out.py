@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from unittest import mock
 
 import pytest
+
+from tests.spark.reading import make_store
+from tests.spark.test_source import numbers, read_all, warnings
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -23,3 +28,20 @@ def test_a_long_list_of_damage_is_counted(caplog: pytest.LogCaptureFixture) -> N
     with told_lost(scan):
         pass
     assert caplog.messages[0].endswith("[180, 190) body CRC; 2 more")
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_of_a_topic_that_is_not_read_are_told(
+    tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture, option: str
+) -> None:
+    """They were ignored in silence: a mistyped topic read another one's whole backlog."""
+    root = tmp_path / "s"
+    make_store(root, rng, 60)
+    wanted = numbers(read_all(root, topic="orders"))
+    assert warnings(caplog) == []
+    offsets = {option: '{"events": {"0": 1}}'}
+    assert numbers(read_all(root, topic="orders", **offsets)) == wanted
+    [told] = warnings(caplog)
+    assert told.startswith(f"{option} names topic 'events', which is not among those")
+    assert numbers(read_all(root, topicPattern=".*", **offsets)) != wanted
+    assert len(warnings(caplog)) == 1
