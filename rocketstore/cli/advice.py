@@ -49,6 +49,7 @@ ADVICE: Final = {
         "; --bad-rows drop of import leaves such rows out, divert keeps them"
     ),
     "give the option shards to add some": "import --shards adds some",
+    "each message twice; give to_topic": "each message twice; give --to-topic",
     "replay them with to_topic": "replay them with --to-topic",
     "name them in topics": "name each with --topic",
     "of each with the argument topic": "of each with --topic",

@@ -285,7 +285,7 @@ def replay(
     master: str | None,
     **given: Any,
 ) -> int:
-    """Appends messages of STORE to TARGET, which may be STORE itself, in the order of the log."""
+    """Appends messages of STORE to TARGET, in the order of the log. With --to-topic TARGET may be STORE itself."""
     from rocketstore.spark import jobs
 
     named = once(app_id, version)

@@ -56,9 +56,10 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
             "1 shards; give the option shards to add some, or write elsewhere",
             "1 shards; import --shards adds some, or write elsewhere",
         ),
+        ("message twice; give to_topic", "message twice; give --to-topic"),
         ("replay them with to_topic, or name", "replay them with --to-topic, or name"),
     ],
-    ids=["trimmed", "compression", "codec", "target", "row", "shards", "delayed"],
+    ids=["trimmed", "compression", "codec", "target", "row", "shards", "itself", "delayed"],
 )
 def test_options_of_spark_are_flags(said: str, shown: str) -> None:
     assert in_commands(said) == shown

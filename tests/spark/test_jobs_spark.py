@@ -94,6 +94,16 @@ def test_replay_to_another_topic_and_store(spark: Any, tmp_path: Path, rng: rand
     assert count == sum("k7" in m.keys for m in there)  # a text was taken for its letters
 
 
+def test_a_store_is_not_replayed_to_itself_by_accident(tmp_path: Path, rng: random.Random) -> None:
+    """It held each message twice then."""
+    make_store(tmp_path / "s", rng, 5)
+    (tmp_path / "link").symlink_to("s")
+    for target in ("s", "link"):
+        with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*twice; give to_topic$"):
+            jobs.replay(MagicMock(), tmp_path / "s", tmp_path / target, topics="orders")
+    assert len(everything(tmp_path / "s")) == 5
+
+
 @pytest.mark.spark
 def test_compact_keeps_the_last_of_each_key(spark: Any, tmp_path: Path, rng: random.Random) -> None:
     with rocketstore.open(tmp_path / "s", durability="os") as store:

@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from rocketstore.archive.place import is_uri
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append
+from rocketstore.spark.options import bad_option
+from rocketstore.spark.places import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +41,7 @@ def replay(
     left out unless they are named; a warning says how many messages those have.
 
     Args:
-        target: a store, also the same one; what is appended meanwhile is not replayed again.
+        target: a store, also the same one under another topic; what is appended meanwhile is not replayed again.
         to_topic: of all copies; default: each keeps its own topic.
         keys: only messages with this key, or one of these.
         transform: makes another frame of the one that is read; it has to keep the column `body`.
@@ -49,11 +52,16 @@ def replay(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another topic; RS_NO_STORE.
+        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another topic; `target` is
+            the store itself, and neither `to_topic` nor `transform` says where copies go; RS_NO_STORE.
     """
+    routed = to_topic is not None or transform is not None
+    place = place_of(path)
+    if not routed and not is_uri(place) and _same(place, place_of(target)):
+        allowed = "the store itself would hold each message twice; give to_topic"
+        raise bad_option("target", os.fspath(target), allowed)
     from pyspark.sql import functions as f
 
-    routed = to_topic is not None or transform is not None
     there = load(session, path, wanted, decompress=decompress)
     frame = application_rows(there, path, wanted, routed=routed)
     if keys is not None:
@@ -69,3 +77,11 @@ def replay(
         version=version,
         createStore=create_store,
     )
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether both are one directory that is there."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
