@@ -56,7 +56,7 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
             "1 shards; give the option shards to add some, or write elsewhere",
             "1 shards; import --shards adds some, or write elsewhere",
         ),
-        ("message twice; give to_topic", "message twice; give --to-topic"),
+        ("each message twice; give to_topic", "each message twice; give --to-topic"),
         ("replay them with to_topic, or name", "replay them with --to-topic, or name"),
     ],
     ids=["trimmed", "compression", "codec", "target", "row", "shards", "itself", "delayed"],
