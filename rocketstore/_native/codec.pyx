@@ -173,23 +173,25 @@ def decode_properties(bytes data not None):
     return found
 
 
-def pack_host(str text not None):
-    """`1.2.3.4:10911` or `[::1]:10911` as it stands in a record: address, then port as i32."""
+def pack_host(object text, str name="host"):
+    """`1.2.3.4:10911` or `[::1]:10911` as it stands in a record: address, then port as i32. `name`: for errors."""
+    cdef str shown = f"{name} = {text!r}"
+    if not isinstance(text, str):
+        raise TypeError(f"{shown}: expected a str")
     address_text, colon, port_text = text.rpartition(":")
     if not colon:
-        raise ValueError(f"{text!r}: expected address:port")
+        raise ValueError(f"{shown}: expected address:port")
     bracketed = address_text.startswith("[") and address_text.endswith("]")
     try:
-        if bracketed:
-            address_text = address_text.removeprefix("[").removesuffix("]")
-        address = ipaddress.ip_address(address_text)
+        address = ipaddress.ip_address(
+            address_text.removeprefix("[").removesuffix("]") if bracketed else address_text)
         port = int(port_text)
     except ValueError as error:
-        raise ValueError(f"{text!r}: {error}") from None
+        raise ValueError(f"{shown}: {error}") from None
     if bracketed != (address.version == 6):
-        raise ValueError(f"{text!r}: brackets belong around an IPv6 address and nothing else")
+        raise ValueError(f"{shown}: brackets belong around an IPv6 address and nothing else")
     if not INT32_MIN <= port <= INT32_MAX:
-        raise ValueError(f"{text!r}: a port is a 32-bit number")
+        raise ValueError(f"{shown}: a port is a 32-bit number")
     cdef uint8_t encoded[4]
     rs_store32s(encoded, port)
     if address.version == 6 and address.ipv4_mapped is not None:

@@ -50,7 +50,7 @@ cdef class MessageColumns:
         self.property_places, self.names, self.values = property_places, names, values
         self.max_body, self.refused = max_body, refused
         memset(&self.common, 0, sizeof(self.common))
-        set_host(&self.common.born_host, pack_host(born_host))
+        set_host(&self.common.born_host, pack_host(born_host, "born_host"))
         self.common.store_host = self.common.born_host
         self.common.record_crc = True  # the log may add it: there must be room
 

@@ -64,6 +64,11 @@ cdef int text_add(Text *text, const uint8_t *bytes, size_t size) except -1:
 cdef dict ARGUMENTS = {"TAGS": "tags", "KEYS": "keys", "__SHARDINGKEY": "shard_key"}
 
 
+cdef str shown(object what, object value):
+    name = ARGUMENTS.get(what)
+    return f"property {what!r}" if name is None else f"{name} = {value!r}"
+
+
 cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except NULL:
     """UTF-8 of a name or value that may stand in a property text."""
     if not PyUnicode_Check(value):
@@ -74,14 +79,14 @@ cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except 
         bytes = <const uint8_t *>PyUnicode_AsUTF8AndSize(value, size)
     except UnicodeEncodeError as error:
         raise MessageRejectedError(
-            f"property {what!r}: {value!r} cannot be UTF-8: {error}") from None
+            f"{shown(what, value)}: {value!r} cannot be UTF-8: {error}") from None
     if size[0] == 0:
         raise MessageRejectedError(
-            f"property {what!r}: empty names and values cannot be stored (RocketMQ drops them)")
+            f"{shown(what, value)}: empty names and values cannot be stored (RocketMQ drops them)")
     if (memchr(bytes, 1, <size_t>size[0]) is not NULL
             or memchr(bytes, 2, <size_t>size[0]) is not NULL):
         raise MessageRejectedError(
-            f"property {what!r}: {value!r} holds a control character 1 or 2, "
+            f"{shown(what, value)}: {value!r} holds a control character 1 or 2, "
             "which separate properties")
     return bytes
 

@@ -15,10 +15,12 @@ import pytest
 import rocketstore
 from rocketstore import (
     ConfigError,
+    MessageRejectedError,
     OffsetOutOfRangeError,
     RocketStoreError,
     Store,
     StoreConfig,
+    encode_frames,
     scan,
     shard_queue_id,
     tools,
@@ -33,6 +35,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     with open_small(tmp_path / "store") as opened:
         opened.writer("t").put(b"x", keys="k")
         yield dispatched(opened)
+
+
+COLUMN = ([0, 1], b"x")
 
 
 def broker(**properties: Any) -> StoreConfig:
@@ -99,6 +104,7 @@ WRONG_TYPES: list[tuple[str, object, Call]] = [
     ("keys", 5, lambda s, x: s.writer("t").put(b"x", keys=["a", x])),
     ("shard_key", 5, lambda s, x: s.writer("t").put(b"x", shard_key=x)),
     ("message", b"body", lambda s, x: rocketstore.decompress(x)),
+    ("born_host", 5, lambda s, x: s.put_message("t", b"x", born_host=x)),
     ("tags", b"paid", lambda s, x: s.consumer("t", tags=x)),
     ("tags", 5, lambda s, x: scan(s, tags=x)),
     ("group", 5, lambda s, x: s.consumer("t", group=x)),
@@ -119,6 +125,9 @@ WRONG_TYPES: list[tuple[str, object, Call]] = [
 ]
 
 WRONG_VALUES: list[tuple[str, object, Call]] = [
+    ("born_host", "here", lambda s, x: s.put_message("t", b"x", born_host=x)),
+    ("store_host", "[1.2.3.4]:5", lambda s, x: s.put_message("t", b"x", store_host=x)),
+    ("born_host", "1.2.3:4", lambda s, x: encode_frames(COLUMN, topics=["t"], born_host=x)),
     ("timeout_s", float("nan"), lambda s, x: s.flush(x)),
     ("timeout", float("nan"), lambda s, x: s.writer("t").submit(b"x").result(x)),
     ("durability", "none", lambda s, x: s.writer("t").put(b"x", durability=x)),
@@ -166,6 +175,19 @@ def test_other_arguments_are_named(
         assert not isinstance(caught.value, RocketStoreError), name
         if name != "timeout":
             assert store.end_offset == end
+
+
+@pytest.mark.parametrize("argument", ["tags", "keys", "shard_key"])
+@pytest.mark.parametrize("value", ["", "a\x01", "\ud800"])
+def test_a_text_that_cannot_be_stored_is_named_as_it_was_given(
+    store: Store, argument: str, value: str
+) -> None:
+    """They were told of the property KEYS, which they had not given."""
+    given: dict[str, Any] = {argument: value}
+    end = store.end_offset
+    with pytest.raises(MessageRejectedError, match=rf"^{argument} = {re.escape(repr(value))}: "):
+        store.writer("t", queues=2).put(b"x", **given)
+    assert store.end_offset == end
 
 
 def test_a_naive_datetime_is_named(store: Store) -> None:
