@@ -13,9 +13,24 @@ import numpy as np
 from rocketstore._native.row_texts import Strings
 from rocketstore.errors import MessageRejectedError
 
-__all__ = ["bodies_of", "bytes_of", "offsets_of", "texts_of", "whole_of"]
+__all__ = ["array_of", "bodies_of", "bytes_of", "offsets_of", "texts_of", "whole_of"]
 
 _INT64_MAX = 2**63 - 1
+
+
+def array_of(what: str, given: Any) -> Any:
+    """`given` as an array, on its memory where it is one.
+
+    Raises:
+        MessageRejectedError: it is none, or has rows that are masked, for which an array has some number.
+    """
+    if np.ma.is_masked(given):
+        row = np.flatnonzero(np.ma.getmaskarray(given))[0]
+        raise MessageRejectedError(f"{what}: row {row} is masked; use .filled with a number")
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MessageRejectedError(f"{what}: {error}") from None
 
 
 def offsets_of(what: str, given: Any) -> Any:
@@ -24,10 +39,7 @@ def offsets_of(what: str, given: Any) -> Any:
     Raises:
         MessageRejectedError: not one-dimensional, not integers, empty, or beyond 64 bits.
     """
-    try:
-        array = np.asarray(given)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise MessageRejectedError(f"{what}: {error}") from None
+    array = array_of(what, given)
     if array.size and array.dtype.kind not in "iu":  # of an empty list it is a float
         raise MessageRejectedError(f"{what}: dtype {array.dtype}, expected integers")
     if array.ndim != 1 or array.size == 0:
@@ -158,10 +170,7 @@ def whole_of(what: str, given: Any, rows: int, low: int, high: int) -> Any:
     Raises:
         MessageRejectedError: no integers, not as many as rows, or one that is out of bounds.
     """
-    try:
-        array = np.array(given)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise MessageRejectedError(f"{what}: {error}") from None
+    array = np.array(array_of(what, given))
     if array.dtype.kind not in "iu" or array.shape != (rows,):
         raise MessageRejectedError(
             f"{what}: dtype {array.dtype}, shape {array.shape}, expected {rows} integers"

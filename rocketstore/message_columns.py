@@ -10,7 +10,7 @@ import numpy as np
 
 from rocketstore._native import message_columns as native
 from rocketstore._native.row_texts import Strings
-from rocketstore.column_arguments import bytes_of, offsets_of
+from rocketstore.column_arguments import array_of, bytes_of, offsets_of
 from rocketstore.compression import COMPRESSION_BITS
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout import check_topic
@@ -37,6 +37,9 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 #: The property of a shard key, for which there is no column of its own here.
 SHARD_KEY = "__SHARDINGKEY"
+
+#: Milliseconds that stand for none: the log would write the time of the put.
+NO_TIME = -(2**63)
 
 Column = tuple[Any, Any]
 
@@ -84,9 +87,7 @@ def message_columns(
         tuple(check_topic(topic, wide=True) for topic in topics),
         topic_places(topic_rows, count, len(topics)),
         queue_column(queue_ids, count),
-        whole(
-            born_timestamps_ms, time.time_ns() // 1_000_000, count, np.int64, "born_timestamps_ms"
-        ),
+        born_column(born_timestamps_ms, count),
         born_host=born_host,
         max_body=max_body_bytes,
         refused=refuse_reserved,
@@ -163,6 +164,14 @@ def queue_column(given: Any, count: int) -> Any:
     return queues
 
 
+def born_column(given: Any, count: int) -> Any:
+    born = whole(given, time.time_ns() // 1_000_000, count, np.int64, "born_timestamps_ms")
+    wrong = np.flatnonzero(born == NO_TIME)
+    if wrong.size:
+        refuse_number("born_timestamps_ms", born, wrong, f"{NO_TIME + 1} … {2**63 - 1}")
+    return born
+
+
 def number_columns(count: int, **given: Any) -> dict[str, Any]:
     found = {
         name: whole(numbers, 0, count, np.int32, name)
@@ -198,10 +207,7 @@ def property_columns(
 
 def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
     """An array of `count` integers, made from one or from as many."""
-    try:
-        array = np.asarray(default if given is None else given)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise MessageRejectedError(f"{what}: {error}") from None
+    array = array_of(what, default if given is None else given)
     if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim and array.size != count):
         raise MessageRejectedError(
             f"{what}: expected one integer, or {count} of them, "

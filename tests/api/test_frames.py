@@ -25,6 +25,7 @@ from tests.text_columns import column
 from tests.verifying import faults
 
 CRC_AT = 8
+MASKED = np.ma.array([0, 0], mask=[False, True])
 
 
 def frame(body: bytes = b"body", topic: str = "t", **given: object) -> bytes:
@@ -256,6 +257,11 @@ def test_columns_have_to_fit(given: dict[str, object], said: str) -> None:
         ({"queue_ids": [[1], [2, 3]]}, "queue_ids: "),
         ({"flags": -(2**31) - 1}, "flags: -2147483648 … 2147483647, not -2147483649$"),
         ({"born_timestamps_ms": [1.5, 2]}, "born_timestamps_ms: expected .* 2 of them"),
+        ({"born_timestamps_ms": [0, -(2**63)]}, r"born_timestamps_ms: .*775807, not .*8 \(row 1\)"),
+        ({"born_timestamps_ms": -(2**63)}, "born_timestamps_ms: -9223372036854775807 … .*, not -"),
+        ({"born_timestamps_ms": MASKED}, r"born_timestamps_ms: row 1 is masked"),
+        ({"queue_ids": MASKED}, r"queue_ids: row 1 is masked; use .filled with a number"),
+        ({"properties": (MASKED, column([]), column([]))}, "properties: row 1 is masked"),
     ],
 )
 def test_a_number_that_is_wrong_is_named(given: dict[str, Any], said: str) -> None:

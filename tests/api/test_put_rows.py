@@ -99,6 +99,11 @@ def test_rows_take_the_writers_constants_where_no_column_is(tmp_path: Path) -> N
         ({"queue_ids": [-1, 0]}, MessageRejectedError, "queue_ids: row 0: -1"),
         ({"queue_ids": [0, [1, 2]]}, MessageRejectedError, "queue_ids: setting an array element"),
         ({"queue_ids": [0.0, 1.0]}, MessageRejectedError, "queue_ids: dtype float64"),
+        (
+            {"queue_ids": np.ma.array([0, 0], mask=[0, 1])},
+            MessageRejectedError,
+            "queue_ids: row 1 is masked",
+        ),
         ({"queue_ids": [2**32, 0]}, MessageRejectedError, "queue_ids: row 0: 4294967296"),
         ({"born_timestamps_ms": [1]}, MessageRejectedError, "born_timestamps_ms: .*expected 2"),
         (
