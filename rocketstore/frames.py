@@ -19,6 +19,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.message_columns import Column, message_columns, plain_writers
 
 if TYPE_CHECKING:
+    from rocketstore._native.message_columns import MessageColumns
     from rocketstore.engine.running import Engine
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
@@ -80,6 +81,7 @@ def encode_frames(
         MessageRejectedError (a ValueError): columns of different lengths, offsets that leave their data,
             fall or are no integers, data that is no column of bytes; other bits in `sys_flags`.
         TypeError: a column that is no pair, or no buffer; `topics` that is one text.
+        BufferError: `into` is too small, and frames of a call before are still in use.
     """
     if max_body_bytes is None:
         max_body_bytes = StoreConfig().max_message_size_bytes
@@ -99,8 +101,18 @@ def encode_frames(
         max_body_bytes=max_body_bytes,
     )
     room = bytearray() if into is None else into
-    size, refused = native.encode_columns(columns, room)
+    size, refused = _encode(columns, room)
     return memoryview(room)[:size], refused
+
+
+def _encode(columns: MessageColumns, room: bytearray) -> tuple[int, dict[int, str]]:
+    try:
+        return native.encode_columns(columns, room)
+    except BufferError:
+        raise BufferError(
+            f"into: {len(room)} bytes are too few, and it cannot be made larger while frames in it "
+            "are in use; release() those, or give another bytearray"
+        ) from None
 
 
 def shard_queue_id(shard_key: str, queues: int) -> int:

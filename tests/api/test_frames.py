@@ -358,6 +358,16 @@ def test_messages_are_born_when_they_are_encoded(tmp_path: Path) -> None:
     assert before <= message.born_timestamp_ms <= after
 
 
+def test_memory_whose_frames_are_in_use_is_not_made_larger() -> None:
+    memory = bytearray()
+    frames, _ = encode_frames(column([b"a"]), topics=["t"], into=memory)
+    with pytest.raises(BufferError, match=r"into: \d+ bytes are too few.*; release\(\) those, or"):
+        encode_frames(column([b"a" * 1000]), topics=["t"], into=memory)
+    frames.release()
+    again, _ = encode_frames(column([b"a" * 1000]), topics=["t"], into=memory, born_timestamps_ms=1)
+    assert again == frame(b"a" * 1000, born_timestamps_ms=1)
+
+
 def test_the_empty_column_has_no_frames() -> None:
     assert encode_frames(column([]), topics=[]) == (b"", {})
 
