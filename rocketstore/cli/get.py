@@ -6,6 +6,7 @@ import click
 
 from rocketstore.cli.output import print_messages
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, format_option, open_to_read
+from rocketstore.wording import counted
 
 __all__ = ["command"]
 
@@ -30,5 +31,7 @@ def command(store: str, physical_offset: int, commit_log_dir: str, form: str | N
       rocketstore get data/orders 1048576 --format '%s\\c' > body
     """
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
-        print_messages([opened.get(physical_offset)], form or DETAILS)
+        message = opened.get(physical_offset)
+        details = DETAILS.replace("%S bytes", counted(len(message.body), "byte"))
+        print_messages([message], form or details)
     return 0

@@ -88,6 +88,13 @@ def test_get_by_physical_offset(invoke, store_path: Path) -> None:
     assert result.output == "orders 7 o-7 first 7\n"
     details = invoke("get", store_path, wanted.physical_offset).output
     assert f"message id       {wanted.message_id}" in details
+    assert f"\nbody             {len(wanted.body)} bytes\n" in details
+
+
+def test_one_byte_is_no_bytes(invoke, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path, commit_log_file_size_bytes=1 << 20) as store:
+        store.writer("t").put(b"x")
+    assert "\nbody             1 byte\n" in invoke("get", tmp_path, 0).output
 
 
 def test_get_of_exactly_a_body(invoke, store_path: Path) -> None:
