@@ -68,8 +68,8 @@ def command(
     """Prints the last messages of TOPIC, oldest first; with -f also those to come, and it waits for a topic
     or queue that is not there yet.
 
-    Damaged records are left out and named behind the last messages; exit code 3 then. With -f those that
-    come later are named at once.
+    Damaged records and queues that cannot be read are left out and named behind the last messages; exit code 3
+    then. With -f those that come later are named at once.
 
     \b
     Examples:
@@ -78,6 +78,7 @@ def command(
       rocketstore tail data/orders orders -n 1000 --format json | jq .body
     """
     faults: dict[int, rocketstore.CorruptRecordError] = {}
+    unread: list[rocketstore.ReadFailedError] = []
 
     def damaged(error: rocketstore.CorruptRecordError) -> None:
         faults[error.physical_offset] = error
@@ -100,13 +101,15 @@ def command(
         )
         with consumer:
             ends = dict(consumer.positions)
-            print_messages(_last(opened, topic, ends, lines, tag, damaged), form)
+            print_messages(_last(opened, topic, ends, lines, tag, damaged, unread), form)
             for error in faults.values():
                 click.echo(f"rocketstore: {error}", err=True)
+            for failed in unread:
+                click.echo(f"rocketstore: {exit_codes.in_one_line(failed)}", err=True)
             if follow:
                 following = Following(store, open_store, queue_id, tag, lock)
                 following.run(opened, consumer, partial(print_messages, form=form))
-    return exit_codes.DAMAGED if faults or missing else exit_codes.OK
+    return exit_codes.DAMAGED if faults or unread or missing else exit_codes.OK
 
 
 def _last(
@@ -116,11 +119,16 @@ def _last(
     count: int,
     tag: str | None,
     damaged: Damaged,
+    unread: list[rocketstore.ReadFailedError],
 ) -> list[Message]:
-    """The `count` newest messages in front of `ends` (queue offsets by queue), in log order."""
+    """The `count` newest messages in front of `ends` (queue offsets by queue), in log order. Errors of queues
+    that cannot be read, as one whose file was cut, go to `unread`."""
     found: list[Message] = []
     for queue_id, end in ends.items():
-        found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
+        try:
+            found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
+        except rocketstore.ReadFailedError as error:
+            unread.append(error)
     # Messages of one inner batch share an offset, and keep the order of their queue.
     found.sort(key=lambda message: message.physical_offset)
     return found[-count:] if count else []

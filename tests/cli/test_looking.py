@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,18 @@ def test_get_by_physical_offset(invoke, store_path: Path) -> None:
     details = invoke("get", store_path, wanted.physical_offset).output
     assert f"message id       {wanted.message_id}" in details
     assert f"\nbody             {len(wanted.body)} bytes\n" in details
+
+
+def test_tail_of_a_topic_with_a_queue_that_was_cut(invoke, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path, commit_log_file_size_bytes=1 << 20) as store:
+        for n in range(6):
+            store.writer("t", queue_id=n % 3).put(b"%d" % n)
+    (file,) = (tmp_path / "consumequeue" / "t" / "1").iterdir()
+    os.truncate(file, 0)
+    result = invoke("tail", tmp_path, "t", "--format", "%s")
+    assert (result.exit_code, result.stdout.split()) == (3, ["0", "2", "3", "5"])
+    assert "t/1: the queue has no units" in result.stderr
+    assert "'rocketstore rebuild'" in result.stderr
 
 
 def test_one_byte_is_no_bytes(invoke, tmp_path: Path) -> None:
