@@ -97,7 +97,7 @@ def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None
 def test_what_a_note_says_of_commands(invoke, store_path: Path) -> None:
     (store_path / "consumequeue" / "orders" / "0" / f"{0:020d}").unlink()
     result = invoke("tail", store_path, "orders")
-    assert result.exit_code == exit_codes.FAILED
+    assert result.exit_code == exit_codes.DAMAGED
     assert result.stderr.endswith("; 'rocketstore rebuild' makes them anew\n")
 
 
