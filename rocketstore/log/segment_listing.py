@@ -27,6 +27,7 @@ __all__ = [
     "has_place",
     "list_segments",
     "make_directory",
+    "short_files",
     "usual_size",
 ]
 
@@ -101,6 +102,13 @@ def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int |
 def has_place(start: int, size: int) -> bool:
     """Whether a file of a size can start where its name says: its end has to be a 64-bit offset, too."""
     return size > 0 and start % size == 0 and start + size < 1 << 63
+
+
+def short_files(found: Sequence[tuple[int, int, str]], size: int) -> list[tuple[int, int, str]]:
+    """Those that are too short although others follow: start, length and path."""
+    return [
+        one for one, _ in itertools.pairwise(found) if has_place(one[0], size) and one[1] < size
+    ]
 
 
 def make_directory(directory: Path) -> None:

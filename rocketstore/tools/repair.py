@@ -23,6 +23,7 @@ from rocketstore.log.column_walk import MISSING_SEGMENT
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.log_directories import list_log
 from rocketstore.log.quarantine import keep_copy, pieces_of
+from rocketstore.log.segment_listing import short_files
 from rocketstore.opening import open_store
 from rocketstore.system_flags import ROLLED_BACK
 from rocketstore.tools.repair_damage import (
@@ -209,8 +210,7 @@ def _ends_cut_off(store: Store) -> set[int]:
     """Where files end that are too short although others follow: an open for writing is refused."""
     layout, _, _ = store._log_bounds()
     size = store.config.commit_log_file_size_bytes
-    pairs = itertools.pairwise(list_log(layout))
-    return {start + size for (start, length, _), _ in pairs if length < size}
+    return {start + size for start, _, _ in short_files(list_log(layout), size)}
 
 
 # ---- mending ----

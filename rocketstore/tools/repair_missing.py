@@ -13,7 +13,7 @@ from rocketstore.errors import DiskFullError
 from rocketstore.log.lock import StoreLock
 from rocketstore.log.log_directories import list_log
 from rocketstore.log.new_file import NewFile
-from rocketstore.log.segment_listing import has_place, usual_size
+from rocketstore.log.segment_listing import has_place, short_files, usual_size
 
 if TYPE_CHECKING:
     from rocketstore.log.layout import StoreLayout
@@ -41,18 +41,14 @@ def make_missing(layout: StoreLayout) -> None:
             for (before, _, _), (after, _, _) in itertools.pairwise(found)
             if has_place(before, size)
         ]
-        short = [
-            (path, length)
-            for (before, length, path), _ in itertools.pairwise(found)
-            if has_place(before, size) and length < size
-        ]
-        wanted = sum(map(len, missing)) * size + sum(size - length for _, length in short)
+        short = short_files(found, size)
+        wanted = sum(map(len, missing)) * size + sum(size - length for _, length, _ in short)
         _check_room(layout, wanted)
         for start in itertools.chain(*missing):
             logger.warning("%s: segment %d is made of zeros", layout.commit_log, start)
             file = NewFile.make(layout.commit_log, layout.tmp, start, size, sparse=False)
             file.publish().close()
-        for path, length in short:
+        for _, length, path in short:
             logger.warning("%s: had %d bytes, the rest is made of zeros", path, length)
             _lengthen(path, length, size)
     finally:
