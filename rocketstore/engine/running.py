@@ -340,8 +340,9 @@ class Engine:
         positions = self.positions
         if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
             logger.warning(
-                "%s: not everything is on disk (%r): the next open recovers", self.path, positions
-            )
+                "%s: flushed %d of %d bytes, dispatched %d of %d: the next open recovers",
+                self.path, positions.flushed, positions.wrote, positions.dispatched, positions.visible,
+            )  # fmt: skip
             return
         if write.checkpointer.close_clean():
             self._save_queue_ends()

@@ -216,8 +216,8 @@ class _Recovery:
             own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
             if resumed is not None and wish is not None:
                 wish = resumed.dispatch_start
-            self.dispatch_start = self._clamp(own.dispatched, wish)
-            indexed = own.indexed if self.marks.indexed else own.flushed
+            self.dispatch_start = self._clamp(min(own.dispatched, own.flushed), wish)
+            indexed = min(own.indexed, own.flushed) if self.marks.indexed else own.flushed
             self.index_start = self._clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
             if resumed is not None and resumed.start <= wanted:

@@ -117,6 +117,7 @@ def threads(run: Run) -> None:
 def system(run: Run) -> None:
     """The mapped path: acknowledged by the page cache, flushed when somebody asks or time has come."""
     run.open()
+    _save_between_steps(run)
     for _ in range(12):
         some(run, run.rng.randrange(1, 6))
         if run.rng.random() < 0.6:
@@ -127,6 +128,18 @@ def system(run: Run) -> None:
     run.open()
     some(run, 6)
     run.close()
+
+
+def _save_between_steps(run: Run) -> None:
+    """Checkpoints come when they come, so also while a long flush is at work."""
+    write = parts(run.store)
+    check = write.live.check
+
+    def check_and_save() -> None:
+        check()
+        write.checkpointer.save(derived=True)
+
+    write.live.check = check_and_save
 
 
 def many_queues(run: Run) -> None:

@@ -17,7 +17,7 @@ from unittest import mock
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.log import log_repair
+from rocketstore.log import flusher, log_repair
 from tests.crash import workloads
 from tests.crash.disk import PAGE
 from tests.crash.expectation import body_of, keys_of, tags_of
@@ -167,6 +167,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # What one store to a mapping has written, on the disk of these traces: the log has a few pages.
-    with quiet(), mock.patch.object(log_repair, "BLOCK_BYTES", PAGE):
+    # The log of these traces has a few pages: so much has one store to a mapping written there, and one step of a
+    # flush.
+    small = (
+        mock.patch.object(log_repair, "BLOCK_BYTES", PAGE),
+        mock.patch.object(flusher, "FLUSH_STEP_BYTES", PAGE),
+    )
+    with quiet(), small[0], small[1]:
         main()

@@ -9,6 +9,7 @@ import pytest
 
 from rocketstore import Store
 from rocketstore.log import checkpointer
+from rocketstore.log import flusher as flusher_module
 from rocketstore.log.checkpoint import OwnCheckpoint
 from tests.checkpoints import own_checkpoint, rocketmq_times
 from tests.small_store import dispatched, open_small, open_still, parts
@@ -65,10 +66,33 @@ def test_queue_and_index_are_synced_before_they_are_named(tmp_path: Path) -> Non
 def test_dispatched_never_passes_flushed(tmp_path: Path) -> None:
     with open_still(tmp_path, "os") as store:
         first = store.writer("t").put(b"x", durability="disk")
+        save(store)
         store.writer("t").put(b"y")
         dispatched(store)
         save(store)
         assert own(tmp_path).dispatched == first.end_offset
+
+
+def test_dispatched_is_a_record_end_also_between_two_steps_of_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flushed position may lie within a record then. Dispatching began there after a kill, and never went on."""
+    monkeypatch.setattr(flusher_module, "FLUSH_STEP_BYTES", 4096)
+    with open_still(tmp_path, "os", index_enabled=True) as store:
+        writer = store.writer("t")
+        ends = {writer.put(bytes(1000), keys="k").end_offset for _ in range(30)}
+        dispatched(store)
+        seen: set[tuple[int, ...]] = set()
+
+        def look() -> None:
+            save(store)
+            found = own(tmp_path)
+            seen.add((store.flushed_offset, found.flushed, found.dispatched, found.indexed))
+
+        monkeypatch.setattr(parts(store).live, "check", look)
+        parts(store).flusher.flush()
+        assert {flushed for flushed, *_ in seen} - ends - {0}
+        assert {place for _, *places in seen for place in places} <= ends | {0}
 
 
 def test_clean_mark_only_after_a_clean_stop(tmp_path: Path) -> None:
@@ -135,6 +159,7 @@ def test_index_files_that_a_recovery_may_drop_are_not_counted(tmp_path: Path) ->
         for number in range(60):
             end = store.writer("t").put(b"x", keys=f"k{number}").end_offset
         store.wait_flushed(end)
+        save(store)
         for number in range(60, 80):
             store.writer("t").put(b"x", keys=f"k{number}")
         dispatched(store)

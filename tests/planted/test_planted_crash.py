@@ -24,7 +24,7 @@ GROUP_COMMIT = "rocketstore/_native/group_commit.pyx"
 IMAGES = 640
 IMAGES_MAX = 16_000
 
-#: Each with the workloads in which it matters. The last four are faults that were there.
+#: Each with the workloads in which it matters. The last five are faults that were there.
 FAULTS = (
     (
         Fault(
@@ -210,6 +210,19 @@ FAULTS = (
             "dispatcher",
         ),
         ("single",),
+    ),
+    (
+        Fault(
+            "dispatched_within_a_record",
+            "rocketstore/log/checkpointer.py",
+            (
+                (
+                    "dispatched = min(dispatched_now, end)",
+                    "dispatched = min(dispatched_now, positions.flushed)",
+                ),
+            ),
+        ),
+        ("system",),
     ),
 )
 
