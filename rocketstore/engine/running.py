@@ -341,8 +341,9 @@ class Engine:
         if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
             logger.warning(
                 "%s: flushed %d of %d bytes, dispatched %d of %d: the next open recovers",
-                self.path, positions.flushed, positions.wrote, positions.dispatched, positions.visible,
-            )  # fmt: skip
+                self.path,
+                *(positions.flushed, positions.wrote, positions.dispatched, positions.visible),
+            )
             return
         if write.checkpointer.close_clean():
             self._save_queue_ends()

@@ -16,7 +16,6 @@ from tests.log.log_store import (
     durable_at,
     load_log,
     make_torn,
-    mark_durable,
     put_bytes,
     recover_store,
     served,
@@ -63,17 +62,6 @@ def test_scan_begins_where_dispatch_does(builder: LogBuilder, tmp_path: Path) ->
     report = recover_store(layout)
     assert (report.start, report.dispatch_start) == (builder.records[10][0],) * 2
     assert [(d.start, d.end) for d in report.damage] == [builder.records[20]]
-
-
-def test_dispatch_begins_no_later_than_the_durable_offset(
-    builder: LogBuilder, tmp_path: Path
-) -> None:
-    """What a checkpoint says of queues and index beyond it may be no record's end."""
-    layout = builder.write(tmp_path / "s")
-    durable = durable_at(layout, builder, 40)
-    mark_durable(layout, *builder.records[39][::-1], dispatched=durable + 10, indexed=durable + 20)
-    report = recover_store(layout)
-    assert (report.dispatch_start, report.index_start) == (durable, durable)
 
 
 def test_clean_log_is_not_read(builder: LogBuilder, tmp_path: Path) -> None:

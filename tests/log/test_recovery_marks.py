@@ -227,11 +227,12 @@ def test_new_checkpoint_speaks_of_the_log(builder: LogBuilder, tmp_path: Path) -
 
 
 def test_offsets_of_derived_files_are_clamped(builder: LogBuilder, tmp_path: Path) -> None:
-    """D-17"""
+    """D-17: and begin no later than what is durable; beyond it they may lie within a record."""
     layout = builder.write(tmp_path / "s")
-    durable_at(layout, builder, 50, dispatched=builder.end, indexed=builder.end)
+    durable = durable_at(layout, builder, 50, dispatched=builder.end - 1, indexed=builder.end)
     put_bytes(layout, builder.records[-1][0] + 100, b"\xff\xff\xff")
     report = recover_store(layout)
-    assert report.dispatch_start == report.index_start == builder.records[-1][0]
+    assert report.end == builder.records[-1][0]
+    assert report.dispatch_start == report.index_start == durable
     assert report.checkpoint is not None
-    assert report.checkpoint.dispatched == report.end
+    assert report.checkpoint.dispatched == durable
