@@ -69,7 +69,7 @@ class StoreFacts:
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below is on the disk."""
+        """Everything below is on the disk. Within a record, perhaps, between two steps of a long flush."""
         return self._open().positions.flushed
 
     @property
