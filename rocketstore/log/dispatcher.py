@@ -147,7 +147,7 @@ class Dispatcher(Worker):
                 before = after = self._positions.dispatched
                 for size in [native.SHORT_RUN_BYTES, *sizes] if short else sizes:
                     if after == before:
-                        after = self._walk(before, min(target, before + size), target)
+                        after = self._walk(before, min(target, before + size))
                 self._publish(after)
                 if after == before or short:
                     break
@@ -166,9 +166,9 @@ class Dispatcher(Worker):
         if self._listener is not None:
             self._listener.hand_over(self._loop.take_arrivals())
 
-    def _walk(self, offset: int, target: int, limit: int) -> int:
-        """One pass from `offset`; returns how far it got: beyond `target`, at most to `limit`, where a
-        blank stands there, whose rest may be stale bytes."""
+    def _walk(self, offset: int, target: int) -> int:
+        """One pass from `offset`; how far it got: beyond `target` where a record stands there, or a blank."""
+        limit = self._positions.visible
         while offset < target:
             segment = self._find(offset)
             if segment is None:

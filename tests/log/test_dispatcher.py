@@ -11,9 +11,11 @@ import pytest
 import rocketstore
 from rocketstore import Store, tools
 from rocketstore._native.dispatcher import SHORT_RUN_BYTES
+from rocketstore.engine import catching_up
 from rocketstore.log.dispatcher import RUN_BYTES
+from rocketstore.tools import rebuild_parts
 from tests.made_store import MadeStore
-from tests.small_store import SMALL, dispatched, everything, no_dispatch
+from tests.small_store import SEGMENT, SMALL, dispatched, everything, no_dispatch
 
 COUNT = 5_000
 
@@ -53,6 +55,25 @@ def test_what_python_mends_it_does_not_go_on_with(store: Store, body: bytes) -> 
     assert len(everything(dispatched(store))) == count
     assert len(runs.bytes) < 20
     assert max(runs.bytes) <= (SHORT_RUN_BYTES if len(body) <= 100 else RUN_BYTES)
+
+
+@pytest.mark.parametrize("into", [1, 7, 500])
+@pytest.mark.parametrize("where", [catching_up, rebuild_parts])
+def test_a_step_that_ends_within_a_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, into: int
+) -> None:
+    """The next one begins behind it: there is no record within."""
+    made = MadeStore(tmp_path / "made", segment_size=SEGMENT)
+    records = [made.put(body=bytes(1500)) for _ in range(50)]
+    last = [record for record in records if record.physical_offset < SEGMENT][-1]
+    blank = last.physical_offset + last.size
+    assert SEGMENT - blank > into
+    monkeypatch.setattr(where, "STEP_BYTES", blank + into)
+    with rocketstore.open(made.root, **SMALL) as store:
+        assert len(everything(store)) == 50
+    tools.rebuild(made.root, **SMALL)
+    with rocketstore.open(made.root, **SMALL) as store:
+        assert len(everything(store)) == 50
 
 
 @pytest.mark.parametrize("again", [0, 2, 5])
