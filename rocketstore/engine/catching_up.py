@@ -73,7 +73,7 @@ class CatchingUp:
             indexed = NOT_INDEXED
         elif index.sync():
             indexed = min(positions.indexed, last.flushed)
-        count, digest = self.queues.digest()
+        count, digest = self.queues.digest_below(dispatched)
         self.checkpoint = dataclasses.replace(
             last,
             generation=last.generation + 1,

@@ -107,9 +107,8 @@ class Checkpointer(Worker):
                 queues = self._sync_queues()
             with _timed("index files"):
                 index = self._index is None or self._index.sync()
-        # The flushed position itself may lie within a record, between two steps of a long flush.
-        end, last_record_start, store_time = self._durable_mark()
-        if derived:
+            # The flushed position itself may lie within a record, between two steps of a long flush.
+            end = self._durable_mark()[0]
             if queues:
                 dispatched = min(dispatched_now, end)
                 queue_names = names_now
@@ -121,6 +120,7 @@ class Checkpointer(Worker):
                 indexed = min(indexed_now, end)
             else:
                 clean = False  # the next open mends what is degraded only after a crash
+        end, last_record_start, store_time = self._durable_mark()
         changes: dict[str, Any] = {
             "dispatched": dispatched,
             "indexed": indexed,

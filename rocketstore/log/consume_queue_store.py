@@ -201,6 +201,15 @@ class ConsumeQueueStore:
                 )
             return self._digest
 
+    def digest_below(self, dispatched: int) -> tuple[int, int]:
+        """The same of those whose first record lies below `dispatched`. While queues are brought up to the end of a
+        log, others may be left of a process that was killed, their names not on disk."""
+        return _digest(
+            (queue.topic, queue.queue_id)
+            for queue in self.all()
+            if (begin := queue.physical_begin) is not None and begin < dispatched
+        )
+
     def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
         """Whether a queue is missing since a checkpoint said `digest`. One whose first record lies at or
         behind `dispatched` may be new since then, the last ones first; it is filled by dispatching from there.

@@ -14,7 +14,17 @@ import rocketstore
 from rocketstore import Store
 from rocketstore.engine import catching_up
 from rocketstore.log import log_repair, log_walk
-from tests.small_store import SEGMENT, everything, open_small, segments
+from rocketstore.log.checkpoint import OwnCheckpoint
+from tests.checkpoints import own_checkpoint
+from tests.small_store import (
+    DAY_MS,
+    SEGMENT,
+    dispatched,
+    everything,
+    open_small,
+    open_still,
+    segments,
+)
 
 STEP = 2048
 MESSAGES = 400
@@ -189,3 +199,31 @@ def test_reading_changes_no_progress(tmp_path: Path, rng: random.Random) -> None
     with rocketstore.open(path, "r") as store:
         assert len(outcome(store)[3]) > MESSAGES * 9 // 10
     assert (path / "rocketstore" / "recovery.json").read_bytes() == before
+
+
+def test_a_checkpoint_on_the_way_names_no_queue_further_on(tmp_path: Path) -> None:
+    """D-18: one that a killed process made has a name that may not be on disk, and no unit yet that is."""
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    with open_still(live, "os", consume_queue_flush_interval_ms=DAY_MS) as store:
+        for number in range(50):
+            store.writer("early").put(b"%d" % number)
+        late = [store.writer("late").put(b"%d" % number).physical_offset for number in range(10)]
+        dispatched(store)
+        shutil.copytree(live, killed)
+    assert {path.name for path in (killed / "consumequeue").iterdir()} == {"early", "late"}
+    counts = set()
+
+    def look(what: str, done: int, total: int) -> None:
+        checkpoint = found(killed)
+        counts.add((checkpoint.queue_count, checkpoint.dispatched > late[0]))
+
+    with open_small(killed, on_recovery=look) as store:
+        assert len(everything(store, "late")) == 10
+    assert counts >= {(0, False), (1, False)}
+    assert counts <= {(0, False), (1, False), (2, True)}
+
+
+def found(root: Path) -> OwnCheckpoint:
+    checkpoint = own_checkpoint(root)
+    assert checkpoint is not None
+    return checkpoint

@@ -20,6 +20,7 @@ from tests.crash.expectation import Expectation
 from tests.crash.images import Image, take_image
 from tests.crash.oracle import Wrong, judge, quiet
 from tests.crash.recording import Recorder, Trace
+from tests.crash.small_steps import small_steps
 from tests.crash.trace import Kind
 from tests.crash.workloads import WORKLOADS
 
@@ -75,7 +76,7 @@ def scratch() -> Path:
 
 def run_batch(batch: Batch) -> Tally:
     """Records and judges one batch, in this process and one that it starts."""
-    with quiet():
+    with quiet(), small_steps():
         return _run_batch(batch)
 
 
@@ -210,7 +211,8 @@ def judge_again(kept: Path) -> None:
         shutil.copytree(kept / "image", directory / "image")
         root = directory / "image" / "store"
         rng = random.Random(known["seed"])
-        judge(root, Expectation(**fields), killed=known["killed"], rng=rng)
+        with small_steps():
+            judge(root, Expectation(**fields), killed=known["killed"], rng=rng)
     finally:
         shutil.rmtree(directory)
 

@@ -13,15 +13,13 @@ import random
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.log import flusher, log_repair
 from tests.crash import workloads
-from tests.crash.disk import PAGE
 from tests.crash.expectation import body_of, keys_of, tags_of
 from tests.crash.oracle import leave, quiet, stored_offsets
+from tests.crash.small_steps import small_steps
 
 __all__ = ["Run"]
 
@@ -167,11 +165,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # The log of these traces has a few pages: so much has one store to a mapping written there, and one step of a
-    # flush.
-    small = (
-        mock.patch.object(log_repair, "BLOCK_BYTES", PAGE),
-        mock.patch.object(flusher, "FLUSH_STEP_BYTES", PAGE),
-    )
-    with quiet(), small[0], small[1]:
+    with quiet(), small_steps():
         main()
