@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent
+from tests.support.paths import TESTS
+
 TABLE = TESTS / "features.csv"
 COLUMNS = ["id", "behaviour", "holder"]
 FEATURE = re.compile(r"\bS00[0-4]-\d{2,3}\b")

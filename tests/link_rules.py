@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 from tests.link_features import all_tests
+from tests.support.paths import ROOT
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "durability.md"
+DOCUMENT = ROOT / "docs" / "durability.md"
 RULE = re.compile(r"\bD-(\d{2})\b")
 ROW = re.compile(r"^\| (D-\d{2}) \| (.*) \|(.*)\|$")
 COUNT = 40

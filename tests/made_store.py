@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore._native.codec import encode_properties, encode_record, tags_code
+from tests.support.paths import VECTORS
 
-VECTORS = Path(__file__).parent / "vectors"
 BLANK_MAGIC = 0xCBD43194
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 UNIT_SIZE = 20

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
+
 SKIPPED = {"build", "dist", ".venv", ".git", "vectors", "__pycache__", "node_modules"}
 
 C_FUNCTION = re.compile(r"^(?!static_assert|typedef|struct|enum|union|extern|#)[A-Za-z_].*\(")

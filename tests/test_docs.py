@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.link_features import all_tests
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python *(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)")
 TEST = re.compile(r"\btests/[\w/]+\.py::[\w:]+")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
+
 pytestmark = pytest.mark.quick
 
-ROOT = Path(__file__).resolve().parent.parent
 HEADER = ROOT / "csrc" / "rs_format.h"
 DOCUMENT = ROOT / "docs" / "format.md"
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
+from tests.support import paths
 
-STORES = find_stores(Path(__file__).parent / "vectors" / "stores")
+STORES = find_stores(paths.STORES)
 
 
 def image(root: Path) -> dict[str, str]:

@@ -14,9 +14,9 @@ from textwrap import indent
 import pytest
 
 from rocketstore import Message, PutResult, Writer
+from tests.support.paths import ROOT
 from tests.test_docs import WITH_EXAMPLES, examples
 
-ROOT = Path(__file__).resolve().parent.parent
 TYPING = ROOT / "tests" / "typing"
 
 #: What Cython puts into every module and class, and what Python 3.11 does not show yet; no user of

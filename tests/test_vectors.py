@@ -10,17 +10,16 @@ import re
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstore._native import codec
 from rocketstore.errors import CorruptRecordError
+from tests.support.paths import TESTS
 
 pytestmark = pytest.mark.quick
 
-TESTS = Path(__file__).parent
 STORES = TESTS / "vectors" / "stores"
 VECTORS: dict[str, Any] = json.loads((TESTS / "vectors" / "vectors.json").read_text())
 

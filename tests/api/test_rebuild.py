@@ -18,8 +18,9 @@ from rocketstore.engine import rebuilding
 from tests.forking import fork
 from tests.made_store import MadeStore
 from tests.small_store import SMALL, open_small, segments
+from tests.support import paths
 
-STORES = find_stores(Path(__file__).parents[1] / "vectors" / "stores")
+STORES = find_stores(paths.STORES)
 DELAYS = "SCHEDULE_TOPIC_XXXX"
 
 

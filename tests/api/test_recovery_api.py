@@ -24,6 +24,7 @@ from tests.small_store import (
     parts,
     segments,
 )
+from tests.support.paths import ROOT
 
 FIRST_MS = 1_700_000_000_000
 
@@ -217,7 +218,7 @@ os._exit(9)
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_death_of_the_process_loses_nothing_promised(tmp_path: Path, durability: str) -> None:
     """S001-28: disk and os outlive the process; the next open serves, indexes and goes on."""
-    path = str(Path(__file__).resolve().parents[2])
+    path = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(tmp_path / "s"), durability],
         capture_output=True,

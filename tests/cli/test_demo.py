@@ -13,8 +13,7 @@ from rocketstore.cli import demo_kills, demo_sources
 from rocketstore.cli.demo import compare_stores, run
 from rocketstore.cli.demo_results import Row, percentile, table_of, time_text
 from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
-
-STORES = Path(__file__).parents[1] / "vectors" / "stores"
+from tests.support.paths import STORES
 
 
 def nothing(count: int) -> None:

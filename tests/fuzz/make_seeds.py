@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "vectors.json"
+from tests.support import paths
+
+VECTORS = paths.VECTORS / "vectors.json"
 
 
 def records(vectors: dict[str, Any]) -> Iterator[bytes]:

@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+from tests.support.paths import ROOT
+
 __all__ = ["GENERATIONS", "Oracle", "OracleError", "build", "missing_tools"]
 
 #: The two generations of the store, and the folder of sources that fits each.
 GENERATIONS: Final = {"4.9.8": "v4", "5.3.3": "v5"}
 JAVA: Final = Path(__file__).parent / "java"
-BUILT: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
+BUILT: Final = ROOT / "build" / "interop"
 #: What RocketMQ 4 asks of a JVM with modules.
 OPENED: Final = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",

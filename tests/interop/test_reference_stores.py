@@ -13,10 +13,11 @@ import pytest
 from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
 from tests.interop.oracle import GENERATIONS, Oracle
 from tests.interop.views import RECORD_CRC, Tally, View, of_oracle, oracle_message
+from tests.support import paths
 
 pytestmark = pytest.mark.java
 
-STORES = find_stores(Path(__file__).parents[1] / "vectors" / "stores")
+STORES = find_stores(paths.STORES)
 #: The name of an archive ends in the version that wrote it.
 WRITERS = {version.replace(".", ""): version for version in GENERATIONS}
 CASES = [(WRITERS[expected.name.rpartition("-")[2]], expected) for expected in STORES]

@@ -18,8 +18,8 @@ from rocketstore.log.layout import StoreLayout, make_directories, segment_name
 from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.recovery import Marks, RecoveryReport, discard_checkpoint, recover
 from rocketstore.log.store_state import load_store_state, new_store_state, save_store_state
+from tests.support.paths import STORES
 
-STORES = Path(__file__).resolve().parent.parent / "vectors" / "stores"
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 SEGMENT = 4096

@@ -19,8 +19,8 @@ from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import OUR_MARK
 from rocketstore.log.store_state import StoreState
 from tests.index_tools import NOW_MS, names, opened, put
+from tests.support.paths import VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors"
 STORES = VECTORS / "stores"
 CASES = json.loads((VECTORS / "vectors.json").read_text())["index"]["files"]
 

@@ -20,8 +20,8 @@ from rocketstore.log.index_names import following_name, new_name
 from rocketstore.log.index_segment import CHUNK_BYTES, IndexSegment, Shape
 from rocketstore.log.layout import StoreLayout
 from tests.index_tools import NOW_MS, forge, names, opened, put
+from tests.support.paths import VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors"
 STORES = VECTORS / "stores"
 CASES = json.loads((VECTORS / "vectors.json").read_text())["index"]["files"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from rocketstore.log.time_search import breaks_of, offset_at
+from tests.support.paths import VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "vectors.json"
+CASES = VECTORS / "vectors.json"
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Queue:
 
 
 def vector() -> tuple[list[int | None], list[dict[str, int]]]:
-    table = json.loads(VECTORS.read_text())["time_lookup"]
+    table = json.loads(CASES.read_text())["time_lookup"]
     return table["store_ms_of_entries"], table["rows"]
 
 

@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 
 from tests.mutants.mutations import Mutation, of_c, of_python
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     "csrc",
     "rocketstore",

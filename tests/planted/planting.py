@@ -13,9 +13,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.paths import ROOT
+
 __all__ = ["ROOT", "Fault", "caught", "edited", "plant"]
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("csrc", "rocketstore", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 

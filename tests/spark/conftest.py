@@ -6,10 +6,11 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.paths import ROOT
 
 MISSING = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
 
@@ -29,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+        [str(ROOT), os.environ.get("PYTHONPATH", "")]
     ).rstrip(os.pathsep)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

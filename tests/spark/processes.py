@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.paths import ROOT as TREE
+
 __all__ = ["MARK", "Program", "kill_marked", "program"]
 
 MARK = "ROCKETSTORE_TEST_PROGRAM"
-TREE = Path(__file__).resolve().parents[2]
 
 
 def marked(mark: str) -> dict[int, str]:

@@ -14,12 +14,13 @@ import pytest
 
 import rocketstore
 from tests.spark.patience import patiently
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
 def example() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "examples" / "spark_totals.py"
+    path = ROOT / "examples" / "spark_totals.py"
     spec = importlib.util.spec_from_file_location("spark_totals", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import rocketstore
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 BLOCK = re.compile(r"^```python notest\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+DOCUMENT = ROOT / "docs" / "spark.md"
 
 
 def example(holds: str, root: Path) -> str:

@@ -7,7 +7,6 @@ import json
 import random
 import string
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ from rocketstore._native.columns import CODED, NUMBERS, TEXTS, ColumnScanner
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_message
 from rocketstore.columns import COLUMNS, columns_of
+from tests.support import paths
 
-VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "vectors.json").read_text())
+VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 1 << 20
 SIZE = 1 << 20
 BOTH = 3

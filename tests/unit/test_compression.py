@@ -6,17 +6,17 @@ import json
 import sys
 import tracemalloc
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstore import DecompressionError, Message, decompress
 from rocketstore._native.codec import encode_record
+from tests.support import paths
 
 pytestmark = pytest.mark.quick
 
-VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "vectors.json"
+VECTORS = paths.VECTORS / "vectors.json"
 ROWS = [row for row in json.loads(VECTORS.read_text())["records"] if "plain_body_hex" in row]
 NEEDS = {"compressed_lz4": "lz4.frame", "compressed_zstd": "zstandard"}
 LZ4, ZSTD, ZLIB, UNDEFINED = 0x101, 0x201, 0x301, 0x401

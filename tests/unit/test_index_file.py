@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from rocketstore._native import index_file
 from rocketstore._native.mapped_file import MappedFile
 from tests.index_tools import FOREVER, NOW_MS, Sut, key_hash, make
+from tests.support import paths
 
-VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "vectors.json").read_text()
-)["index"]
+VECTORS: dict[str, Any] = json.loads((paths.VECTORS / "vectors.json").read_text())["index"]
 
 
 @pytest.mark.parametrize("row", VECTORS["keys"], ids=lambda row: row["key"])

@@ -14,8 +14,9 @@ import pytest
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from tests.forking import fork
+from tests.support import paths
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "vectors.json"
+VECTORS = paths.VECTORS / "vectors.json"
 ENTRIES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["queue"]["entries"]
 UNIT = queue_file.UNIT_SIZE
 

@@ -11,12 +11,13 @@ import pytest
 
 from rocketstore._native import checkpoint as native
 from rocketstore.log.checkpoint import RocketmqCheckpoint, RocketmqTimes
+from tests.support import paths
 
 pytestmark = pytest.mark.quick
 
-VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "vectors.json").read_text()
-)["checkpoints"]
+VECTORS: list[dict[str, Any]] = json.loads((paths.VECTORS / "vectors.json").read_text())[
+    "checkpoints"
+]
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=lambda row: row["written_by"])

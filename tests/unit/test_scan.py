@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,9 @@ from rocketstore._native.scanner import (
     scan_segment,
 )
 from rocketstore._native.scanner import resynchronise as resynchronise_within
+from tests.support import paths
 
-VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "vectors.json").read_text())
+VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 1 << 20
 SIZE = 8192
 BOTH = VERIFY_BODY_CRC | VERIFY_RECORD_CRC

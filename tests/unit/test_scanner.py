@@ -18,8 +18,9 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.mapping import mapped_files
 from rocketstore._native.scanner import VERIFY_LENIENT, Message, read_message
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
+from tests.support import paths
 
-VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "vectors.json").read_text())
+VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 4096
 SEGMENT = 4096
 UNITS = 64
