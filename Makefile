@@ -20,8 +20,9 @@ SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
 THREADED_TESTS := tests/process/test_threads.py tests/unit/test_waiting.py tests/unit/test_positions.py \
-  tests/api/test_tickets.py tests/log/test_group_commit.py::test_every_waiter_is_called \
-  $(addprefix tests/log/test_,flusher.py committer.py populator.py preallocator.py)
+  tests/api/test_tickets.py tests/log/commitlog/test_group_commit.py::test_every_waiter_is_called \
+  $(addprefix tests/log/commitlog/test_,flusher.py committer.py) \
+  $(addprefix tests/log/mapped_files/test_,populator.py preallocator.py)
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
 FUZZ_SECONDS ?= 20
@@ -82,8 +83,8 @@ spark-kills: build $(SPARK)
 
 # The planted faults and the failing calls (`make faults`) are among the tests marked proof.
 proofs: build sanitize fuzz flips interop crash fs arrow spark
-	$(PYTEST) --timeout=1500 -n $(JOBS) --dist worksteal tests/planted
-	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/fs --ignore=tests/planted
+	$(PYTEST) --timeout=1500 -n $(JOBS) --dist worksteal tests/seeded_faults
+	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/filesystems --ignore=tests/seeded_faults
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
 
 # Scans as Arrow, polars, pandas and DuckDB, which are installed for it; archives, also in an object store.
@@ -104,21 +105,21 @@ $(OBJECTS): constraints-objects.txt $(TOOLS)
 
 # Images of disks that lost their power, each recovered and judged.
 crash: build
-	$(RUN) -m tests.crash --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+	$(RUN) -m tests.power_loss --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 # Every call of the table fails, one at a time, in each scene of a store's life. EVERY=1: each occurrence
 # of each call, which takes long; SITES=flusher: only calls that lead there.
 faults: build
 	ROCKETSTORE_EVERY=$(EVERY) ROCKETSTORE_FAULT_SITES=$(SITES) ROCKETSTORE_FAULT_JOBS=$(JOBS) \
-	  $(PYTEST) -s --timeout=14400 tests/faults/test_every_call.py tests/faults/test_strace_sweep.py
+	  $(PYTEST) -s --timeout=14400 tests/syscall_faults/test_every_call.py tests/syscall_faults/test_strace_sweep.py
 
 # Bytes of the reference store changed, files cut; EVERY=1: each of them, with a table by field.
 flips: build
-	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),23) $(PYTEST) -s --timeout=7200 tests/damage/test_byte_flips.py
+	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),23) $(PYTEST) -s --timeout=7200 tests/corruption/test_byte_flips.py
 
 # Random changes of csrc and of recovery, and which of them no test notices. An hour for a hundred.
 mutants: build
-	$(RUN) -m tests.mutants --csrc $(MUTANTS) --recovery $(MUTANTS) $(if $(SEED),--seed $(SEED))
+	$(RUN) -m tests.mutation --csrc $(MUTANTS) --recovery $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 demo: build
 	$(RUN) -m rocketstore.cli demo
@@ -149,7 +150,7 @@ lint: $(TOOLS)
 
 types: build
 	$(RUN) -m mypy
-	$(PYTEST) tests/test_stubs.py
+	$(PYTEST) tests/structure/test_stubs.py
 
 fuzz:
 	$(MAKE) -C tests/fuzz run SECONDS_EACH=$(FUZZ_SECONDS)
@@ -163,7 +164,7 @@ coverage: build
 	cd $(COVERAGE)/tree && ROCKETSTORE_COVERAGE=1 ROCKETSTORE_DEBUG=1 ROCKETSTORE_JOBS=$(JOBS) \
 	  ../../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	cd $(COVERAGE)/tree && ../../../$(PYTEST) -p no:cacheprovider tests/unit tests/log tests/api \
-	  tests/test_vectors.py
+	  tests/vectors/test_vectors.py
 	$(MAKE) -C tests/fuzz covered BUILD=../../$(COVERAGE)/fuzz
 	$(RUN) tests/fuzz/coverage.py --missing $(COVERAGE)
 
@@ -178,7 +179,7 @@ interop-long: build
 # Real file systems: power cuts, full and failing disks. Needs root; without xfsprogs, btrfs-progs or
 # fuse3 what they are for is skipped.
 fs: build
-	$(PYTEST) -s --timeout=600 tests/fs
+	$(PYTEST) -s --timeout=600 tests/filesystems
 
 # A second tree, built with AddressSanitizer and UndefinedBehaviorSanitizer. Leak detection is off:
 # CPython itself keeps memory until the process ends.
@@ -193,7 +194,7 @@ sanitize: build
 	cd $(SANITIZED) && { LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=$(SANITIZER_OPTIONS):detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \
 	  UBSAN_OPTIONS=$(SANITIZER_OPTIONS):print_stacktrace=1:halt_on_error=1 \
-	  ../../$(PYTEST) tests/unit || { cat report.* 2>/dev/null; exit 1; }; }
+	  ../../$(PYTEST) tests/unit tests/log/layout || { cat report.* 2>/dev/null; exit 1; }; }
 
 # A third tree, built with ThreadSanitizer, for what runs in several threads. Needs util-linux (setarch): the
 # sanitizer wants addresses that are not random. It does not know fences, and says so while it compiles.
@@ -209,8 +210,8 @@ tsan: build
 	@! cat $(THREADED)/report.* 2>/dev/null && echo "tsan: no reports"
 
 docs: build
-	$(PYTEST) tests/test_docs.py tests/test_format_doc.py tests/test_durability_doc.py \
-	  tests/test_compatibility_doc.py tests/test_features.py
+	$(PYTEST) tests/docs/test_docs.py tests/docs/test_format_doc.py tests/docs/test_durability_doc.py \
+	  tests/docs/test_compatibility_doc.py tests/docs/test_features.py
 
 clean:
 	rm -rf build dist demo-store demo-store-spark *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

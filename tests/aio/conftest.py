@@ -8,7 +8,7 @@ import pytest
 
 from tests.aio import loops
 from tests.aio.loops import Disk
-from tests.disk_calls import disk_calls
+from tests.support.disk_calls import disk_calls
 from tests.unit.conftest import probe
 
 __all__ = ["disk", "probe"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import rocketstore.aio
 from rocketstore.aio import Opening
-from tests.small_store import SMALL
+from tests.support.small_store import SMALL
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import rocketstore
 import rocketstore.aio
 from rocketstore import StoreClosedError, StoreLockedError
 from tests.aio.loops import Disk, Slow, happens, open_small, run, turns
-from tests.small_store import everything
+from tests.support.small_store import everything
 
 BIG = {"commit_log_file_size_bytes": 1 << 20, "consume_queue_file_size_bytes": 20_000}
 

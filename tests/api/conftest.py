@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consumer_setting import Setting
+from tests.support.consumer_setting import Setting
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rocketstore import (
     encode_frames,
     scan,
 )
-from tests.small_store import dispatched, open_small, open_still, parts
+from tests.support.small_store import dispatched, open_small, open_still, parts
 
 
 class Topic(str, enum.Enum):  # noqa: UP042 - its str() is another text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import MessageRejectedError, MessageTooLargeError
-from tests.small_store import SEGMENT, dispatched, everything, open_small
+from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])

@@ -12,9 +12,9 @@ from rocketstore import CorruptRecordError
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.other_queues import batch_directory
 from rocketstore.tools import verify
-from tests.batch_store import FILE, FIRST_MS, TOPIC, BatchStore, bodies, packed
-from tests.made_store import Record, write_at
-from tests.small_store import open_small
+from tests.support.batch_store import FILE, FIRST_MS, TOPIC, BatchStore, bodies, packed
+from tests.support.made_store import Record, write_at
+from tests.support.small_store import open_small
 
 
 @pytest.fixture

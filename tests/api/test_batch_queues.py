@@ -15,10 +15,10 @@ from rocketstore.log.batch_queue import decode_unit
 from rocketstore.log.follower import Follower
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.other_queues import batch_directory
-from tests.batch_store import FIRST_MS, TOPIC, BatchStore, Part, bodies, packed
-from tests.live_writer import java_writer
-from tests.made_store import vectors
-from tests.small_store import everything, open_small
+from tests.support.batch_store import FIRST_MS, TOPIC, BatchStore, Part, bodies, packed
+from tests.support.live_writer import java_writer
+from tests.support.made_store import vectors
+from tests.support.small_store import everything, open_small
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 from rocketstore import OffsetOutOfRangeError, scan_reading
 from rocketstore.message_rows import NEEDED, messages_in
-from tests.batch_store import BatchStore
+from tests.support.batch_store import BatchStore
 
 THREADS = 2
 #: What the threads have read when a row of the second segment is handed out; each is a part.

@@ -11,7 +11,7 @@ import pytest
 from rocketstore import StoreFailedError
 from rocketstore.log import live_links, unfinished_files
 from rocketstore.log.checkpoint import CheckpointFile
-from tests.small_store import Calls, everything, open_small
+from tests.support.small_store import Calls, everything, open_small
 
 
 def descriptors(root: Path) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from tests.column_tools import fill_at_random, messages_of, rows_of
+from tests.support.column_tools import fill_at_random, messages_of, rows_of
 
 
 def test_columns_equal_messages(tmp_path: Path, rng: random.Random) -> None:

@@ -12,8 +12,8 @@ import pytest
 import rocketstore
 from rocketstore.log.column_walk import LogFiles
 from rocketstore.log.layout import StoreLayout
-from tests.column_tools import fill_at_random, messages_of, rows_of
-from tests.made_store import MadeStore, rocketmq_store
+from tests.support.column_tools import fill_at_random, messages_of, rows_of
+from tests.support.made_store import MadeStore, rocketmq_store
 
 STORES = [
     "batches-498",

@@ -13,7 +13,7 @@ import pytest
 from rocketstore import MessageRejectedError, MessageTooLargeError, StoreFailedError
 from rocketstore.column_arguments import offsets_of, whole_of
 from rocketstore.message_columns import whole
-from tests.small_store import SEGMENT, dispatched, everything, open_small, parts
+from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])

@@ -22,7 +22,7 @@ from rocketstore import (
     Writer,
 )
 from rocketstore.completion_port import Placed
-from tests.small_store import dispatched, open_small, parts
+from tests.support.small_store import dispatched, open_small, parts
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, MessageTooLargeError
-from tests.small_store import DAY_MS, open_small, open_still, parts, until
+from tests.support.small_store import DAY_MS, open_small, open_still, parts, until
 
 
 def test_message_size_changes_at_once(tmp_path: Path) -> None:

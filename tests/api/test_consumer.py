@@ -15,8 +15,8 @@ from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.follower import Follower
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.reader import Reader
-from tests.consumer_setting import Setting, offsets_of
-from tests.made_store import rocketmq_store
+from tests.support.consumer_setting import Setting, offsets_of
+from tests.support.made_store import rocketmq_store
 
 FIRST_MS = 1_700_000_000_000
 

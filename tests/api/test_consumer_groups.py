@@ -25,8 +25,8 @@ from rocketstore.log.consumer_offsets import ConsumerOffsets, GroupClaimedError
 from rocketstore.log.follower import Follower
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.reader import Reader
-from tests.consumer_setting import Setting, offsets_of
-from tests.made_store import rocketmq_store
+from tests.support.consumer_setting import Setting, offsets_of
+from tests.support.made_store import rocketmq_store
 
 
 def test_damage_is_raised_behind_what_is_sound_and_can_be_stepped_over(setting: Setting) -> None:

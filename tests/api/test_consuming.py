@@ -17,7 +17,7 @@ import rocketstore
 from rocketstore.config import StoreConfig
 from rocketstore.errors import RocketStoreError, StoreClosedError, StoreReadOnlyError
 from rocketstore.tools import verify
-from tests.small_store import dispatched
+from tests.support.small_store import dispatched
 
 WRITER = """
 import sys, rocketstore

@@ -9,7 +9,14 @@ import pytest
 
 from rocketstore import ReadFailedError, StoreFailedError
 from rocketstore._native import queue_file
-from tests.small_store import dispatched, everything, open_small, open_still, parts, segments
+from tests.support.small_store import (
+    dispatched,
+    everything,
+    open_small,
+    open_still,
+    parts,
+    segments,
+)
 
 
 def test_a_put_into_a_log_that_was_cut_fails_the_store(tmp_path: Path) -> None:

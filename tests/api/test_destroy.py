@@ -12,9 +12,9 @@ import pytest
 
 from rocketstore import Store, StoreClosedError
 from rocketstore._native import syscalls
-from tests.log.file_tools import Calls, Killed
-from tests.small_store import dispatched, open_small, parts
-from tests.waiting import wait_until
+from tests.support.file_tools import Calls, Killed
+from tests.support.small_store import dispatched, open_small, parts
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

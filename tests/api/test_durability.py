@@ -19,9 +19,9 @@ from rocketstore import (
     encode_frames,
 )
 from rocketstore.log import flusher as flusher_module
-from tests.disk_calls import DiskCalls, disk_calls
-from tests.small_store import everything, log_bytes, open_small, open_still, parts, until
-from tests.waiting import wait_until
+from tests.support.disk_calls import DiskCalls, disk_calls
+from tests.support.small_store import everything, log_bytes, open_small, open_still, parts, until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

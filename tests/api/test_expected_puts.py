@@ -10,9 +10,9 @@ from typing import NoReturn
 import pytest
 
 from rocketstore.log.running_flags import Reason
-from tests.page_cache import drop, in_cache, on_disk
-from tests.small_store import open_small, parts
-from tests.waiting import wait_until
+from tests.support.page_cache import drop, in_cache, on_disk
+from tests.support.small_store import open_small, parts
+from tests.support.waiting import wait_until
 
 SIZE = 64 << 20
 PAGE = 4096

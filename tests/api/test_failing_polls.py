@@ -11,8 +11,8 @@ import pytest
 from rocketstore import Consumer, Message
 from rocketstore.log import queue_cursors
 from rocketstore.log.reader import Reader
-from tests.consumer_setting import Setting
-from tests.striking import at_each_line
+from tests.support.consumer_setting import Setting
+from tests.support.striking import at_each_line
 
 
 def test_the_longest_and_the_wrong_timeouts(setting: Setting) -> None:

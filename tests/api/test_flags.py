@@ -8,7 +8,7 @@ import pytest
 
 from rocketstore import ReadFailedError, StoreFailedError
 from rocketstore.log.running_flags import Reason
-from tests.small_store import dispatched, open_small, parts
+from tests.support.small_store import dispatched, open_small, parts
 
 
 def test_a_new_store_runs(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from rocketstore import (
     encode_frames,
 )
 from rocketstore.tools import verify
-from tests.text_columns import column
-from tests.verifying import faults
+from tests.support.text_columns import column
+from tests.support.verifying import faults
 
 CRC_AT = 8
 MASKED = np.ma.array([0, 0], mask=[False, True])

@@ -15,8 +15,8 @@ from rocketstore import (
     Store,
     tools,
 )
-from tests.made_store import MadeStore
-from tests.small_store import dispatched, everything, open_small
+from tests.support.made_store import MadeStore
+from tests.support.small_store import dispatched, everything, open_small
 
 LIGHT = {"multi_dispatch_enabled": True, "light_queue_enabled": True}
 

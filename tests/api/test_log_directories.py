@@ -12,9 +12,9 @@ import rocketstore
 from rocketstore import ConfigError, MissingSegmentsError, StoreConfig
 from rocketstore.log.layout import StoreLayout
 from rocketstore.tools import verify
-from tests.live_writer import java_writer
-from tests.made_store import MadeStore
-from tests.small_store import everything, open_small, segments
+from tests.support.live_writer import java_writer
+from tests.support.made_store import MadeStore
+from tests.support.small_store import everything, open_small, segments
 
 COUNT = 90
 

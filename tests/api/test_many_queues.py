@@ -12,7 +12,7 @@ import pytest
 
 from rocketstore import Store, tools
 from rocketstore._native.mapped_file import mapped_files
-from tests.small_store import SMALL, dispatched, open_small
+from tests.support.small_store import SMALL, dispatched, open_small
 
 QUEUES = 60
 #: Files that may be mapped beside those that were before.

@@ -15,8 +15,8 @@ from rocketstore import (
     MessageNotFoundError,
     OffsetOutOfRangeError,
 )
-from tests.made_store import write_at
-from tests.small_store import SEGMENT, dispatched, everything, open_small
+from tests.support.made_store import write_at
+from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 
 def test_every_field(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from rocketstore.log.fetch import OFFSET_FOUND_NULL, Fetch
 from rocketstore.log.follower import Follower
 from rocketstore.log.reader import Reader
 from rocketstore.tools.rebuild import rebuild
-from tests.consumer_setting import Setting, offsets_of
-from tests.live_writer import LiveWriter
-from tests.made_store import UNIT_SIZE
-from tests.small_store import open_small, put_many
+from tests.support.consumer_setting import Setting, offsets_of
+from tests.support.live_writer import LiveWriter
+from tests.support.made_store import UNIT_SIZE
+from tests.support.small_store import open_small, put_many
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 import rocketstore
 from rocketstore import ConfigError, StoreClosedError, StoreConfig, StoreLockedError
 from rocketstore.engine import place
-from tests.forking import fork
-from tests.small_store import SMALL, dispatched, everything, open_small, parts
+from tests.support.forking import fork
+from tests.support.small_store import SMALL, dispatched, everything, open_small, parts
 
 
 def image(root: Path) -> dict[str, bytes]:

@@ -18,8 +18,8 @@ from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.file_system import FileSystem
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.live_links import LiveLinks
-from tests.live_writer import java_writer
-from tests.small_store import SMALL, everything, open_small
+from tests.support.live_writer import java_writer
+from tests.support.small_store import SMALL, everything, open_small
 
 
 def filled(path: Path) -> list[Any]:

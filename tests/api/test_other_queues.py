@@ -11,9 +11,9 @@ import rocketstore
 from rocketstore._native.codec import tags_code
 from rocketstore.log.layout import StoreLayout
 from rocketstore.tools import verify
-from tests.live_writer import java_writer
-from tests.made_store import MadeStore
-from tests.small_store import dispatched, everything, open_small
+from tests.support.live_writer import java_writer
+from tests.support.made_store import MadeStore
+from tests.support.small_store import dispatched, everything, open_small
 
 #: The address of an extension unit at byte 28 n of its queue's extension files (format 6.5).
 FIRST_ADDRESS = -(2**63)

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import CorruptRecordError, Store, column_poll
-from tests.column_tools import TOPICS, fill_at_random, row_of, rows_of
+from tests.support.column_tools import TOPICS, fill_at_random, row_of, rows_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import rocketstore
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 SIZE = 1 << 16
 

@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native import codec
-from tests.small_store import (
+from tests.support.small_store import (
     SEGMENT,
     dispatched,
     everything,

@@ -20,8 +20,8 @@ from rocketstore import (
     NewMessage,
     PropertiesTooLargeError,
 )
-from tests.same_bytes import records
-from tests.small_store import SEGMENT, dispatched, everything, open_small
+from tests.support.same_bytes import records
+from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 PLAIN = {"durability": "os", "record_crc": False}
 BODIES = [b"%03d" % n * (n % 29) for n in range(60)]

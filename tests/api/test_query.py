@@ -12,7 +12,7 @@ import pytest
 
 from rocketstore import ConfigError, ReadFailedError, tools
 from rocketstore.log import index
-from tests.small_store import SMALL, dispatched, open_small
+from tests.support.small_store import SMALL, dispatched, open_small
 
 
 def test_newest_first_over_many_index_files(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from rocketstore.log.layout import StoreLayout
 from rocketstore.log.queue_ends import load_queue_ends
 from rocketstore.tools import verify
 from rocketstore.tools.rebuild import rebuild
-from tests.consumer_setting import offsets_of
-from tests.small_store import open_small, put_many
+from tests.support.consumer_setting import offsets_of
+from tests.support.small_store import open_small, put_many
 
 #: A file of a queue holds ten units.
 COUNT = 35

@@ -15,10 +15,10 @@ import rocketstore
 from rocketstore import tools
 from rocketstore.cli.reference_stores import Expectation, find_stores, open_reference
 from rocketstore.engine import rebuilding
-from tests.forking import fork
-from tests.made_store import MadeStore
-from tests.small_store import SMALL, open_small, segments
 from tests.support import paths
+from tests.support.forking import fork
+from tests.support.made_store import MadeStore
+from tests.support.small_store import SMALL, open_small, segments
 
 STORES = find_stores(paths.STORES)
 DELAYS = "SCHEDULE_TOPIC_XXXX"

@@ -22,7 +22,7 @@ from rocketstore.log.queue_ends import drop_queue_ends
 from tests.api.test_rebuild import queues_of
 from tests.api.test_repair import SHAPE, expected, fill, is_sound, served, write
 from tests.api.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of
-from tests.small_store import SMALL, open_small
+from tests.support.small_store import SMALL, open_small
 
 #: Of the lost messages in the middle of their queues, those with another one behind them in the log's first file.
 IN_FRONT = 1

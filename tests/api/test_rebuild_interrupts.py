@@ -16,7 +16,7 @@ import pytest
 
 from rocketstore import tools
 from tests.api.test_rebuild import filled, index_of, queues_of
-from tests.small_store import SMALL, open_small
+from tests.support.small_store import SMALL, open_small
 
 
 def to_the_process() -> None:

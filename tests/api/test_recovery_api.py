@@ -14,8 +14,9 @@ import pytest
 from rocketstore import MissingSegmentsError, Store
 from rocketstore.log.checkpoint import RocketmqCheckpoint
 from rocketstore.log.recovery import RecoveryReport
-from tests.made_store import MadeStore, write_at
-from tests.small_store import (
+from tests.support.made_store import MadeStore, write_at
+from tests.support.paths import ROOT
+from tests.support.small_store import (
     SEGMENT,
     dispatched,
     everything,
@@ -24,7 +25,6 @@ from tests.small_store import (
     parts,
     segments,
 )
-from tests.support.paths import ROOT
 
 FIRST_MS = 1_700_000_000_000
 
@@ -204,7 +204,7 @@ def test_an_empty_store_begins_at_0(tmp_path: Path) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from tests.small_store import open_small, open_still
+from tests.support.small_store import open_small, open_still
 opened = open_still if sys.argv[2] == "os" else open_small
 store = opened(Path(sys.argv[1]), durability=sys.argv[2])
 writer = store.writer("orders")

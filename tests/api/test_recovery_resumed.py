@@ -15,8 +15,8 @@ from rocketstore import Store
 from rocketstore.engine import catching_up
 from rocketstore.log import log_repair, log_walk
 from rocketstore.log.checkpoint import OwnCheckpoint
-from tests.checkpoints import own_checkpoint
-from tests.small_store import (
+from tests.support.checkpoints import own_checkpoint
+from tests.support.small_store import (
     DAY_MS,
     SEGMENT,
     dispatched,

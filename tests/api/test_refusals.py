@@ -25,7 +25,7 @@ from rocketstore import (
     StoreReadOnlyError,
 )
 from rocketstore.log.running_flags import Reason
-from tests.small_store import (
+from tests.support.small_store import (
     dispatched,
     everything,
     log_bytes,
@@ -35,7 +35,7 @@ from tests.small_store import (
     put_many,
     segments,
 )
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rocketstore import Message, StoreLockedError, tools
 from rocketstore._native.codec import encode_record
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import invoke
-from tests.small_store import SEGMENT, SMALL, open_small
+from tests.support.small_store import SEGMENT, SMALL, open_small
 
 __all__ = ["invoke"]
 

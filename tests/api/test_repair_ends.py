@@ -11,7 +11,7 @@ import pytest
 import rocketstore
 from rocketstore import Message, Store, tools
 from tests.api.test_repair import SHAPE, expected, fill, is_sound, read, served, write
-from tests.small_store import SEGMENT, SMALL, open_small, store_group_offset
+from tests.support.small_store import SEGMENT, SMALL, open_small, store_group_offset
 
 UNIT = struct.Struct(">qiq")
 PRE_BLANK = (0, 0x7FFFFFFF, 0)

@@ -13,8 +13,8 @@ from rocketstore import tools
 from rocketstore.cli import exit_codes
 from tests.api.test_repair import SHAPE, expected, fill, invoke, is_sound, served
 from tests.cli.conftest import Invoke
-from tests.made_store import BODY_AT
-from tests.small_store import SEGMENT, open_small
+from tests.support.made_store import BODY_AT
+from tests.support.small_store import SEGMENT, open_small
 
 __all__ = ["invoke"]
 

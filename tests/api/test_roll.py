@@ -10,8 +10,8 @@ import pytest
 
 from rocketstore import DiskFullError, StoreConfig
 from rocketstore.log import new_file as files_module
-from tests.made_store import PRE_BLANK, MadeStore
-from tests.small_store import (
+from tests.support.made_store import PRE_BLANK, MadeStore
+from tests.support.small_store import (
     BLANK_MAGIC,
     SEGMENT,
     dispatched,

@@ -10,7 +10,7 @@ import pytest
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.records import records
-from tests.made_store import MadeStore, rocketmq_store
+from tests.support.made_store import MadeStore, rocketmq_store
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 import rocketstore
 from rocketstore import CorruptRecordError, OffsetOutOfRangeError, Scan, scan_reading
 from rocketstore._native import codec
-from tests.column_tools import fill_at_random, rows_of
-from tests.made_store import MadeStore
+from tests.support.column_tools import fill_at_random, rows_of
+from tests.support.made_store import MadeStore
 
 
 @pytest.fixture(autouse=True)

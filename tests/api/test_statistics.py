@@ -11,7 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from rocketstore import DurabilityTimeoutError, MessageTooLargeError, Store, encode_frames
-from tests.small_store import dispatched, everything, open_small, open_still, parts, put_many
+from tests.support.small_store import (
+    dispatched,
+    everything,
+    open_small,
+    open_still,
+    parts,
+    put_many,
+)
 
 
 def test_messages_and_bytes_of_each_topic(tmp_path: Path) -> None:

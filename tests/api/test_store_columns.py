@@ -23,8 +23,8 @@ from rocketstore import (
     encode_frames,
 )
 from rocketstore.tools import verify
-from tests.text_columns import column
-from tests.verifying import faults
+from tests.support.text_columns import column
+from tests.support.verifying import faults
 
 TOPICS = ["x", "y", "z"]
 Column = tuple[Any, Any]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rocketstore import DurabilityTimeoutError, StoreClosedError, StoreFailedError, Ticket
-from tests.disk_calls import disk_calls
-from tests.small_store import everything, open_small, open_still, parts, until
+from tests.support.disk_calls import disk_calls
+from tests.support.small_store import everything, open_small, open_still, parts, until
 
 
 @pytest.fixture

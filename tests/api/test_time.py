@@ -10,8 +10,8 @@ import pytest
 from rocketstore import MessageRejectedError
 from rocketstore.log import store_state
 from rocketstore.store import Mode
-from tests.made_store import MadeStore
-from tests.small_store import SEGMENT, open_small, segments
+from tests.support.made_store import MadeStore
+from tests.support.small_store import SEGMENT, open_small, segments
 
 FIRST = datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC)
 

@@ -18,7 +18,7 @@ from rocketstore.log import live_links
 from rocketstore.log.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.reader import Reader
 from rocketstore.log.store_source import StoreSource
-from tests.small_store import (
+from tests.support.small_store import (
     SEGMENT,
     dispatched,
     everything,

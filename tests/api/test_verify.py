@@ -12,9 +12,16 @@ from pathlib import Path
 import pytest
 
 from rocketstore.tools import repair, verify
-from tests.live_writer import LiveWriter, java_writer
-from tests.made_store import BODY_AT, PRE_BLANK, UNIT_SIZE, MadeStore, rocketmq_store, write_at
-from tests.verifying import STORES, check, faults, made_by_us
+from tests.support.live_writer import LiveWriter, java_writer
+from tests.support.made_store import (
+    BODY_AT,
+    PRE_BLANK,
+    UNIT_SIZE,
+    MadeStore,
+    rocketmq_store,
+    write_at,
+)
+from tests.support.verifying import STORES, check, faults, made_by_us
 
 # What is really wrong in the stores that RocketMQ left broken: file, position, reason.
 BROKEN = {

@@ -9,8 +9,8 @@ import pytest
 
 from rocketstore._native.checkpoint import pack_slot
 from rocketstore.tools import verify
-from tests.made_store import MadeStore, rocketmq_store, write_at
-from tests.verifying import check, faults
+from tests.support.made_store import MadeStore, rocketmq_store, write_at
+from tests.support.verifying import check, faults
 
 
 @pytest.mark.parametrize(

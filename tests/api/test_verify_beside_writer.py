@@ -6,9 +6,9 @@ from pathlib import Path
 
 import rocketstore
 from rocketstore.tools import verify
-from tests.made_store import write_at
-from tests.small_store import dispatched
-from tests.verifying import faults
+from tests.support.made_store import write_at
+from tests.support.small_store import dispatched
+from tests.support.verifying import faults
 
 
 def test_keys_that_are_put_meanwhile_are_no_fault(tmp_path: Path) -> None:

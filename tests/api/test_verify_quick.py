@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore.tools import verify
-from tests.made_store import MadeStore, rocketmq_store, write_at
-from tests.small_store import open_small, segments, store_group_offset
-from tests.verifying import STORES, check
+from tests.support.made_store import MadeStore, rocketmq_store, write_at
+from tests.support.small_store import open_small, segments, store_group_offset
+from tests.support.verifying import STORES, check
 
 # The function of the same name stands in front of it in the package.
 MODULE = importlib.import_module("rocketstore.tools.verify")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import BackpressureError, StoreConfig
-from tests.small_store import (
+from tests.support.small_store import (
     DAY_MS,
     STILL,
     dispatched,

@@ -11,8 +11,8 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import MessageRejectedError
-from tests.same_bytes import records
-from tests.small_store import dispatched, open_small
+from tests.support.same_bytes import records
+from tests.support.small_store import dispatched, open_small
 
 PLAIN = {"durability": "os", "record_crc": False}
 

@@ -25,7 +25,7 @@ from rocketstore import (
     shard_queue_id,
     tools,
 )
-from tests.small_store import dispatched, open_small
+from tests.support.small_store import dispatched, open_small
 
 Call = Callable[[Store, Any], object]
 

@@ -14,7 +14,7 @@ import rocketstore
 from rocketstore.engine import starting
 from rocketstore.log.file_system import FileSystem
 from tests.api.test_prewrite import blocks_with_data
-from tests.small_store import open_small
+from tests.support.small_store import open_small
 
 PAGE = 4096
 AHEAD = 512 << 10

@@ -14,7 +14,7 @@ import rocketstore
 from rocketstore.archive.manifest import Manifest
 from rocketstore.archive.place import Place
 from tests.archive.watched_place import SEGMENT_BYTES, shipped, watch
-from tests.column_tools import rows_of
+from tests.support.column_tools import rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

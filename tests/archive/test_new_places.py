@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from tests.archive.watched_place import sealed, small_pieces
-from tests.column_tools import fill_at_random
+from tests.support.column_tools import fill_at_random
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

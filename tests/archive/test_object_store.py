@@ -24,7 +24,7 @@ from tests.archive.object_server import (
     uri_in,
 )
 from tests.archive.watched_place import SEGMENT_BYTES, small_pieces
-from tests.column_tools import fill_at_random, rows_of
+from tests.support.column_tools import fill_at_random, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

@@ -14,7 +14,7 @@ from rocketstore.archive.objects import ObjectFiles
 from rocketstore.archive.place import Place
 from rocketstore.columns import COLUMNS
 from tests.archive.watched_place import SEGMENT_BYTES, objects, shipped, watch
-from tests.column_tools import rows_of
+from tests.support.column_tools import rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

@@ -30,7 +30,7 @@ from tests.archive.watched_place import (
     uri_of,
     watch,
 )
-from tests.column_tools import fill_at_random, messages_of, rows_of
+from tests.support.column_tools import fill_at_random, messages_of, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

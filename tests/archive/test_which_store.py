@@ -20,8 +20,8 @@ from tests.archive.watched_place import (
     small_pieces,
     uri_of,
 )
-from tests.column_tools import fill_at_random, messages_of, rows_of
-from tests.made_store import rocketmq_store
+from tests.support.column_tools import fill_at_random, messages_of, rows_of
+from tests.support.made_store import rocketmq_store
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

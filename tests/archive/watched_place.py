@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 from rocketstore.archive import place, shipping
 from rocketstore.archive.manifest import Manifest
-from tests.column_tools import fill_at_random
+from tests.support.column_tools import fill_at_random
 
 SEGMENT_BYTES = 64 << 10
 PIECE_BYTES = 6000

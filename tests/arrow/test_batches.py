@@ -13,7 +13,7 @@ import pytest
 import rocketstore
 from rocketstore._native.mapping import mapped_files
 from rocketstore.columns import COLUMNS
-from tests.column_tools import fill_at_random, messages_of
+from tests.support.column_tools import fill_at_random, messages_of
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

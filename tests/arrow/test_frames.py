@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from tests.column_tools import fill_at_random, messages_of
+from tests.support.column_tools import fill_at_random, messages_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 

@@ -12,7 +12,7 @@ import rocketstore
 from bench import harness
 from rocketstore.cli.bench_machine import file_system_of
 from rocketstore.cli.bench_sides import open_group
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 SHORT = ("--seconds", 0.05, "--size", 100)
 LATENCIES = ("p50_ns", "p99_ns", "p999_ns", "max_ns")

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from rocketstore.cli.app import cli
-from tests.source_tree import ROOT
+from tests.structure.source_tree import ROOT
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Of a line: up to a comment, a pipe or a redirection outside of quotes.

@@ -14,7 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes, main, standard_streams
-from tests.source_tree import ROOT
+from tests.structure.source_tree import ROOT
 
 
 def test_help_has_examples_and_exit_codes(invoke) -> None:

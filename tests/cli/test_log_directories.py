@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore.cli import exit_codes
-from tests.made_store import MadeStore
+from tests.support.made_store import MadeStore
 
 NAMES = ("commitlog", "more", "old")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import rocketstore
 from rocketstore.cli import output
-from tests.batch_store import TOPIC, BatchStore
+from tests.support.batch_store import TOPIC, BatchStore
 
 
 def test_tail_shows_the_newest_of_all_queues_in_log_order(invoke, store_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.scratch import scratch_directory
-from tests.source_tree import ROOT
-from tests.waiting import wait_until
+from tests.structure.source_tree import ROOT
+from tests.support.waiting import wait_until
 
 SIGNALS = [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)]
 #: click's own, to go on below the ^C of a terminal.

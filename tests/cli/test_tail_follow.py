@@ -8,7 +8,7 @@ from pathlib import Path
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from tests.small_store import no_dispatch
+from tests.support.small_store import no_dispatch
 
 PATIENCE_S = 60.0
 

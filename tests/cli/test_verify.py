@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from tests.small_store import dispatched
+from tests.support.small_store import dispatched
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)
 

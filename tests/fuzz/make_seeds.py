@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support import paths
-
-VECTORS = paths.VECTORS / "vectors.json"
+VECTORS = Path(__file__).parent.parent / "vectors" / "vectors.json"
 
 
 def records(vectors: dict[str, Any]) -> Iterator[bytes]:

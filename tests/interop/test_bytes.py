@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import rocketstore
-from tests import native_probe
 from tests.interop.messages import Sent, config_of
 from tests.interop.oracle import Oracle
 from tests.interop.same_bytes import assert_same_bytes
+from tests.support import native_probe
 
 pytestmark = pytest.mark.java
 

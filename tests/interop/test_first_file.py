@@ -12,8 +12,8 @@ from tests.interop.exchange import put_theirs
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle
 from tests.interop.views import of_oracle, of_ours
-from tests.small_store import parts, segments
-from tests.waiting import wait_until
+from tests.support.small_store import parts, segments
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
 

@@ -14,7 +14,7 @@ from rocketstore import tools
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle
 from tests.interop.views import Tally
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
 

@@ -15,7 +15,7 @@ import rocketstore
 from rocketstore import Store
 from rocketstore.engine import closing_at_exit
 from tests.process.other_process import SMALL, arriving, open_small
-from tests.small_store import parts
+from tests.support.small_store import parts
 
 InChild = Callable[[Callable[[], object]], None]
 
@@ -164,7 +164,7 @@ warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later war
 store = opened("a")
 writer = store.writer("Orders")
 writer.put(b"0:")
-sys.setswitchinterval(0.5)  # tests.forking.unasked_gil
+sys.setswitchinterval(0.5)  # tests.support.forking.unasked_gil
 for fork in (os.fork, ctypes.PyDLL(None).fork):
     time.sleep(0.02)
     pid = fork()

@@ -15,9 +15,9 @@ import rocketstore
 from rocketstore import CompletionPort, StoreClosedError, StoreLockedError, completion_port
 from rocketstore._native import syscalls
 from rocketstore._native.waiting import Bell
-from tests.forking import unasked_gil
 from tests.process.other_process import SMALL, arriving, number_of, numbers, open_small
-from tests.small_store import parts
+from tests.support.forking import unasked_gil
+from tests.support.small_store import parts
 
 InChild = Callable[[Callable[[], object]], None]
 

@@ -12,8 +12,8 @@ from rocketstore import StoreLockedError
 from rocketstore.log import lock as lock_module
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.lock import StoreLock
-from tests.live_writer import java_writer
 from tests.process.other_process import HOLD, PUT, arriving, numbers, open_small, other_process
+from tests.support.live_writer import java_writer
 
 
 def test_a_second_writer_is_refused_and_hears_the_pid(tmp_path: Path) -> None:

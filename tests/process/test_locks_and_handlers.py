@@ -20,8 +20,8 @@ from rocketstore.log import (
     put_queues,
 )
 from rocketstore.services import histogram, statistics
-from tests.small_store import everything, open_small
-from tests.striking import at_each_line
+from tests.support.small_store import everything, open_small
+from tests.support.striking import at_each_line
 
 pytestmark = pytest.mark.timeout(20)
 

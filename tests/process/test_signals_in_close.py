@@ -16,11 +16,11 @@ import pytest
 
 from rocketstore import BackpressureError, Store, StoreClosedError, StoreLockedError
 from rocketstore._native import mapping
-from tests import small_store
-from tests.disk_calls import DiskCalls, disk_calls
 from tests.process.other_process import numbers, open_small
 from tests.process.test_signals import WAIT_S, HungFlusher, interrupted
-from tests.waiting import wait_until
+from tests.support import small_store
+from tests.support.disk_calls import DiskCalls, disk_calls
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

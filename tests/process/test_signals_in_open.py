@@ -11,7 +11,7 @@ import pytest
 from rocketstore.engine import opening, running, starting
 from rocketstore.log import worker
 from tests.process.other_process import numbers, open_small
-from tests.striking import at_each_line
+from tests.support.striking import at_each_line
 
 
 def ctrl_c() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from rocketstore import Store, StoreClosedError, Writer
 from tests.process.other_process import open_small
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 WRITERS = 4
 EACH = 400

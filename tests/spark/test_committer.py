@@ -20,7 +20,7 @@ from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Journal, sink_directory
 from rocketstore.tools import verify
 from tests.spark.staged import killed_at, stage_bodies
-from tests.verifying import faults
+from tests.support.verifying import faults
 
 SMALL = {"commit_log_file_size_bytes": 16 * 1024, "consume_queue_file_size_bytes": 200}
 STEPS = ("locked", "checked", "begun", "appended 0", "appended 3", "flushed", "noted", "discarded")

@@ -15,8 +15,8 @@ import pytest
 
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.read_options import ReadOptions
-from tests.made_store import MadeStore
 from tests.spark.reading import make_store
+from tests.support.made_store import MadeStore
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 filters = pytest.importorskip("pyspark.sql.datasource", reason="needs pyspark: make spark")

@@ -19,8 +19,8 @@ from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
 from tests.archive.watched_place import watch
-from tests.batch_store import TOPIC, BatchStore, packed
 from tests.spark.reading import everything, rows_in, rows_of
+from tests.support.batch_store import TOPIC, BatchStore, packed
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

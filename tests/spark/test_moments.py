@@ -9,7 +9,7 @@ import pytest
 
 from rocketstore.spark.jobs.stats import HOUR_MS, merge_stats, stats_part, stats_scans
 from rocketstore.spark.moments import END_MS, FIRST_MS, moment
-from tests.made_store import MadeStore
+from tests.support.made_store import MadeStore
 
 TODAY_MS = 1_700_000_000_000
 #: In order: of years 1 and 9999, then of none that has four digits.

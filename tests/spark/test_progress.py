@@ -16,7 +16,7 @@ from rocketstore.spark.planning import kept
 from rocketstore.spark.progress import Progress
 from rocketstore.spark.read_options import ReadOptions
 from tests.spark.reading import make_store
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 def progress(root: Path, **options: str) -> Progress:

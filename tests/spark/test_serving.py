@@ -22,13 +22,13 @@ from rocketstore.spark.inbox import Request, inbox_directory, take, waiting
 from rocketstore.spark.journal import Journal, sink_directory
 from rocketstore.spark.serving import Serving
 from rocketstore.tools import verify
-from tests.forking import fork
 from tests.spark.asking import PATIENCE_S, Asker, Gate
 from tests.spark.owner import owner
 from tests.spark.staged import killed_at, stage_bodies
 from tests.spark.test_committer import log_of, make, some_bodies
-from tests.verifying import faults
-from tests.waiting import wait_until
+from tests.support.forking import fork
+from tests.support.verifying import faults
+from tests.support.waiting import wait_until
 
 STEPS = ("taken", "checked", "begun", "appended 0", "appended 3", "flushed", "noted", "discarded")
 STEPS += ("answered",)

@@ -25,7 +25,7 @@ from rocketstore.spark.shards import (
 )
 from rocketstore.tools import verify
 from tests.spark.shard_stores import bodies_in, killed_at, make_shard
-from tests.verifying import faults
+from tests.support.verifying import faults
 
 STEPS = ("locked", "begun", "moved 0", "moved 1", "noted", "removed")
 RUN, AGAIN = "a1", "b2"

@@ -11,8 +11,8 @@ import pytest
 import rocketstore
 from rocketstore.spark.shards import shard_paths
 from rocketstore.tools import verify
-from tests.verifying import faults
-from tests.waiting import wait_until
+from tests.support.verifying import faults
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 

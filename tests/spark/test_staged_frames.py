@@ -12,8 +12,8 @@ import pytest
 
 from rocketstore.spark.journal import Staged
 from rocketstore.spark.staged_frames import read_chunks
-from tests.page_cache import drop, in_cache
 from tests.spark.staged import stage_bodies
+from tests.support.page_cache import drop, in_cache
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import rocketstore
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.system_topics import is_system_topic, system_topics
-from tests.made_store import MadeStore
 from tests.spark.reading import everything
+from tests.support.made_store import MadeStore
 
 DELAYED, HALVES = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"
 

@@ -1,4 +1,4 @@
-"""What a type checker shows to a user. Checked by tests/test_stubs.py, never run."""
+"""What a type checker shows to a user. Checked by tests/structure/test_stubs.py, never run."""
 
 from __future__ import annotations
 

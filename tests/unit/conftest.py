@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.forking import fork
+from tests.support.forking import fork
 
 
 @pytest.fixture
 def probe() -> Iterator[Any]:
     """Native code that makes system calls fail; everything is as before after the test."""
-    from tests import native_probe
+    from tests.support import native_probe
 
     loaded = native_probe.load()
     yield loaded

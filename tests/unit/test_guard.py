@@ -17,7 +17,7 @@ from rocketstore._native import codec, index_file, queue_file, scanner, unit_rea
 from rocketstore._native.dispatcher import FAULT, DispatchLoop
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
-from tests.source_tree import ROOT
+from tests.structure.source_tree import ROOT
 
 PAGE = 4096
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketstore._native import index_file
-from tests.index_tools import NOW_MS, Sut, expected, filled, make
+from tests.support.index_tools import NOW_MS, Sut, expected, filled, make
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, 1.5])

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from rocketstore._native import index_file
 from rocketstore._native.mapped_file import MappedFile
-from tests.index_tools import FOREVER, NOW_MS, Sut, key_hash, make
 from tests.support import paths
+from tests.support.index_tools import FOREVER, NOW_MS, Sut, key_hash, make
 
 VECTORS: dict[str, Any] = json.loads((paths.VECTORS / "vectors.json").read_text())["index"]
 

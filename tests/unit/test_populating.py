@@ -17,7 +17,7 @@ from rocketstore._native.populating import DONE, SLEEP, PagesAhead
 from rocketstore._native.positions import Positions
 from rocketstore._native.waiting import Signal
 from rocketstore.errors import StoreClosedError
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.quick
 

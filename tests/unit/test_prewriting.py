@@ -12,7 +12,7 @@ import pytest
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.prewriting import prewrite
-from tests.disk_calls import disk_calls
+from tests.support.disk_calls import disk_calls
 
 pytestmark = pytest.mark.quick
 

@@ -13,8 +13,8 @@ import pytest
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from tests.forking import fork
 from tests.support import paths
+from tests.support.forking import fork
 
 VECTORS = paths.VECTORS / "vectors.json"
 ENTRIES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["queue"]["entries"]

@@ -1,0 +1,65 @@
+"""Numbers in sound records that no store of ours would write: they cost their own record, nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rocketstore
+from rocketstore.tools import verify
+from tests.support.made_store import BODY_AT, MadeStore
+
+NOWHERE = [-1, -(2**63), 2**63 - 1, 2**62, 2**59, 50_000_000]
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+@pytest.mark.parametrize("queue_offset", NOWHERE)
+def test_a_queue_offset_that_cannot_be_holds_nobody_up(
+    tmp_path: Path, queue_offset: int, mode: rocketstore.store.Mode
+) -> None:
+    """Its record is read by its physical offset; the queue goes on, and so do all others."""
+    made = MadeStore(tmp_path / "s")
+    made.put(body=b"first", queue_offset=0)
+    hostile = made.put(body=b"nowhere", queue_offset=queue_offset)
+    made.put(body=b"second", queue_offset=1)
+    made.put(topic="other", body=b"third")
+    with rocketstore.open(made.root, mode) as store:
+        assert [message.body for message in store.consumer("orders", queue_id=0)] == [
+            b"first",
+            b"second",
+        ]
+        assert [message.body for message in store.consumer("other")] == [b"third"]
+        assert store.get(hostile.physical_offset).body == b"nowhere"
+        assert store.dispatched_offset == store.visible_offset
+
+
+@pytest.mark.parametrize("text", ["9" * 19, "9" * 5000, "-1", "٣", str(2**62), "1e3"])
+def test_a_light_queue_offset_that_cannot_be_holds_nobody_up(tmp_path: Path, text: str) -> None:
+    made = MadeStore(tmp_path / "s", segment_size=16384)
+    lights = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": text}
+    made.put(body=b"first", properties=lights)
+    made.put(body=b"second")
+    with rocketstore.open(made.root, "r") as store:
+        assert [message.body for message in store.consumer("orders")] == [b"first", b"second"]
+
+
+def test_a_light_queue_offset_of_thousands_of_digits_is_none_to_verify(tmp_path: Path) -> None:
+    """Also where it walks record by record, as behind any damage."""
+    made = MadeStore(tmp_path / "s", segment_size=16384)
+    lights = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "9" * 5000}
+    made.put(body=b"first", properties=lights)
+    damaged = made.put(body=b"second")
+    made.dispatch()
+    assert verify(made.root).ok
+    made.write_log(damaged.physical_offset + BODY_AT, b"S")
+    assert [fault.reason for fault in verify(made.root).faults] == ["body crc"]
+
+
+def test_a_property_text_of_nothing_but_separators(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "s", segment_size=65536)
+    made.put(body=b"odd", properties={"KEYS": " " * 20_000, "TAGS": "\\" * 100})
+    made.put(body=b"plain", properties=dict.fromkeys(["UNIQ_KEY", "KEYS"], "same"))
+    with rocketstore.open(made.root) as store:
+        assert [message.body for message in store.consumer("orders")] == [b"odd", b"plain"]
+        assert [message.body for message in store.query("orders", "same")] == [b"plain"]

@@ -1,0 +1,261 @@
+"""Who flushes a write buffer, and who is called when it is flushed."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore import DurabilityTimeoutError, Store, StoreClosedError
+from rocketstore.log import flusher
+from tests.support.disk_calls import DiskCalls, disk_calls
+from tests.support.small_store import (
+    DAY_MS,
+    dispatched,
+    everything,
+    open_small,
+    open_still,
+    parts,
+    until,
+)
+from tests.support.waiting import wait_until
+
+LARGE = 1 << 20
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskCalls]:
+    """What reaches the disk, where only somebody who waits makes the flusher act."""
+    monkeypatch.setattr(flusher, "SYNC_MODE_MS", DAY_MS)
+    with disk_calls() as calls:
+        yield calls
+
+
+def syncing_threads(store: Store, calls: DiskCalls) -> list[str]:
+    """Names of the threads that write and sync from here on."""
+    found: list[str] = []
+    group = parts(store).flusher._group
+    group.take_turn()  # the flusher may still be at work behind the last flush
+    group.give_turn()
+    calls.before["pwritev2"] = lambda: found.append(threading.current_thread().name)
+    return found
+
+
+def test_a_put_by_itself_syncs_in_its_own_thread(tmp_path: Path, calls: DiskCalls) -> None:
+    with open_still(tmp_path, "disk", commit_log_file_size_bytes=LARGE) as store:
+        writer = store.writer("orders")
+        writer.put(b"the first comes into a new file, which the flusher arms")
+        own = threading.current_thread().name
+        found = syncing_threads(store, calls)
+        for n in range(5):
+            assert writer.put(b"%d" % n).end_offset == store.flushed_offset
+        assert found == [own] * 5
+        assert parts(store).flusher.flushes == 6
+
+
+def test_who_is_impatient_leaves_the_sync_to_the_flusher(tmp_path: Path, calls: DiskCalls) -> None:
+    """S000-45: nothing ends a sync that hangs, so a put with a short timeout sleeps beside it."""
+    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
+        writer = store.writer("orders")
+        writer.put(b"x")
+        found = syncing_threads(store, calls)
+        gate = threading.Event()
+        calls.before["pwritev2"] = lambda: (
+            found.append(threading.current_thread().name) or (gate.wait(20))
+        )
+        with pytest.raises(DurabilityTimeoutError):
+            writer.put(b"y", timeout_s=0.05)
+        gate.set()
+        store.wait_flushed(store.end_offset)
+        assert set(found) == {"rocketstore-flusher"}
+
+
+def test_after_a_slow_sync_callers_sleep_beside_the_next(tmp_path: Path, calls: DiskCalls) -> None:
+    """A disk that has begun to hang gets no more threads into its hands than one."""
+    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
+        writer = store.writer("orders")
+        writer.put(b"x")
+        calls.before["pwritev2"] = lambda: time.sleep(0.15)
+        writer.put(b"slow")
+        found = syncing_threads(store, calls)
+        writer.put(b"y")
+        assert found == ["rocketstore-flusher"]
+        found = syncing_threads(store, calls)
+        writer.put(b"z")  # the disk was quick again
+        assert found == [threading.current_thread().name]
+
+
+def test_a_name_that_goes_between_two_puts_comes_back(tmp_path: Path) -> None:
+    """D-05: also where the flush needs no Python: nothing is published before the name is back."""
+    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
+        writer = store.writer("orders")
+        for n in range(4):
+            writer.put(b"%d" % n)
+            path = tmp_path / "commitlog" / f"{0:020d}"
+            os.unlink(path)
+            end = writer.put(b"%d again" % n).end_offset
+            assert path.exists()
+            assert store.flushed_offset == end
+        assert len(everything(store)) == 8
+
+
+def test_second_names_go_with_their_segments(tmp_path: Path) -> None:
+    """D-05: also of segments that flushes without Python filled; one that is whole has one name."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("orders")
+        for n in range(60):
+            writer.put(b"x" * (200 + 7 * n))
+            assert len(os.listdir(tmp_path / "rocketstore" / "live")) <= 2
+        assert len(os.listdir(tmp_path / "commitlog")) > 5
+
+
+def test_times_of_flushes_are_counted(tmp_path: Path) -> None:
+    """S000-99: those of waiting threads, too; more than are kept natively are taken in time."""
+    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
+        writer = store.writer("orders")
+        for number in range(20):
+            writer.put(b"x")
+            assert store.stats().flush_latency.count == number + 1
+        for _ in range(680):
+            writer.put(b"x")
+        assert parts(store).flusher.flushes == 700
+        found = store.stats()
+        assert 600 <= found.flush_latency.count <= 700
+
+
+def test_every_waiter_is_called(tmp_path: Path, rng: random.Random) -> None:
+    """S000-107 K-33: threads with long and with short patience, hundreds of flushes; nobody whose bytes
+    are on disk sleeps on."""
+    late: list[int] = []
+    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
+        store.writer("orders").put(b"x")
+
+        def work(seed: int) -> None:
+            own = random.Random(seed)
+            writer = store.writer("orders")
+            for _ in range(60):
+                result = writer.put(b"x" * own.randrange(300), durability="memory")
+                timeout_s = own.choice([0.0, 0.0005, 0.002, 30.0, 30.0, 30.0])
+                try:
+                    store.wait_flushed(result.end_offset, timeout_s)
+                except DurabilityTimeoutError:
+                    if timeout_s == 30.0:
+                        late.append(result.end_offset)
+
+        threads = [threading.Thread(target=work, args=(rng.random(),)) for _ in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert not any(thread.is_alive() for thread in threads)
+        assert late == []
+        assert len(everything(dispatched(store))) == 24 * 60 + 1
+
+
+def test_a_close_tells_who_waits(tmp_path: Path) -> None:
+    """D-36: what waits for the disk while the store closes is flushed, or hears that it is closed."""
+    for durability in ("disk", "os"):
+        store = open_small(tmp_path / durability, durability=durability, flush_interval_ms=60_000)
+        store.writer("orders").put(b"x", durability="disk")
+        told: list[Any] = []
+
+        def put(store: Any = store, told: list[Any] = told) -> None:
+            writer = store.writer("orders")
+            try:
+                while True:
+                    told.append(writer.put(b"y", durability="disk").durability)
+            except StoreClosedError as error:
+                told.append(error)
+
+        threads = [threading.Thread(target=put) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        until(store, lambda told=told: len(told) >= 12)
+        store.close()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        assert sum(isinstance(found, StoreClosedError) for found in told) == 6
+        with open_small(tmp_path / durability, "r") as store:
+            assert store.recovery.mode == "clean"
+            assert len(everything(store)) >= told.count("disk") + 1
+
+
+def test_indexed_stands_still_once_the_index_is_degraded(tmp_path: Path) -> None:
+    """K-58: by whatever thread, and though the dispatcher needs no Python for the messages that follow."""
+    with open_small(tmp_path, index_slots=1000, index_entries=1000) as store:
+        writer = store.writer("orders")
+        writer.put(b"x", keys="a")
+        positions = dispatched(store)._engine.positions
+        before = positions.indexed
+        assert before == store.end_offset
+        store._engine.index.degrade(OSError(5, "bad block"))
+        for _ in range(5):
+            writer.put(b"y", keys="a")
+        assert dispatched(store).dispatched_offset == store.end_offset
+        assert positions.indexed == before
+
+
+def flusher_switches(store: Store) -> int:
+    """How often its thread went to sleep."""
+    thread = next(t for t in threading.enumerate() if t.name == "rocketstore-flusher")
+    text = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return int(text.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+
+def test_an_idle_flusher_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked 100 times a second whether there was anything to flush."""
+    monkeypatch.setattr(flusher, "REST_MS", DAY_MS)
+    with open_small(tmp_path, durability="disk") as store:
+        store.writer("orders").put(b"x")
+        until(store, lambda: bool(parts(store).commit_log.log.group.resting))
+        before = flusher_switches(store)
+        time.sleep(20 * flusher.SYNC_MODE_MS / 1000)
+        assert flusher_switches(store) - before <= 1  # it may just have been on its way
+
+
+@pytest.mark.parametrize("visible", ["auto", "committed"])
+@pytest.mark.parametrize(
+    "entry", ["put", "put_batch", "put_columns", "put_message", "put_frames", "put_rows"]
+)
+def test_what_nobody_waits_for_wakes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, visible: str
+) -> None:
+    """Semantics 7.2: bytes that nobody waits for are on the disk soon all the same."""
+    monkeypatch.setattr(flusher, "REST_MS", DAY_MS)
+    frames, _ = rocketstore.encode_frames(((0, 1), b"x"), topics=["orders"])
+    with open_small(tmp_path, durability="disk", visible=visible) as store:
+        writer = store.writer("orders")
+        writer.put(b"x")
+        until(store, lambda: bool(parts(store).commit_log.log.group.resting))
+        kind = {"durability": "memory"}
+        puts: dict[str, Callable[[], object]] = {
+            "put": lambda: writer.put(b"y", **kind),
+            "put_batch": lambda: writer.put_batch([b"y", b"z"], **kind),
+            "put_columns": lambda: writer.put_columns(b"yz", [0, 1, 2], **kind),
+            "put_message": lambda: store.put_message("orders", b"y", **kind),
+            "put_frames": lambda: store.put_frames(frames, **kind),
+            "put_rows": lambda: store.put_columns(([0, 1], b"y"), topics=["orders"], **kind),
+        }
+        puts[entry]()
+        wait_until(lambda: store.flushed_offset == store.end_offset)
+
+
+def test_a_close_right_behind_a_put_that_nobody_waits_for(tmp_path: Path) -> None:
+    """Both wake the flusher that rests, perhaps as one: it hears of the end, too."""
+    for _ in range(20):
+        with open_small(tmp_path, durability="disk") as store:
+            writer = store.writer("orders")
+            writer.put(b"x")
+            until(store, lambda: bool(parts(store).commit_log.log.group.resting))
+            writer.put(b"y", durability="memory")
+    with open_small(tmp_path, "r+") as store:
+        assert store.recovery.mode == "clean"
+        assert len(everything(store)) == 40

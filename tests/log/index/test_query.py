@@ -1,0 +1,142 @@
+"""Messages by key: what the index proposes is proven by the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore.errors import StoreClosedError
+from rocketstore.log.follower import Follower
+from rocketstore.log.index import IndexStore
+from rocketstore.log.layout import StoreLayout
+from rocketstore.log.query import query_by_key
+from rocketstore.log.reader import Reader
+from tests.support.made_store import MadeStore, rocketmq_store
+
+FIRST_MS = 1_700_000_000_000
+
+
+class ProposedOffsets:
+    """An index that proposes what it is told to, as damage and hash collisions would."""
+
+    def __init__(self, offsets: Sequence[int]) -> None:
+        self.offsets = sorted(offsets, reverse=True)
+        self.limits: list[int] = []
+
+    def query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, /
+    ) -> Sequence[int]:
+        self.limits.append(limit)
+        return self.offsets[:limit]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeStore:
+    return MadeStore(tmp_path / "store", segment_size=1 << 20)
+
+
+@pytest.fixture
+def reader(made: MadeStore) -> Iterator[Reader]:
+    """Opened by the first use: the segments have to be there."""
+    source = Follower(StoreLayout(made.root), verify=3)
+    yield Reader(source)
+    source.close()
+
+
+@pytest.mark.parametrize("name", ["clean-498", "clean-533", "expired-498"])
+def test_every_key_that_rocketmq_indexed_is_found(name: str, tmp_path: Path) -> None:
+    """The newest 64 of each key, newest first, in files of RocketMQ's own making."""
+    root, expected = rocketmq_store(name, tmp_path)
+    layout = StoreLayout(root)
+    index = IndexStore(layout, "read", 64, 300)
+    index.load()
+    source = Follower(layout, verify=3)
+    for topic, key, offsets in expected["must"]["index"]:
+        found = query_by_key(Reader(source), index, topic, key, limit=64)
+        assert [m.physical_offset for m in found] == sorted(offsets, reverse=True)[:64], key
+    source.close()
+    index.close()
+
+
+def test_only_messages_with_the_key_are_answers(made: MadeStore, reader: Reader) -> None:
+    wanted = made.put(keys=["Aa"])
+    also = made.put(properties={"UNIQ_KEY": "Aa"})
+    made.put(keys=["BB"])
+    made.put("payments", keys=["Aa"])
+    made.put(keys=["Aa-1", "AaA"])
+    index = ProposedOffsets([record.physical_offset for record in made.records])
+    found = query_by_key(reader, index, "orders", "Aa")
+    assert [m.physical_offset for m in found] == [also.physical_offset, wanted.physical_offset]
+
+
+def test_entries_that_lead_nowhere_are_no_answers(made: MadeStore, reader: Reader) -> None:
+    record = made.put(keys=["k"])
+    index = ProposedOffsets([-5, 0, 1, 17, made.end, 1 << 19, 1 << 40])
+    found = query_by_key(reader, index, "orders", "k")
+    assert [m.physical_offset for m in found] == [record.physical_offset]
+
+
+def test_an_offset_that_is_proposed_twice_is_one_answer(made: MadeStore, reader: Reader) -> None:
+    made.put(keys=["k"])
+    assert len(query_by_key(reader, ProposedOffsets([0, 0, 0]), "orders", "k")) == 1
+
+
+@pytest.mark.parametrize(
+    ("begin_ms", "end_ms", "expected"),
+    [
+        (None, None, [4, 3, 2, 1, 0]),
+        (FIRST_MS + 1000, None, [4, 3, 2, 1]),
+        (FIRST_MS + 1001, FIRST_MS + 3000, [3, 2]),
+        (None, FIRST_MS - 1, []),
+        (FIRST_MS + 2000, FIRST_MS + 2000, [2]),
+    ],
+)
+def test_the_window_is_that_of_the_records_own_times(
+    made: MadeStore, reader: Reader, begin_ms: Any, end_ms: Any, expected: list[int]
+) -> None:
+    for number in range(5):
+        made.put(keys=["k"], store_ms=FIRST_MS + 1000 * number)
+    index = ProposedOffsets([record.physical_offset for record in made.records])
+    found = query_by_key(reader, index, "orders", "k", begin_ms, end_ms)
+    assert [m.queue_offset for m in found] == expected
+
+
+def test_the_limit_counts_answers_not_candidates(made: MadeStore, reader: Reader) -> None:
+    """Other keys of the same hash do not use the limit up."""
+    for number in range(1000):
+        made.put(keys=["rare" if number % 400 == 0 else "other"])
+    index = ProposedOffsets([record.physical_offset for record in made.records])
+    found = query_by_key(reader, index, "orders", "rare", limit=3)
+    assert [m.queue_offset for m in found] == [800, 400, 0]
+    assert [m.queue_offset for m in query_by_key(reader, index, "orders", "rare", limit=1)] == [800]
+    assert len(set(index.limits)) > 1
+
+
+def test_a_damaged_answer_is_left_out_with_a_warning(
+    made: MadeStore, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = made.put(keys=["k"])
+    whole = made.put(keys=["k"])
+    made.write_log(record.physical_offset + 88, b"\xff")
+    index = ProposedOffsets([r.physical_offset for r in made.records])
+    found = query_by_key(reader, index, "orders", "k")
+    assert [message.physical_offset for message in found] == [whole.physical_offset]
+    assert "body crc" in caplog.text
+
+
+def test_damage_to_another_record_is_not(made: MadeStore, reader: Reader) -> None:
+    record = made.put(keys=["other"])
+    made.put(keys=["k"])
+    made.write_log(record.physical_offset + 88, b"\xff")
+    index = ProposedOffsets([r.physical_offset for r in made.records])
+    assert len(query_by_key(reader, index, "orders", "k")) == 1
+
+
+def test_a_closed_store_answers_nothing(made: MadeStore, reader: Reader) -> None:
+    made.put(keys=["k"])
+    reader.source.close()  # type: ignore[attr-defined]
+    with pytest.raises(StoreClosedError):
+        query_by_key(reader, ProposedOffsets([0]), "orders", "k")

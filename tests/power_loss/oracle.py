@@ -1,0 +1,246 @@
+"""The one judge of every image: opens it, and says what is wrong.
+
+acknowledged ⊆ recovered ⊆ sent, in order, without holes; queues and index agree with the log; stored offsets
+are those that were committed; a second recovery changes no byte; the store takes messages again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import rocketstore
+from rocketstore import Message, Store
+from rocketstore.log.checkpoint import OwnCheckpoint
+from rocketstore.log.positions import PositionsPage
+from rocketstore.log.worker import Worker
+from rocketstore.tools.verify import verify
+from tests.power_loss.expectation import BATCH, Expectation, body_of, keys_of, tags_of
+from tests.support.checkpoints import own_checkpoint, rocketmq_times
+
+__all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
+
+
+#: Of the images, so many take a message after the second recovery, are closed and verified.
+GOES_ON = 0.3
+
+
+class Wrong(AssertionError):
+    """An image that a loss of power may leave, and a promise that it breaks."""
+
+
+def check(holds: bool, text: object) -> None:
+    if not holds:
+        raise Wrong(str(text))
+
+
+def judge(root: Path, expected: Expectation, *, killed: bool, rng: random.Random) -> None:
+    """Recovers the store in `root` twice; puts to it and closes it, at times.
+
+    Raises:
+        Wrong: with the promise that does not hold.
+    """
+    try:
+        judge_store(root, expected, killed=killed, rng=rng)
+    except Wrong:
+        raise
+    except Exception as error:
+        raise Wrong(f"{type(error).__name__}: {error}") from error
+
+
+def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.Random) -> None:
+    check_lengths(root, expected)
+    known, times = own_checkpoint(root), rocketmq_times(root)
+    queues = len(list((root / "consumequeue").glob("*/*")))
+    # What recovery alone has done: read before any worker acts.
+    with mock.patch.object(Worker, "start"):
+        store = rocketstore.open(root, "rw", **expected.options)
+    try:
+        check_progress(store, known, queues)
+        last = store.recovery.last_store_timestamp_ms
+        check(max(times[:3]) <= last, f"RocketMQ would skip records after {last}: {times}")
+        messages = check_messages(store, expected, killed=killed)
+        check_places(store, expected, messages)
+        check_offsets(store, expected)
+        check_index(store, messages, rng)
+        ends = queue_ends(store)
+        end = store.end_offset
+    finally:
+        leave(store)
+    before = log_bytes(root)
+    goes_on = rng.random() < GOES_ON
+    with contextlib.nullcontext() if goes_on else mock.patch.object(Worker, "start"):
+        again = rocketstore.open(root, "rw", **expected.options)
+    try:
+        check(again.end_offset == end, f"a second recovery ends at {again.end_offset}, not {end}")
+        check(queue_ends(again) == ends, "a second recovery gives other queues")
+        check(log_bytes(root) == before, "a second recovery changes bytes of the log")
+        if goes_on:
+            put_again(again, ends, rng)
+            again.close()
+    finally:
+        leave(again)
+    if goes_on:
+        shape = {name: expected.options[name] for name in ("index_slots", "index_entries")}
+        report = verify(root, **shape)
+        check(report.ok, f"verify: {report}: {'; '.join(map(str, report.faults[:3]))}")
+
+
+def check_lengths(root: Path, expected: Expectation) -> None:
+    """Every file that has its name has its length: RocketMQ loads nothing else (D-06)."""
+    options = expected.options
+    slots, entries = options["index_slots"], options["index_entries"]
+    lengths = {
+        "commitlog": options["commit_log_file_size_bytes"],
+        "consumequeue": options["consume_queue_file_size_bytes"],
+        "index": 40 + 4 * slots + 20 * entries,
+    }
+    for directory, wanted in lengths.items():
+        for path in (root / directory).rglob("*"):
+            size = path.stat().st_size
+            check(
+                path.is_dir() or size == wanted,
+                f"{path.relative_to(root)} has {size} bytes, not {wanted}",
+            )
+
+
+def check_progress(store: Store, known: OwnCheckpoint | None, queues: int) -> None:
+    """What our checkpoint calls dispatched and indexed is not done again, however long that would take: it speaks
+    of no queue and no index file that a loss of power takes (D-18). Among more queues than it counts, one that
+    was emptied and filled again may look like a new one."""
+    report = store.recovery
+    if known is None or known.flushed > report.end:
+        return
+    start, wanted = report.dispatch_start, known.dispatched
+    check(start >= wanted or queues > known.queue_count, f"dispatched from {start}, not {wanted}")
+    start, wanted = report.index_start, known.indexed
+    check(start >= wanted, f"indexed from {start}, not {wanted}")
+
+
+def leave(store: Store) -> None:
+    """Gives the store up as a process that dies does: no mark says that all is well, and the page of positions
+    goes on to say what it had synced (D-23)."""
+    with mock.patch.object(PositionsPage, "end"):
+        store._engine._close(clean=False, keep_lock=False)
+
+
+def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list[Message]:
+    """Each queue is a prefix of what was sent to it, and all that was promised is there."""
+    promised = expected.in_system if killed else expected.on_disk
+    check(store.end_offset >= promised, f"ends at {store.end_offset}, promised up to {promised}")
+    report = store.recovery
+    check(not report.damage, f"damage: {report.damage}")
+    begin = store.begin_offset
+    low, high = expected.begin, max(expected.begin, expected.begin_wanted)
+    check(low <= begin <= high, f"begins at {begin}, allowed {low} … {high}")
+    messages: list[Message] = []
+    for topic in store.topics():
+        for queue_id in store.queues(topic):
+            found = list(store.consumer(topic, queue_id=queue_id))
+            check_queue(f"{topic}/{queue_id}", found, expected)
+            last = found[-1].queue_offset + 1 if found else 0
+            highest = store.max_queue_offset(topic, queue_id)
+            check(not found or highest == last, f"{topic}/{queue_id} ends at {highest}, not {last}")
+            messages += found
+    messages.sort(key=lambda message: message.physical_offset)
+    return messages
+
+
+def check_queue(name: str, found: list[Message], expected: Expectation) -> None:
+    lives = expected.lives.get(name, [])
+    first = found[0].queue_offset if found else 0
+    for number, message in enumerate(found, first):
+        check(message.queue_offset == number, f"{name}: a hole in front of {message.queue_offset}")
+        check(number < len(lives), f"{name}: {number} was never sent")
+        head = message.body.split(b":", 3)
+        life, _, size = map(int, head[:3])
+        check(life == lives[number], f"{name}: {number} is of life {life}, not {lives[number]}")
+        check(message.body == body_of(life, number, size), f"{name}: {number} has another body")
+        given = (message.tags, message.keys)
+        check(given in (BATCH, (tags_of(number), keys_of(number))), f"{name}: {number} has {given}")
+
+
+def check_places(store: Store, expected: Expectation, messages: list[Message]) -> None:
+    """Every message whose place is known, below the end, is at that place: no holes."""
+    found = {
+        message.physical_offset: (f"{message.topic}/{message.queue_id}", message.queue_offset)
+        for message in messages
+    }
+    for place, (queue, number, _) in expected.places.items():
+        if store.begin_offset <= place < store.end_offset:
+            there = found.get(place)
+            check(there == (queue, number), f"{queue} {number} at {place}: there is {there}")
+
+
+def check_offsets(store: Store, expected: Expectation) -> None:
+    """Stored offsets are what was committed last, or what was being committed; never beyond the queue."""
+    stored = stored_offsets(store)
+    for name, allowed in expected.offsets.items():
+        offset = stored.get(name, -1)
+        check(offset in allowed, f"{name}: stored offset {offset}, committed {allowed}")
+        topic, queue_id = name.split(" ")[1].split("/")
+        end = store.max_queue_offset(topic, int(queue_id)) if offset >= 0 else 0
+        check(offset <= end, f"{name}: stored offset {offset} beyond the queue's end {end}")
+
+
+def stored_offsets(store: Store) -> dict[str, int]:
+    """ "group topic/id" → next offset."""
+    offsets = store._engine.offsets
+    return {
+        f"{group} {topic}/{queue_id}": offset
+        for topic in store.topics()
+        for group in offsets.groups(topic)
+        for queue_id, offset in offsets.get(topic, group).items()
+    }
+
+
+def check_index(store: Store, messages: list[Message], rng: random.Random) -> None:
+    """One key of one topic: the index gives exactly its messages."""
+    if not messages:
+        return
+    one = rng.choice(messages)
+    key = rng.choice(one.keys)
+    wanted = [m.physical_offset for m in messages if m.topic == one.topic and key in m.keys]
+    found = sorted(m.physical_offset for m in store.query(one.topic, key, limit=10_000))
+    check(found == wanted, f"index of {one.topic} {key}: {found}, not {wanted}")
+
+
+def queue_ends(store: Store) -> dict[tuple[str, int], int]:
+    return {
+        (topic, queue_id): store.max_queue_offset(topic, queue_id)
+        for topic in store.topics()
+        for queue_id in store.queues(topic)
+    }
+
+
+def log_bytes(root: Path) -> list[tuple[str, bytes]]:
+    """The log, without zeros at the end of its files: a new segment is none yet."""
+    files = sorted((root / "commitlog").iterdir())
+    found = [(path.name, path.read_bytes().rstrip(b"\0")) for path in files]
+    return [pair for pair in found if pair[1]]
+
+
+def put_again(store: Store, ends: dict[tuple[str, int], int], rng: random.Random) -> None:
+    """The log takes messages, and their numbers go on where the queue ended."""
+    topic, queue_id = rng.choice(sorted(ends)) if ends else ("orders", 0)
+    result = store.writer(topic, queue_id=queue_id).put(b"again", keys="k0")
+    expected = ends.get((topic, queue_id), 0)
+    check(result.queue_offset == expected, f"put to {topic}/{queue_id}: {result}, not {expected}")
+    store.wait_flushed(result.end_offset)
+    check(store.get(result.physical_offset).body == b"again", "a put after recovery")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Recovery tells what it cuts; of a thousand images nobody wants to read it."""
+    logger = logging.getLogger("rocketstore")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

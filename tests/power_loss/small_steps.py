@@ -1,0 +1,46 @@
+"""What is done to a log step by step takes steps of a few pages here: the logs of these runs have no more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+from unittest import mock
+
+from rocketstore.engine import catching_up
+from rocketstore.log import (
+    checkpointer,
+    commit_log,
+    flusher,
+    index_segment,
+    log_repair,
+    log_walk,
+    new_file,
+    quarantine,
+)
+from tests.power_loss.disk import PAGE
+
+__all__ = ["small_steps"]
+
+STEPS: Final[tuple[tuple[Any, str, int], ...]] = (
+    (catching_up, "AHEAD_BYTES", PAGE),
+    (catching_up, "STEP_BYTES", 2 * PAGE),  # more than the longest record
+    (checkpointer, "EVERY_BYTES", PAGE),
+    (commit_log, "MARK_EVERY_BYTES", PAGE),
+    (flusher, "FLUSH_STEP_BYTES", PAGE),
+    (index_segment, "CHUNK_BYTES", PAGE),
+    (log_repair, "ADVANCE_BYTES", PAGE),
+    (log_repair, "BLOCK_BYTES", PAGE),  # what one store to a mapping has written
+    (log_repair, "STEP_BYTES", PAGE),
+    (log_walk, "CHUNK_BYTES", PAGE),
+    (new_file, "ZERO_STEP_BYTES", PAGE),
+    (quarantine, "BLOCK_BYTES", PAGE),
+)
+
+
+@contextlib.contextmanager
+def small_steps() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for module, name, size in STEPS:
+            stack.enter_context(mock.patch.object(module, name, size))
+        yield

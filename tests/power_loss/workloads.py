@@ -1,0 +1,243 @@
+"""What the recorded process does: every flush mode and every kind of file, on files of a few pages."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rocketstore import BackpressureError, DiskFullError, StoreFailedError
+from tests.power_loss.expectation import BATCH, body_of
+from tests.support.small_store import parts
+
+if TYPE_CHECKING:
+    from tests.power_loss.writer import Run
+
+__all__ = ["WORKLOADS", "Workload", "go_on"]
+
+SEGMENT = 16384
+SMALL: dict[str, Any] = {
+    "commit_log_file_size_bytes": SEGMENT,
+    "consume_queue_file_size_bytes": 400,
+    "index_slots": 8,
+    "index_entries": 32,
+    "max_message_size_bytes": 6000,
+    "write_buffer_bytes": 65536,
+    "max_unflushed_bytes": 65536,
+    "max_query_results": 10_000,
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`run` makes a new store and leaves it in some state; `limit_bytes` of disk, -1 for enough."""
+
+    run: Callable[[Run], None]
+    options: dict[str, Any] = field(default_factory=dict)
+    limit_bytes: int = -1
+    slow_sync_us: int = 0
+
+
+def size(run: Run) -> int:
+    """Mostly small, now and then several pages."""
+    return run.rng.choice((40, 200, 700, 1500, run.rng.randrange(1, 6000)))
+
+
+def some(run: Run, count: int, **options: Any) -> None:
+    """Single messages to three queues, with what else happens to a store now and then."""
+    for _ in range(count):
+        topic, queue_id = run.rng.choice((("orders", 0), ("orders", 1), ("bills", 0)))
+        run.put(topic, queue_id, size(run), **options)
+        if run.rng.random() < 0.08:
+            run.save_checkpoint()
+
+
+def single(run: Run) -> None:
+    run.open()
+    some(run, 40)
+    run.close()
+    run.open()
+    some(run, 15)
+    run.die()
+    run.open()
+    some(run, 5)
+    run.close()
+
+
+def batches(run: Run) -> None:
+    run.open()
+    _put_batches(run)
+
+
+def written_batches(run: Run) -> None:
+    """By calls, to the files whose pages are stored to."""
+    log = parts(run.open()).commit_log.log
+    assert log.through is not None
+    log.through.least_bytes = 2000
+    _put_batches(run)
+
+
+def _put_batches(run: Run) -> None:
+    for n in range(14):
+        queue_id = n % 2
+        count = run.rng.randrange(2, 9)
+        number = run.next_number("orders", queue_id, count)
+        bodies = [body_of(run.life, number + i, run.rng.randrange(1, 1500)) for i in range(count)]
+        writer = run.store.writer("orders", queue_id=queue_id)
+        if n % 3:
+            result = writer.put_batch(bodies, tags=BATCH[0], keys=BATCH[1])
+        else:
+            offsets = [sum(map(len, bodies[:i])) for i in range(count + 1)]
+            result = writer.put_columns(b"".join(bodies), offsets, tags=BATCH[0], keys=BATCH[1])
+        run.done("orders", queue_id, result)
+        if n % 5 == 0:
+            run.save_checkpoint()
+    run.close()
+
+
+def threads(run: Run) -> None:
+    """Group commit: each thread has a queue of its own, some messages are submitted without waiting."""
+    run.open()
+
+    def work(queue_id: int) -> None:
+        for n in range(12):
+            run.put("orders", queue_id, 40 + 97 * ((queue_id + 3) * n % 13))
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    run.save_checkpoint()
+    run.close()
+
+
+def system(run: Run) -> None:
+    """The mapped path: acknowledged by the page cache, flushed when somebody asks or time has come."""
+    run.open()
+    _save_between_steps(run)
+    for _ in range(12):
+        some(run, run.rng.randrange(1, 6))
+        if run.rng.random() < 0.6:
+            run.flush()
+        if run.rng.random() < 0.3:
+            run.put("orders", 0, size(run), durability="disk")
+    run.die()
+    run.open()
+    some(run, 6)
+    run.close()
+
+
+def _save_between_steps(run: Run) -> None:
+    """Checkpoints come when they come, so also while a long flush is at work."""
+    write = parts(run.store)
+    check = write.live.check
+
+    def check_and_save() -> None:
+        check()
+        write.checkpointer.save(derived=True)
+
+    write.live.check = check_and_save
+
+
+def many_queues(run: Run) -> None:
+    """More queues than are synced one by one."""
+    run.open()
+    for n in range(90):
+        run.put("orders" if n % 2 else "bills", n % 72 // 2, 60 + n, durability="os")
+        if n % 40 == 39:
+            run.save_checkpoint()
+    run.flush()
+    run.close()
+
+
+def groups(run: Run) -> None:
+    """Consumer groups store offsets between puts."""
+    run.open()
+    for n in range(9):
+        some(run, 4)
+        if n:
+            topic = "orders" if n % 3 else "bills"
+            if topic in run.store.topics():
+                run.commit(topic, f"group{n % 2}")
+    run.close()
+    run.open()
+    some(run, 4)
+    run.commit("orders", "group0")
+    run.close()
+
+
+def trimmed(run: Run) -> None:
+    """Old segments, queue files and index files go."""
+    run.open()
+    for _ in range(3):
+        some(run, 36)
+        run.trim()
+    run.die()
+    run.open()
+    some(run, 6)
+    run.close()
+
+
+def failed_sync(run: Run) -> None:
+    """The disk refuses a sync of the log once. Nothing but closing and recovering helps."""
+    run.open()
+    some(run, 10)
+    run.flush()
+    for _ in range(2):
+        some(run, 4)
+        segment = sorted((run.root / "commitlog").iterdir())[run.store.end_offset // SEGMENT]
+        run.fail_syncs(segment, 1)
+        with contextlib.suppress(StoreFailedError):
+            for _ in range(2):
+                run.put("orders", 1, 5000)  # pages behind the one that the last sync ended in
+            run.put("orders", 0, 300, durability="disk")
+            some(run, 3, durability="disk")
+        run.die()
+        run.open()
+        some(run, 5, durability="disk")
+    run.close()
+
+
+def full_disk(run: Run) -> None:
+    """The disk has no room for another segment."""
+    run.open()
+    with contextlib.suppress(DiskFullError, StoreFailedError, BackpressureError):
+        for _ in range(60):
+            some(run, 5)
+            run.flush()
+    run.die()
+
+
+SYSTEM = {**SMALL, "durability": "os", "flush_interval_ms": 20}
+MEMORY = {**SMALL, "durability": "memory", "commit_interval_ms": 5, "flush_interval_ms": 20}
+
+WORKLOADS = {
+    "single": Workload(single, SMALL),
+    "prewritten": Workload(single, {**SMALL, "prewrite": True}),
+    "batches": Workload(batches, SMALL),
+    "batches in the system": Workload(batches, SYSTEM),
+    "written batches": Workload(written_batches, SYSTEM),
+    "threads": Workload(threads, SMALL, slow_sync_us=200),
+    "system": Workload(system, SYSTEM),
+    "memory": Workload(system, MEMORY),
+    "many queues": Workload(many_queues, SMALL),
+    "groups": Workload(groups, SMALL),
+    "trimmed": Workload(trimmed, SMALL),
+    "trimmed in the system": Workload(trimmed, SYSTEM),
+    "failed sync": Workload(failed_sync, SYSTEM),
+    "full disk": Workload(full_disk, {**SYSTEM, "max_wait_ms": 200}, limit_bytes=240 * 1024),
+}
+
+
+def go_on(run: Run) -> None:
+    """Recovers what a loss of power has left, and goes on: a cut of this is a cut during recovery."""
+    run.open()
+    some(run, 6)
+    run.flush()
+    run.die()
+    run.open()
+    some(run, 3)
+    run.close()

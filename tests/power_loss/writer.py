@@ -1,0 +1,169 @@
+"""The process whose file operations are recorded: runs one workload after the other, as it is told.
+
+Started with the recorder preloaded. Reads jobs from standard input, one JSON object a line, and says
+"done" for each, or what went wrong as its last word.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import rocketstore
+from rocketstore import Store
+from tests.power_loss import workloads
+from tests.power_loss.expectation import body_of, keys_of, tags_of
+from tests.power_loss.oracle import leave, quiet, stored_offsets
+from tests.power_loss.small_steps import small_steps
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One recorded store and what its writer says about it."""
+
+    def __init__(self, root: Path, options: dict[str, Any], seed: int, life: int) -> None:
+        self.root = root
+        self.options = options
+        self.rng = random.Random(seed)
+        self.life = life
+        self._recorder = ctypes.CDLL(None)
+
+    # ---- the recorder ----
+
+    def record(self, trace: str, limit_bytes: int) -> None:
+        self._recorder.record_begin.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64]
+        begun = self._recorder.record_begin(
+            str(self.root.parent).encode(), trace.encode(), limit_bytes
+        )
+        assert begun == 0, f"{trace} cannot be recorded"
+
+    def end(self) -> None:
+        self._recorder.record_end()
+
+    def mark(self, what: str, **details: Any) -> None:
+        data = json.dumps({"what": what, **details}).encode()
+        self._recorder.record_mark(data, ctypes.c_size_t(len(data)))
+
+    def fail_syncs(self, path: Path, count: int) -> None:
+        """The next syncs of a file fail, and the kernel gives its dirty pages up."""
+        number = ctypes.c_int64(path.stat().st_ino)
+        self._recorder.record_fail_syncs(number, ctypes.c_int64(count))
+
+    def slow_syncs(self, microseconds: int) -> None:
+        self._recorder.record_slow_syncs(microseconds)
+
+    # ---- the store ----
+
+    def open(self) -> Store:
+        self.life += 1
+        self.store = store = rocketstore.open(self.root, "rw", **self.options)
+        self.mark(
+            "opened",
+            begin=store.begin_offset,
+            end=store.end_offset,
+            queues={
+                f"{topic}/{queue_id}": store.max_queue_offset(topic, queue_id)
+                for topic in store.topics()
+                for queue_id in store.queues(topic)
+            },
+            offsets=stored_offsets(store),
+        )
+        self.numbers: dict[tuple[str, int], int] = {}
+        return store
+
+    def close(self) -> None:
+        end = self.store.end_offset
+        self.store.close()
+        self.mark("closed", end=end)
+
+    def die(self) -> None:
+        """The store stays as a process leaves it that dies, more or less: the log is flushed."""
+        leave(self.store)
+
+    def next_number(self, topic: str, queue_id: int, count: int) -> int:
+        number = self.numbers.get((topic, queue_id))
+        if number is None:
+            number = 0
+            if topic in self.store.topics() and queue_id in self.store.queues(topic):
+                number = self.store.max_queue_offset(topic, queue_id)
+        self.numbers[topic, queue_id] = number + count
+        self.mark("sending", queue=f"{topic}/{queue_id}", life=self.life, count=count)
+        return number
+
+    def done(self, topic: str, queue_id: int, result: Any) -> None:
+        self.mark(
+            "put",
+            queue=f"{topic}/{queue_id}",
+            first=result.queue_offset,
+            places=list(result.physical_offsets),
+            end=result.end_offset,
+            durability=str(result.durability),
+        )
+
+    def put(self, topic: str, queue_id: int, size: int, **options: Any) -> Any:
+        """One message, with its marks before and after."""
+        number = self.next_number(topic, queue_id, 1)
+        result = self.store.writer(topic, queue_id=queue_id).put(
+            body_of(self.life, number, size), tags=tags_of(number), keys=keys_of(number), **options
+        )
+        self.done(topic, queue_id, result)
+        return result
+
+    def flush(self) -> None:
+        end = self.store.end_offset
+        self.store.wait_flushed(end)
+        self.mark("flushed", end=end)
+
+    def save_checkpoint(self) -> None:
+        """What the checkpointer does each second."""
+        self.store._engine.write.checkpointer.save(derived=self.rng.random() < 0.7)
+
+    def trim(self) -> None:
+        """All but the newest segments go: several at once."""
+        before = self.store.end_offset - self.rng.randrange(
+            self.options["commit_log_file_size_bytes"]
+        )
+        self.mark("trimming", before=before)
+        self.mark("trimmed", begin=self.store.trim(before))
+
+    def commit(self, topic: str, group: str) -> None:
+        """A group takes some messages and stores where it is."""
+        with self.store.consumer(topic, group=group) as consumer:
+            consumer.poll(max_messages=self.rng.randrange(1, 9))
+            offsets = {f"{group} {topic}/{q}": at for q, at in consumer.positions.items()}
+            self.mark("committing", offsets=offsets)
+            consumer.commit()
+            self.mark("committed", offsets=offsets)
+
+
+def run(job: dict[str, Any]) -> None:
+    """Records one workload on one directory."""
+    workload = workloads.WORKLOADS[job["workload"]]
+    recorded = Run(Path(job["root"]), workload.options, job["seed"], job["life"])
+    recorded.record(job["trace"], workload.limit_bytes if job["fresh"] else -1)
+    try:
+        recorded.slow_syncs(workload.slow_sync_us)
+        (workload.run if job["fresh"] else workloads.go_on)(recorded)
+    finally:
+        recorded.end()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        try:
+            run(json.loads(line))
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}".replace("\n", "; "), flush=True)
+            os._exit(1)  # threads of the store are still at work
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    with quiet(), small_steps():
+        main()

@@ -1,0 +1,259 @@
+"""Signal handlers that raise, read or put wherever the main thread is (K-01: nothing hangs, nothing is lost)."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from rocketstore import BackpressureError, ConsumerBusyError, Store
+from rocketstore._native.turn import Turn
+from rocketstore.log.consume_queue import ConsumeQueue
+from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queue_units import UNIT_SIZE
+from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
+
+ENOUGH = 2000
+
+
+class InterruptedHere(Exception):
+    pass
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Sets what SIGALRM does."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def react(what: Callable[[], object]) -> None:
+        def handler(number: int, frame: FrameType | None) -> None:
+            what()
+
+        signal.signal(signal.SIGALRM, handler)
+
+    yield react
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def stop() -> None:
+    raise InterruptedHere
+
+
+def struck(work: Callable[[], object], times: int = ENOUGH) -> int:
+    """Does `work` again and again, an alarm in each; how often that ended it.
+
+    The collector rests: it calls back for what earlier tests have left, threads say, and Python ignores an
+    exception there and warns."""
+    ended = 0
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(times):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 20e-6 + number % 11 * 4e-6)
+                    for _ in range(200):
+                        work()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except InterruptedHere:
+                ended += 1
+    finally:
+        gc.enable()
+    return ended
+
+
+def in_time(work: Callable[[], object]) -> bool:
+    """Whether another thread gets through `work`."""
+    done = threading.Event()
+    threading.Thread(target=lambda: (work(), done.set()), daemon=True).start()
+    return done.wait(10)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_small(tmp_path, durability="os") as store:
+        store.writer("t").put(b"x")
+        yield store
+
+
+def test_a_handler_that_raises_leaves_no_turn_behind(
+    store: Store, alarm: Callable[[Callable[[], object]], None]
+) -> None:
+    dispatcher = store._engine._dispatcher
+    alarm(stop)
+    assert struck(lambda: dispatcher.catch_up(store.end_offset)) > 0
+    assert in_time(lambda: dispatcher.catch_up(store.end_offset))
+
+
+def test_a_handler_reads_while_its_thread_dispatches(
+    store: Store, alarm: Callable[[Callable[[], object]], None]
+) -> None:
+    dispatcher = store._engine._dispatcher
+    read = []
+    alarm(lambda: read.append(dispatcher.catch_up(store.end_offset)))
+    struck(lambda: dispatcher.catch_up(store.end_offset))
+    assert read
+    assert in_time(lambda: dispatcher.catch_up(store.end_offset))
+
+
+def test_a_consumer_that_is_interrupted_is_free_again(
+    store: Store, alarm: Callable[[Callable[[], object]], None]
+) -> None:
+    """As by Ctrl-C that is caught outside a loop of polls."""
+    with store.consumer("t", group="g") as consumer:
+        alarm(stop)
+        assert struck(lambda: consumer.take(1), 500) > 0
+        assert struck(consumer.poll, 500) > 0
+        consumer.seek("earliest")
+        assert len(consumer.poll()) == 1
+        busy: list[ConsumerBusyError] = []
+
+        def use_it() -> None:
+            with pytest.raises(ConsumerBusyError, match="give each thread its own") as caught:
+                consumer.take(1)
+            busy.append(caught.value)
+
+        with consumer._use():
+            use_it()
+            assert in_time(use_it)
+        assert len(busy) == 2
+        consumer.take(1)
+
+
+def test_puts_that_are_interrupted_lose_no_segment(
+    tmp_path: Path, alarm: Callable[[Callable[[], object]], None]
+) -> None:
+    """Each third put needs the next segment."""
+    with open_small(tmp_path, durability="os") as store:
+        put = store.writer("t").put
+        alarm(stop)
+        struck(lambda: put(bytes(1500)), 300)
+        count = len(everything(dispatched(store), "t"))
+        put(b"last")
+        assert [bytes(m.body) for m in everything(dispatched(store), "t")][count:] == [b"last"]
+    with open_small(tmp_path, "r") as store:
+        assert len(everything(store, "t")) == count + 1
+
+
+def test_a_put_of_a_handler_does_not_wait_for_its_own_thread(
+    tmp_path: Path,
+    alarm: Callable[[Callable[[], object]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with open_small(tmp_path, durability="os", max_wait_ms=20_000) as store:
+        writer = store.writer("t")
+        writer.put(bytes(100))
+        preallocator = parts(store).commit_log._preallocator
+        make = preallocator._create
+        tried = threading.Event()
+
+        def slowly(start: int) -> object:
+            """The main thread waits for this."""
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            assert tried.wait(20)
+            return make(start)
+
+        monkeypatch.setattr(preallocator, "_create", slowly)
+        refused: list[BackpressureError] = []
+
+        def put_too() -> None:
+            try:
+                with pytest.raises(BackpressureError, match="this thread") as caught:
+                    writer.put(bytes(3000))
+                refused.append(caught.value)
+            finally:
+                tried.set()
+
+        alarm(put_too)
+        monkeypatch.setattr(preallocator, "request", lambda *_, **__: False)  # none is made ahead
+        writer.put(bytes(3000))
+        assert writer.put(bytes(3000)).physical_offset == SEGMENT
+        assert len(refused) == 1
+
+
+def test_waits_for_a_segment_do_not_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-15."""
+    with open_small(tmp_path, durability="os", max_wait_ms=2000) as store:
+        writer = store.writer("t")
+        writer.put(bytes(100))
+        preallocator = parts(store).commit_log._preallocator
+        make, gate = preallocator._create, threading.Event()
+
+        def when_let(start: int) -> object:
+            assert gate.wait(30)
+            return make(start)
+
+        monkeypatch.setattr(preallocator, "_create", when_let)
+        writer.put(bytes(3000))
+        took: list[float] = []
+
+        def refused() -> None:
+            began = time.monotonic()
+            with pytest.raises(BackpressureError):
+                writer.put(bytes(3000))
+            took.append(time.monotonic() - began)
+
+        threads = [threading.Thread(target=refused) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        gate.set()
+        assert len(took) == 8
+        assert max(took) < 10, "one after the other it would be 16 seconds"
+        assert writer.put(bytes(3000)).physical_offset == SEGMENT
+
+
+def test_a_turn_has_a_limit() -> None:
+    turn = Turn(50)
+    inside = threading.Event()
+    leave = threading.Event()
+
+    def hold() -> None:
+        with turn as nested:
+            assert not nested
+            with turn as again:
+                assert again
+            inside.set()
+            assert leave.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(20)
+    with pytest.raises(BackpressureError, match="50 ms"), turn:
+        pass
+    leave.set()
+    thread.join()
+    with turn as nested:
+        assert not nested
+
+
+@pytest.mark.parametrize("units", [0, 10], ids=["the first file", "the next file"])
+def test_a_file_that_got_its_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: int
+) -> None:
+    """The next try goes on with it: else nothing would become readable until the store is opened again."""
+    (tmp_path / "tmp").mkdir()
+    queue = ConsumeQueue(
+        "orders", 0, tmp_path / "orders", "write", 10 * UNIT_SIZE, tmp_directory=tmp_path / "tmp",
+        log_minimum=lambda: 0, make_directory=lambda path: path.mkdir(exist_ok=True),
+    )  # fmt: skip
+    for number in range(units):
+        queue.put(number, 100 * number, 100, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFileQueue, "publish", lambda self, file: stop())
+        with pytest.raises(InterruptedHere):
+            queue.put(units, 100 * units, 100, 0)
+    queue.put(units, 100 * units, 100, 7)
+    assert queue.unit(units) == (100 * units, 100, 7)
+    assert queue.max_offset == units + 1
+    assert len(list((tmp_path / "orders").iterdir())) == 1 + (units > 0)
+    queue.close()

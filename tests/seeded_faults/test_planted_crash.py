@@ -1,0 +1,268 @@
+"""Faults that images of lost power have to catch, planted one at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.seeded_faults.planting import Fault, plant
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+]
+
+FLUSHER = "rocketstore/log/flusher.py"
+GROUP_COMMIT = "rocketstore/_native/group_commit.pyx"
+#: Some faults show in a rare order only: more images are taken until one fails, up to the most.
+IMAGES = 640
+IMAGES_MAX = 16_000
+
+#: Each with the workloads in which it matters. The last five are faults that were there.
+FAULTS = (
+    (
+        Fault(
+            "no_sync",
+            "rocketstore/_native/file_writes.pyx",
+            (
+                ("zero_count, offset, RWF_DSYNC)", "zero_count, offset, 0)"),
+                ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
+            ),
+            "file_writes",
+        ),
+        ("single", "threads"),
+    ),
+    (
+        Fault(
+            "one_page_left_out",
+            FLUSHER,
+            (
+                (
+                    "segment.sync(low - start, high - start)",
+                    "segment.sync(low - start, max(low, high - 4096) - start)",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+    (
+        Fault(
+            "written_taken_for_synced",
+            "rocketstore/log/positions.py",
+            (("(positions.run_id, positions.flushed)", "(positions.run_id, positions.wrote)"),),
+        ),
+        ("failed sync",),
+    ),
+    (
+        Fault(
+            "too_little_written_again",
+            "rocketstore/log/log_repair.py",
+            (("self._synced - BLOCK_BYTES)", "self._synced + BLOCK_BYTES)"),),
+        ),
+        ("failed sync",),
+    ),
+    (
+        Fault(
+            "no_directory_sync",
+            "rocketstore/log/new_file.py",
+            (
+                (
+                    "            if durable:\n                syscalls.sync_directory",
+                    "            if False:\n                syscalls.sync_directory",
+                ),
+            ),
+        ),
+        ("single", "system"),
+    ),
+    (
+        Fault(
+            "queue_directories_not_synced",
+            "rocketstore/log/queue_directories.py",
+            (("                syscalls.sync_directory(os.fspath(parent))\n", ""),),
+        ),
+        ("single",),
+    ),
+    (
+        Fault(
+            "spare_files_not_synced",
+            "rocketstore/log/spare_files.py",
+            (("                new.sync()\n", "                pass\n"),),
+        ),
+        ("many queues",),
+    ),
+    (
+        Fault(
+            "retry_after_a_failed_sync",
+            FLUSHER,
+            (
+                (
+                    "            self._flush()\n            self._live.settle",
+                    "            try:\n"
+                    "                self._flush()\n"
+                    "            except OSError:\n"
+                    "                self._flush()\n"
+                    "            self._live.settle",
+                ),
+            ),
+        ),
+        ("failed sync",),
+    ),
+    (
+        Fault(
+            "sparse_segment",
+            "rocketstore/engine/starting.py",
+            (("partial(parts.log.make, sparse=False)", "partial(parts.log.make, sparse=True)"),),
+        ),
+        ("full disk",),
+    ),
+    (
+        Fault(
+            "position_moved_before_the_sync",
+            GROUP_COMMIT,
+            (
+                (
+                    "        began = now_ns()\n        zero_count = ",
+                    "        began = now_ns()\n"
+                    "        self.publish(target)\n"
+                    "        self.moved()\n"
+                    "        zero_count = ",
+                ),
+            ),
+            "group_commit",
+        ),
+        ("threads",),
+    ),
+    (
+        Fault(
+            "truncation_in_memory_only",
+            "rocketstore/log/log_repair.py",
+            (("                syscalls.pwrite(fd, bytes(count), position)\n", ""),),
+        ),
+        ("system", "batches in the system"),
+    ),
+    (
+        Fault(
+            "checkpoint_before_the_sync",
+            "rocketstore/log/checkpointer.py",
+            (
+                (
+                    "                queues = self._sync_queues()\n",
+                    "                queues = True\n",
+                ),
+            ),
+        ),
+        ("single", "system"),
+    ),
+    (
+        Fault(
+            "queue_names_not_synced",
+            "rocketstore/log/consume_queue.py",
+            (("        self.next_file.sync_name()\n", ""),),
+        ),
+        ("single", "trimmed in the system"),
+    ),
+    (
+        Fault(
+            "durable_offset_before_the_sync",
+            "rocketstore/log/checkpointer.py",
+            (
+                (
+                    "flushed = self._commit_log.positions.flushed\n        best",
+                    "flushed = self._commit_log.positions.wrote\n        best",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+    (
+        Fault(
+            "island_resurrected",
+            "rocketstore/log/log_walk.py",
+            (
+                (
+                    "            self._add_islands(at + 1)\n            return None",
+                    "            self._add_islands(at + 1)\n            return following",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+    (
+        Fault(
+            "unit_in_the_page_cache_not_synced",
+            "rocketstore/_native/dispatcher.pyx",
+            (
+                (
+                    "        if not same or n < entry.dirty_from or n >= entry.next_offset:\n"
+                    "            rs_unit_store(at, unit)\n"
+                    "        if n < entry.dirty_from:",
+                    "        if not same:\n"
+                    "            rs_unit_store(at, unit)\n"
+                    "        if not same and n < entry.dirty_from:",
+                ),
+            ),
+            "dispatcher",
+        ),
+        ("single",),
+    ),
+    (
+        Fault(
+            "dispatched_within_a_record",
+            "rocketstore/log/checkpointer.py",
+            (
+                (
+                    "dispatched = min(dispatched_now, end)",
+                    "dispatched = min(dispatched_now, positions.flushed)",
+                ),
+            ),
+        ),
+        ("system",),
+    ),
+)
+
+
+def failing_images(tree: Path, workloads: tuple[str, ...], seed: int, images: int) -> int:
+    """How many of so many images fail in a planted tree."""
+    chosen = [word for name in workloads for word in ("--workload", name)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.power_loss",
+        "--images",
+        str(images),
+        "--seed",
+        str(seed),
+    ]
+    run = subprocess.run(
+        [*command, "--keep", str(tree / "kept"), *chosen],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    counted = re.search(r"^(\d+) of (\d+) images fail", run.stdout, re.MULTILINE)
+    assert counted is not None, run.stdout + run.stderr
+    assert int(counted[2]) >= images
+    return int(counted[1])
+
+
+@pytest.mark.parametrize(("fault", "workloads"), FAULTS, ids=[fault.id for fault, _ in FAULTS])
+def test_planted_fault_fails_images(
+    fault: Fault, workloads: tuple[str, ...], tmp_path: Path, random_seed: int
+) -> None:
+    """Recovery finds promises broken; how many images show it is printed."""
+    plant(fault, tmp_path / "tree")
+    failing = images = 0
+    while not failing and images < IMAGES_MAX:
+        seed = random_seed % (1 << 31) + images
+        failing += failing_images(tmp_path / "tree", workloads, seed, IMAGES)
+        images += IMAGES
+    print(f"{fault.id}: {failing} of {images} images fail")
+    assert failing > 0

@@ -1,0 +1,310 @@
+"""The rules on structure, as tests: who imports whom, what csrc may use, how long things are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.structure.source_tree import (
+    ROOT,
+    Import,
+    code_columns,
+    functions,
+    imports,
+    shown,
+    sources,
+    text_of,
+    tracked_files,
+)
+
+pytestmark = pytest.mark.quick
+
+NATIVE = ROOT / "rocketstore" / "_native"
+CSRC = ROOT / "csrc"
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+COLUMNS_MAX = 100
+COMMENT_COLUMNS_MAX = 120
+
+FACES = {"__main__", "cli", "aio", "spark", "arrow", "metrics", "ui"}
+#: Modules without any policy or state, which every Python layer may use.
+VALUES = {"arguments", "compression", "errors", "config", "message", "option_values"}
+VALUES |= {"store_options", "system_flags", "timestamps", "wording"}
+C_HEADERS = {"stdint.h", "stddef.h", "stdbool.h", "stdatomic.h", "string.h", "assert.h"}
+C_INTRINSICS = re.compile(r"^(immintrin|x86intrin|[a-z]mmintrin|arm_acle|arm_neon)\.h$")
+C_SYMBOLS = {"memcpy", "memmove", "memset", "memcmp", "__stack_chk_fail"}
+C_FLAGS = ["-std=gnu17", "-O2", "-fvisibility=hidden", "-fno-strict-aliasing"]
+C_FLAGS += ["-fstack-protector-strong", "-DNDEBUG"]
+C_WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+CYTHON_LIBC = {"libc.stdint", "libc.stddef", "libc.string", "libc.limits", "libc.errno"}
+SYSTEM_CALL_NAMES = """
+    open openat open64 creat read write pread pread64 pwrite pwrite64 readv writev preadv preadv2
+    pwritev pwritev2 mmap mmap64 munmap mremap madvise mlock mlock2 munlock msync mincore
+    fsync fdatasync sync_file_range syncfs sync ftruncate ftruncate64 truncate fallocate
+    fallocate64 posix_fallocate rename renameat renameat2 link linkat symlink unlink unlinkat
+    mkdir rmdir fcntl fcntl64 flock lockf lseek lseek64 fstatfs fstatfs64 fstat fstat64 stat statx
+    clock_gettime memfd_create eventfd nanosleep usleep fork syscall ioctl dup dup2
+"""
+#: What only `_native.syscalls` may call.
+SYSTEM_CALLS = frozenset(SYSTEM_CALL_NAMES.split())
+OS_CHANGE_NAMES = """
+    open write writev pwrite pwritev rename renames replace unlink remove removedirs mkdir
+    makedirs rmdir truncate ftruncate link symlink fsync fdatasync sync chmod fchmod chown fchown
+    lchown posix_fallocate mkfifo mknod utime setxattr removexattr sendfile fdopen
+"""
+#: What `log` may not use to change files: every change goes through `_native.syscalls`.
+OS_CHANGES = frozenset(OS_CHANGE_NAMES.split())
+PATH_CHANGES = {"write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "unlink"}
+PATH_CHANGES |= {"mkdir", "rmdir", "rename"}
+
+
+def layer(module: str) -> str:
+    """Layer of a module of ours, by its name."""
+    parts = module.split(".")
+    if len(parts) < 2:
+        return "public"
+    part = parts[1]
+    if part in ("_native", "log", "services"):
+        return part
+    if part in FACES:
+        return "face"
+    return "value" if part in VALUES else "public"
+
+
+def refused(found: Import, own: str, name: str) -> bool:
+    """Whether this import points up, or sideways where that is not allowed."""
+    target = found.target
+    if not target.startswith("rocketstore.") and target != "rocketstore":
+        return False
+    other = layer(target)
+    first = target.split(".")[1] if "." in target else ""
+    if own == "_native":
+        typed_only = found.path.suffix == ".pyi" and other == "value"
+        return other != "_native" and first != "errors" and not typed_only
+    if own == "log":
+        return other not in ("_native", "log", "value")
+    if own == "services":
+        folder = name.split(".")[2]
+        return (
+            other == "_native"
+            or other == "face"
+            or (other == "services" and target.split(".")[2] not in (folder, "histogram"))
+        )
+    if own == "face":
+        return other in ("_native", "log", "services")
+    if own == "value":
+        return other in ("log", "services", "face") and not found.late
+    return other == "face" and not found.late
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for path in sources("rocketstore", suffixes=(".py", ".pyx", ".pxd", ".pyi")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        wrong += [str(i) for i in imports(path) if refused(i, layer(name), name)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_log_changes_files_only_through_syscalls() -> None:
+    wrong = []
+    for path in sources("rocketstore/log", "rocketstore/services", suffixes=(".py",)):
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, ast.Call) and (call := changing_call(node.func)):
+                wrong.append(f"{shown(path)}:{node.lineno} {call}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def changing_call(function: ast.expr) -> str | None:
+    if isinstance(function, ast.Name):
+        return "open" if function.id == "open" else None
+    if not isinstance(function, ast.Attribute):
+        return None
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    if owner == "os" and function.attr in OS_CHANGES:
+        return f"os.{function.attr}"
+    if owner == "shutil":
+        return f"shutil.{function.attr}"
+    if owner != "syscalls" and function.attr in PATH_CHANGES:
+        return f"{owner}.{function.attr}"
+    return None
+
+
+def test_log_has_no_nested_classes() -> None:
+    wrong = []
+    for path in sources("rocketstore/log", "rocketstore/services", suffixes=(".py",)):
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, ast.ClassDef):
+                inner = [n.name for n in node.body if isinstance(n, ast.ClassDef)]
+                wrong += [f"{shown(path)}: {node.name}.{name}" for name in inner]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_signatures_say_what_kind_of_offset() -> None:
+    wrong = []
+    for path in sources("rocketstore", suffixes=(".py", ".pyi")):
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                names = {a.arg for a in arguments} & {"pos", "off", "len"}
+                wrong += [f"{shown(path)}:{node.lineno} {name}" for name in names]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_csrc_includes() -> None:
+    wrong = []
+    for path in sources("csrc", suffixes=(".c", ".h")):
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+            if not match:
+                continue
+            ours = (CSRC / match[1]).exists() and '"' in line
+            if not (ours or match[1] in C_HEADERS or C_INTRINSICS.match(match[1])):
+                wrong.append(f"{shown(path)}:{number} {match[1]}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("source", sorted(p.name for p in CSRC.glob("*.c")))
+def test_csrc_object_needs_nothing_and_keeps_nothing(source: str, tmp_path: Path) -> None:
+    """Compiles without a warning, calls nothing but memcpy and its kin, keeps no writable data."""
+    built = tmp_path / "object.o"
+    command = ["cc", *C_FLAGS, *C_WARNINGS, f"-I{CSRC}", "-c", str(CSRC / source), "-o", str(built)]
+    compiled = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr
+    symbols = subprocess.run(["nm", str(built)], capture_output=True, text=True, check=True).stdout
+    undefined = set()
+    for line in symbols.splitlines():
+        *_, kind, name = line.split()
+        if kind in "Uw":
+            undefined.add(name)
+        assert kind not in "DdBbCGgSs", f"writable data: {name}"
+    ours = {name for name in undefined if name.startswith("rs_")}
+    assert undefined - ours <= C_SYMBOLS
+    headers = "".join(text_of(path) for path in CSRC.glob("*.h"))
+    assert {name for name in ours if f"{name}(" not in headers} == set()
+
+
+def test_cython_imports_of_libc() -> None:
+    """Only syscalls.pyx may reach the system; others get integers and memcpy from libc."""
+    wrong = []
+    for path in sources("rocketstore/_native", suffixes=(".pyx", ".pxd")):
+        if path.stem == "syscalls":
+            continue
+        for found in imports(path):
+            top = found.module.split(".")[0]
+            if top in ("libc", "posix") and found.module not in CYTHON_LIBC:
+                functions_taken = not re.match(r"^([A-Z_0-9]+|\w+_t|timespec|stat)$", found.name)
+                if top == "libc" or functions_taken:
+                    wrong.append(str(found))
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def undefined_symbols(library: Path) -> set[str]:
+    command = ["nm", "-D", "--undefined-only", str(library)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
+def test_only_syscalls_calls_the_system() -> None:
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    wrong = []
+    for path in sorted(NATIVE.glob(f"*{suffix}")):
+        if path.name.startswith("syscalls."):
+            continue
+        called = undefined_symbols(path) & SYSTEM_CALLS
+        wrong += [f"{path.name}: {name}" for name in sorted(called)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
+def test_no_extension_lacks_a_file_of_csrc() -> None:
+    """A missing row in EXTENSIONS of setup.py shows only when the module is imported."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    wrong = []
+    for path in sorted(NATIVE.glob(f"*{suffix}")):
+        missing = {name for name in undefined_symbols(path) if name.startswith("rs_")}
+        wrong += [f"{path.name}: {name}" for name in sorted(missing)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+TOP_LEVEL = """
+    .ci .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md
+    SECURITY.md bench changes constraints-arrow.txt constraints-objects.txt constraints-peers.txt
+    constraints-spark.txt constraints.txt csrc docs examples pyproject.toml pyspark_rocketstore.py
+    rocketstore rocketstore_cli.py setup.py tests
+"""
+CODE = ("csrc", "rocketstore", "tests", "bench")
+SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h")
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {shown(p): text_of(p).count("\n") for p in sources(*CODE, suffixes=SUFFIXES)}
+    assert {name: n for name, n in lengths.items() if n > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    found = [f for p in sources(*CODE, suffixes=SUFFIXES) for f in functions(p)]
+    assert len(found) > 100, "the finder of functions found nearly none"
+    long = [f for f in found if f.length > FUNCTION_LINES_MAX]
+    assert [f"{shown(f.path)}:{f.line} {f.name}: {f.length}" for f in long] == []
+
+
+def test_no_line_is_too_wide() -> None:
+    wide = []
+    for path in [*sources(*CODE, suffixes=SUFFIXES), ROOT / "setup.py"]:
+        for number, code, whole in code_columns(path):
+            if code > COLUMNS_MAX or whole > COMMENT_COLUMNS_MAX:
+                wide.append(f"{shown(path)}:{number} code {code}, in all {whole}")
+    assert not wide, "\n" + "\n".join(wide)
+
+
+def test_every_extension_has_a_stub() -> None:
+    missing = [p.name for p in NATIVE.glob("*.pyx") if not p.with_suffix(".pyi").exists()]
+    empty = [p.name for p in NATIVE.glob("*.pyi") if not text_of(p).strip()]
+    assert (missing, empty) == ([], [])
+
+
+def extension_table() -> dict[str, list[str]]:
+    """EXTENSIONS of setup.py, read without running it."""
+    for node in ast.parse(text_of(ROOT / "setup.py")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "EXTENSIONS":
+            assert node.value is not None
+            table: dict[str, list[str]] = ast.literal_eval(node.value)
+            return table
+    raise AssertionError("setup.py has no EXTENSIONS")
+
+
+def test_setup_names_every_extension_and_source() -> None:
+    table = extension_table()
+    assert sorted(table) == sorted(p.stem for p in NATIVE.glob("*.pyx"))
+    used = {name for files in table.values() for name in files}
+    assert used == {p.stem for p in CSRC.glob("*.c")}
+
+
+def test_nothing_strange_lies_at_the_top() -> None:
+    """A store that a try left in the tree once went into the repository with a commit of everything."""
+    assert {path.relative_to(ROOT).parts[0] for path in tracked_files()} <= set(TOP_LEVEL.split())
+
+
+def test_no_machine_paths() -> None:
+    """Nothing that is true on one machine only may be in the repository."""
+    homes = "|".join(["work", "farm", "root", "home", "Users"])
+    pattern = re.compile(rf"(?:^|[^A-Za-z0-9_.])/(?:{homes})/")
+    wrong = []
+    for path in tracked_files():
+        try:
+            text = text_of(path)
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if pattern.search(line):
+                wrong.append(f"{shown(path)}:{number}")
+    assert not wrong, "\n" + "\n".join(wrong)
