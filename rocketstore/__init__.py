@@ -15,7 +15,6 @@ from rocketstore.archive.shipping import ShipReport, ship
 from rocketstore.column_scan import Scan, scan
 from rocketstore.columns import Columns
 from rocketstore.completion_port import CompletionPort
-from rocketstore.compression import decompress
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer, ConsumerBusyError
 from rocketstore.errors import (
@@ -47,6 +46,7 @@ from rocketstore.new_message import NewMessage
 from rocketstore.opening import open_store as open  # shadows the builtin on purpose
 from rocketstore.store import Store
 from rocketstore.tickets import Ticket
+from rocketstore.values.compression import decompress
 from rocketstore.writer import Writer
 
 __version__ = "0.1.0"

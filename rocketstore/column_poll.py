@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.columns import ColumnScanner
-from rocketstore.arguments import whole_number
 from rocketstore.columns import COLUMNS, Columns, column_names, columns_of
+from rocketstore.values.arguments import whole_number
 
 if TYPE_CHECKING:
     from rocketstore.log.queue_cursors import QueueCursors

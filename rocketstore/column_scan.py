@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from rocketstore.archive.objects import ArchivePart, ObjectFiles
 from rocketstore.archive.place import Place, is_uri, shown
-from rocketstore.arguments import one_of, whole_number
 from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.column_walk import LogFiles, ScanReport, SegmentFiles
 from rocketstore.log.layout import StoreLayout
 from rocketstore.log.store_state import load_store_state
 from rocketstore.opening import open_store
-from rocketstore.scan_filter import RecordFilter, Wanted
 from rocketstore.scan_reading import CHECKS, ScanReading, checks_of
 from rocketstore.store import Store
+from rocketstore.values.arguments import one_of, whole_number
+from rocketstore.values.record_filter import RecordFilter, Wanted
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar
 import numpy as np
 
 from rocketstore._native.columns import CODED, NUMBERS, TEXTS
-from rocketstore.arguments import texts
+from rocketstore.values.arguments import texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.arguments import at_most, one_of, text, whole_number
 from rocketstore.column_poll import column_poll
 from rocketstore.consumer_arguments import EDGES, place_of, tag_set
 from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
 from rocketstore.log.queue_cursors import Edge, QueueCursors
+from rocketstore.values.arguments import at_most, one_of, text, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.arguments import texts, whole_number
-from rocketstore.timestamps import timestamp_ms
+from rocketstore.values.arguments import texts, whole_number
+from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

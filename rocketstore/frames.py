@@ -14,9 +14,9 @@ import numpy as np
 
 from rocketstore._native import frames as native
 from rocketstore._native.codec import crc32, java_hash
-from rocketstore.arguments import text, whole_number
 from rocketstore.config import StoreConfig
 from rocketstore.message_columns import Column, message_columns, plain_writers
+from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:
     from rocketstore._native.message_columns import MessageColumns

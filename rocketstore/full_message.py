@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, TypedDict
 
 from rocketstore._native import full_message as native
 from rocketstore._native.codec import encode_properties, pack_host
-from rocketstore.arguments import text, whole_number
 from rocketstore.errors import MessageRejectedError
-from rocketstore.option_values import queue_ids_of
-from rocketstore.system_flags import INNER_BATCH
-from rocketstore.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.arguments import text, whole_number
+from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.system_flags import INNER_BATCH
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
-    from rocketstore.arguments import Body
     from rocketstore.engine.running import Engine
+    from rocketstore.values.arguments import Body
 
 __all__ = ["MessageFields", "check_numbers", "put_message"]
 

@@ -17,7 +17,7 @@ from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOut
 from rocketstore.log.column_walk import TRIMMED
 from rocketstore.log.fetch import OFFSET_TOO_SMALL
 from rocketstore.log.inner_batch import count_of, messages_of
-from rocketstore.system_flags import BATCH_BITS
+from rocketstore.values.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:
     from rocketstore.column_scan import Scan

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore._native.rows import Rows
-from rocketstore.timestamps import Timestamp
+from rocketstore.values.timestamps import Timestamp
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
-    from rocketstore.arguments import Body
+    from rocketstore.values.arguments import Body
     from rocketstore.writer import Writer
 
 __all__ = ["NewMessage", "put_batch"]

@@ -6,11 +6,11 @@ import os
 from typing import Any, Unpack
 
 from rocketstore.config import StoreConfig
+from rocketstore.config.typed_options import OpenOptions
 from rocketstore.engine.opening import open_engine
 from rocketstore.engine.options import Listener, Options, Progress
 from rocketstore.errors import ConfigError
 from rocketstore.store import Mode, Store
-from rocketstore.store_options import OpenOptions
 
 __all__ = ["open_store"]
 

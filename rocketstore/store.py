@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.arguments import one_of, text, whole_number
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
@@ -16,9 +15,10 @@ from rocketstore.log.query import query_by_key
 from rocketstore.log.time_search import Boundary
 from rocketstore.message_columns import Column, message_columns, put_columns
 from rocketstore.new_message import NewMessage, put_batch
-from rocketstore.option_values import queue_ids_of
 from rocketstore.store_facts import Mode, StoreFacts
-from rocketstore.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.arguments import one_of, text, whole_number
+from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import RESERVED_PROPERTIES, Writer
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
     from rocketstore.archive.shipping import ShipReport
-    from rocketstore.arguments import Body
+    from rocketstore.config.typed_options import LiveOptions
     from rocketstore.engine.options import Progress
-    from rocketstore.store_options import LiveOptions
+    from rocketstore.values.arguments import Body
 
 __all__ = ["Mode", "Store"]
 

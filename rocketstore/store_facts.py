@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from rocketstore.arguments import text, whole_number
 from rocketstore.engine.running import Engine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.running_flags import RunningFlags
 from rocketstore.services.histogram import Latency
 from rocketstore.services.statistics import Statistics
+from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig

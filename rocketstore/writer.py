@@ -14,8 +14,8 @@ from rocketstore.tickets import Completions, Ticket
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.queue_state import QueueState
-    from rocketstore.arguments import Body
-    from rocketstore.timestamps import Timestamp
+    from rocketstore.values.arguments import Body
+    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["RESERVED_PROPERTIES", "Ticket", "Writer"]
 

@@ -6,7 +6,7 @@ from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.waiting import Bell, Signal
 from rocketstore._native.writer import Writer
-from rocketstore.arguments import Body
+from rocketstore.values.arguments import Body
 
 @final
 class Wait:

@@ -1,7 +1,7 @@
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.queue_state import QueueState
 from rocketstore._native.writer import Writer
-from rocketstore.arguments import Body
+from rocketstore.values.arguments import Body
 
 def put_message(
     writer: Writer,

@@ -4,8 +4,8 @@ from typing import Any, final
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.row_texts import Strings
 from rocketstore._native.writer import Writer
-from rocketstore.arguments import Body
-from rocketstore.timestamps import Timestamp
+from rocketstore.values.arguments import Body
+from rocketstore.values.timestamps import Timestamp
 
 @final
 class Rows:

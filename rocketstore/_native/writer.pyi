@@ -4,8 +4,8 @@ from typing import Any, Self
 from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.queue_state import QueueState
-from rocketstore.arguments import Body
-from rocketstore.timestamps import Timestamp
+from rocketstore.values.arguments import Body
+from rocketstore.values.timestamps import Timestamp
 
 class Writer:
     """A handle for one topic: `put` appends, in one queue, round robin or by shard key."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
-from rocketstore.arguments import at_most, seconds
+from rocketstore.values.arguments import at_most, seconds
 
 if TYPE_CHECKING:
     import datetime

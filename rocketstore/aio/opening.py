@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import os
     from types import TracebackType
 
+    from rocketstore.config.typed_options import OpenOptions
     from rocketstore.engine.options import Listener, Progress
-    from rocketstore.store_options import OpenOptions
 
 __all__ = ["Opening", "attach", "open_store"]
 

@@ -15,18 +15,18 @@ from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.turn import Place
 from rocketstore.aio.writer import Writer
-from rocketstore.arguments import seconds, whole_number
+from rocketstore.values.arguments import seconds, whole_number
 
 if TYPE_CHECKING:
     import datetime
     from types import TracebackType
 
-    from rocketstore.arguments import Body
+    from rocketstore.config.typed_options import LiveOptions
     from rocketstore.engine.options import Progress
     from rocketstore.full_message import MessageFields
     from rocketstore.message_columns import Column, ColumnFields
     from rocketstore.store_facts import RunningFlags, Statistics
-    from rocketstore.store_options import LiveOptions
+    from rocketstore.values.arguments import Body
 
 __all__ = ["Store"]
 

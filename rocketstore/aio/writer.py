@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import datetime
 
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.arguments import Body
+    from rocketstore.values.arguments import Body
 
 __all__ = ["Writer"]
 

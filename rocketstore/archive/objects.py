@@ -17,7 +17,7 @@ from rocketstore.log.column_walk import SegmentFiles
 
 if TYPE_CHECKING:
     from rocketstore.archive.manifest import Manifest
-    from rocketstore.scan_filter import RecordFilter
+    from rocketstore.values.record_filter import RecordFilter
 
 __all__ = ["ArchivePart", "ObjectFiles"]
 

@@ -14,6 +14,7 @@ from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
+from rocketstore.config.typed_options import StoreOptions
 from rocketstore.engine import starting
 from rocketstore.engine.catching_up import CatchingUp
 from rocketstore.engine.clean_stop import CleanStop, stopped_cleanly
@@ -52,7 +53,6 @@ from rocketstore.log.store_state import (
     new_store_state,
     save_store_state,
 )
-from rocketstore.store_options import StoreOptions
 
 __all__ = ["Opening", "open_engine"]
 

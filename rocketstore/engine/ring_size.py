@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.config import RECORD_RESERVE_BYTES
+from rocketstore.config.store_config import RECORD_RESERVE_BYTES
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig

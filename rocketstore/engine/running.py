@@ -29,7 +29,7 @@ from rocketstore.errors import (
 from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.lock import remove_abort
 from rocketstore.log.reader import Reader
-from rocketstore.timestamps import timestamp_ms
+from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions

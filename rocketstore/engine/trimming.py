@@ -6,10 +6,10 @@ import datetime
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
-from rocketstore.arguments import whole_number
 from rocketstore.engine.steps import Steps
 from rocketstore.errors import BackpressureError
-from rocketstore.timestamps import timestamp_ms
+from rocketstore.values.arguments import whole_number
+from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore.engine.write_parts import WriteParts

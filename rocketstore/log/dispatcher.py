@@ -26,7 +26,7 @@ from rocketstore.log.mapped_queues import POINTED_MAX
 from rocketstore.log.queue_units import UnitRefusedError
 from rocketstore.log.unit_matching import first_stays
 from rocketstore.log.worker import Worker
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile

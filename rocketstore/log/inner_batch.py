@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.codec import encode_record
 from rocketstore._native.message import Message
-from rocketstore.compression import COMPRESSION_BITS, decompress
 from rocketstore.errors import CorruptRecordError
-from rocketstore.system_flags import BATCH_BITS, LONG_ADDRESSES
+from rocketstore.values.compression import COMPRESSION_BITS, decompress
+from rocketstore.values.system_flags import BATCH_BITS, LONG_ADDRESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from rocketstore.log.descriptors import descriptor_of
 from rocketstore.log.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.layout import parse_segment_name
 from rocketstore.log.quarantine import keep_copy, keep_end_of_file, pieces_of
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile

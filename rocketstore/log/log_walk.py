@@ -24,7 +24,7 @@ from rocketstore._native.scanner import (
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.log.recovery_report import Damage, Island
 from rocketstore.log.scan_ahead import ScanAhead
-from rocketstore.system_flags import IN_QUEUES, TRANSACTION_TYPE
+from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile

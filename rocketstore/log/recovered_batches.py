@@ -11,7 +11,7 @@ from rocketstore.log.copied_log import CopiedLog
 from rocketstore.log.followed_queue import Horizon
 from rocketstore.log.inner_batch import count_of, is_inner_batch
 from rocketstore.log.other_queues import BatchQueues
-from rocketstore.system_flags import IN_QUEUES, TRANSACTION_TYPE
+from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from rocketstore.log.checkpoint import OwnCheckpoint

@@ -10,7 +10,7 @@ from rocketstore._native.scanner import read_message
 from rocketstore._native.unit_reader import read_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.batch_reader import record_of
-from rocketstore.system_flags import IN_QUEUES, TRANSACTION_TYPE
+from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

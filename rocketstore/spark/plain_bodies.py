@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rocketstore.columns import BytesColumn
-from rocketstore.compression import COMPRESSED, COMPRESSION_BITS, plain_body
 from rocketstore.spark.failures import SparkFaceError
+from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,9 +7,9 @@ from typing import Any
 
 from rocketstore import Store
 from rocketstore.archive.manifest import Segment
-from rocketstore.scan_filter import RecordFilter
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.read_options import NAME
+from rocketstore.values.record_filter import RecordFilter
 
 __all__ = ["Present", "check_archive", "check_names", "check_store", "note_present"]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rocketstore import CorruptRecordError, Store
-from rocketstore.scan_filter import RecordFilter
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.options import bad_option
 from rocketstore.spark.read_options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+from rocketstore.values.record_filter import RecordFilter
 
 __all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
-from rocketstore.compression import COMPRESSION_BITS
 from rocketstore.frames import crc32
 from rocketstore.message_columns import SCHEDULE_TOPIC
 from rocketstore.spark.bad_rows import BadRows
@@ -22,7 +21,8 @@ from rocketstore.spark.journal import Staged
 from rocketstore.spark.message_columns import named_columns, narrowed
 from rocketstore.spark.row_properties import described, given_texts
 from rocketstore.spark.synced_file import SyncedFile
-from rocketstore.system_flags import BATCH_BITS
+from rocketstore.values.compression import COMPRESSION_BITS
+from rocketstore.values.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:
     import pyarrow as pa

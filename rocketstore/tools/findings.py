@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 
 #: What `verify` says of files that a log has lost, or lost a part of.
 LOST_FILES = ("up to here are missing", ", the others have ")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from rocketstore._native import syscalls
-from rocketstore.arguments import whole_number
 from rocketstore.config import StoreConfig
 from rocketstore.engine.options import Options
 from rocketstore.engine.rebuilding import Derived, rebuild_engine
@@ -29,10 +28,11 @@ from rocketstore.tools.rebuild_parts import (
     join_parts,
     odd_seam,
 )
-from rocketstore.wording import counted
+from rocketstore.values.arguments import whole_number
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
-    from rocketstore.store_options import StoreOptions
+    from rocketstore.config.typed_options import StoreOptions
     from rocketstore.tools.findings import Progress
 
 __all__ = ["RebuildReport", "rebuild"]

@@ -25,7 +25,6 @@ from rocketstore.log.log_directories import list_log
 from rocketstore.log.quarantine import keep_copy, pieces_of
 from rocketstore.log.segment_listing import short_files
 from rocketstore.opening import open_store
-from rocketstore.system_flags import ROLLED_BACK
 from rocketstore.tools.repair_damage import (
     BLANK,
     BLANK_MAGIC,
@@ -38,15 +37,16 @@ from rocketstore.tools.repair_ends import find_pre_blanks, point_them, with_ends
 from rocketstore.tools.repair_missing import make_missing
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
 from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
+from rocketstore.values.system_flags import ROLLED_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.config.typed_options import StoreOptions
     from rocketstore.log.column_walk import LogFiles
     from rocketstore.store import Store
-    from rocketstore.store_options import StoreOptions
     from rocketstore.tools.findings import Progress
     from rocketstore.tools.repair_units import StandIn
 

@@ -17,7 +17,6 @@ from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.column_scan import scan
 from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE
-from rocketstore.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 from rocketstore.tools.repair_damage import DamagedRange
 from rocketstore.tools.repair_units import (
     RECORD_BYTES_MIN,
@@ -28,6 +27,7 @@ from rocketstore.tools.repair_units import (
     units_into,
 )
 from rocketstore.tools.verify_log import REPAIR_TOPIC
+from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

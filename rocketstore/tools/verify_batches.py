@@ -13,7 +13,7 @@ from rocketstore.log.other_queues import BatchQueues, batch_directory
 from rocketstore.log.queue_units import list_files
 from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.tools.verify_queues import odd_file
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout import is_safe_topic
 from rocketstore.log.light_queues import is_listed, light_queues
 from rocketstore.log.scan_ahead import part_begin
-from rocketstore.system_flags import IN_QUEUES, INNER_BATCH, ROLLED_BACK, TRANSACTION_TYPE
 from rocketstore.tools.all_cores import map_on_all_cores
+from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

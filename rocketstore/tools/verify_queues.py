@@ -21,7 +21,7 @@ from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_fi
 from rocketstore.log.segment_listing import has_place, usual_size
 from rocketstore.tools.all_cores import map_on_all_cores
 from rocketstore.tools.verify_log import is_stand_in
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

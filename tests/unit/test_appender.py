@@ -22,7 +22,7 @@ from rocketstore.errors import (
     PropertiesTooLargeError,
     StoreClosedError,
 )
-from rocketstore.timestamps import timestamp_ms
+from rocketstore.values.timestamps import timestamp_ms
 
 SEGMENT = 1024
 HOST = "127.0.0.1:10911"

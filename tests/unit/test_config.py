@@ -12,10 +12,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from rocketstore import config as config_module
 from rocketstore.config import Durability, StoreConfig
+from rocketstore.config import store_config as config_module
+from rocketstore.config.typed_options import LiveOptions, StoreOptions
 from rocketstore.errors import ConfigError
-from rocketstore.store_options import LiveOptions, StoreOptions
 
 FIELDS = {item.name: item for item in dataclasses.fields(StoreConfig) if item.init}
 NUMBERS = sorted(name for name, item in FIELDS.items() if "range" in item.metadata)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketstore.tools import verify
-from rocketstore.wording import counted
+from rocketstore.values.plural import counted
 from tests.support.made_store import MadeStore
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import rocketstore
 from rocketstore.config import Durability, StoreConfig
+from rocketstore.config.properties_file import read_properties
+from rocketstore.config.rocketmq import OPTIONS
 from rocketstore.errors import ConfigError
-from rocketstore.properties_file import read_properties
-from rocketstore.rocketmq_config import OPTIONS
 
 FIELDS = {item.name for item in dataclasses.fields(StoreConfig) if item.init}
 

@@ -15,7 +15,7 @@ from rocketstore.spark.shards import refuse_shards
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rocketstore.scan_filter import Wanted
+    from rocketstore.values.record_filter import Wanted
 
 __all__ = ["compact"]
 

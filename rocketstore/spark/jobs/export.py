@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rocketstore.scan_filter import Wanted
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.views import Field
+    from rocketstore.values.record_filter import Wanted
 
 __all__ = ["EXPORT_SCHEMA", "export", "export_part"]
 

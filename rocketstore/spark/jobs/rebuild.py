@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
-from rocketstore.arguments import whole_number
 from rocketstore.spark.failures import SparkFaceError, no_store, told_path
 from rocketstore.spark.places import directory_of
 from rocketstore.tools import RebuildReport
 from rocketstore.tools import rebuild as rebuild_here
 from rocketstore.tools.rebuild_parts import build_part
+from rocketstore.values.arguments import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rocketstore.store_options import StoreOptions
+    from rocketstore.config.typed_options import StoreOptions
     from rocketstore.tools.rebuild_parts import Built, Part
 
 __all__ = ["rebuild"]

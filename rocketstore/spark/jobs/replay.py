@@ -16,7 +16,7 @@ from rocketstore.spark.places import place_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rocketstore.scan_filter import Wanted
+    from rocketstore.values.record_filter import Wanted
 
 __all__ = ["replay"]
 

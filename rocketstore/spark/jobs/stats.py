@@ -15,7 +15,7 @@ from rocketstore.spark.moments import END_MS, FIRST_MS, moment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rocketstore.scan_filter import Wanted
+    from rocketstore.values.record_filter import Wanted
 
 __all__ = ["STATS_SCHEMA", "merge_stats", "stats", "stats_part", "stats_scans"]
 

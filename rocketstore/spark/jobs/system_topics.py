@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.archive.place import is_uri
 from rocketstore.message_columns import SCHEDULE_TOPIC
-from rocketstore.scan_filter import RecordFilter
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.places import place_of
 from rocketstore.spark.planning import open_store, scan_of
 from rocketstore.spark.presence import topics_of
 from rocketstore.spark.shards import shard_paths
+from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketstore.arguments import whole_number
 from rocketstore.errors import DecompressionError
 from rocketstore.message import Message
+from rocketstore.values.arguments import whole_number
 
 __all__ = ["COMPRESSED", "COMPRESSION_BITS", "DEFAULT_MAX_BYTES", "decompress", "plain_body"]
 

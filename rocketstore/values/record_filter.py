@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
-from rocketstore.arguments import text, texts, whole_number
-from rocketstore.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.arguments import text, texts, whole_number
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Queues", "RecordFilter", "Wanted"]
 

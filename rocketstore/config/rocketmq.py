@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from rocketstore.config import GIB, IgnoredOption, StoreConfig
+from rocketstore.config.properties_file import read_properties
 from rocketstore.errors import ConfigError
-from rocketstore.option_values import Durability
-from rocketstore.properties_file import read_properties
+from rocketstore.values.durability import Durability
 
 __all__ = ["OPTIONS", "Option", "import_config"]
 

@@ -1,7 +1,7 @@
 """The options of a store: one frozen value, checked when it is built.
 
 Names follow RocketMQ's, written out, with the unit last. Every field says what it does, its unit,
-its default, what is allowed and what RocketMQ calls it; `rocketstore.rocketmq_config` turns a
+its default, what is allowed and what RocketMQ calls it; `rocketstore.config.rocketmq` turns a
 broker's settings into a `StoreConfig`.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, Unpack, cast
 
 from rocketstore.errors import ConfigError
-from rocketstore.option_values import (
+from rocketstore.values.durability import (
     DEFAULT_DELAY_LEVELS,
     Durability,
     parse_delay_levels,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from rocketstore.store_options import StoreOptions
+    from rocketstore.config.typed_options import StoreOptions
 
 __all__ = ["Durability", "IgnoredOption", "StoreConfig"]
 
@@ -347,6 +347,6 @@ class StoreConfig:
         What a broker does not set gets RocketMQ's default, so that its promises stay the same;
         `options` win over both. `ignored` of the result lists the settings without effect here.
         """
-        from rocketstore.rocketmq_config import import_config
+        from rocketstore.config.rocketmq import import_config
 
         return import_config(properties, options)

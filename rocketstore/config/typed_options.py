@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from rocketstore.option_values import Durability
+from rocketstore.values.durability import Durability
 
 __all__ = ["LiveOptions", "OpenOptions", "StoreOptions"]
 
