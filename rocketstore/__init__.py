@@ -40,7 +40,7 @@ from rocketstore.errors import (
 )
 from rocketstore.frames import FramesResult, encode_frames, shard_queue_id
 from rocketstore.log.consumer_offsets import GroupClaimedError
-from rocketstore.log.recovery_report import RecoveryReport
+from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.message import Message
 from rocketstore.new_message import NewMessage
 from rocketstore.opening import open_store as open  # shadows the builtin on purpose

@@ -15,9 +15,9 @@ from rocketstore.archive.objects import ArchivePart, ObjectFiles
 from rocketstore.archive.place import Place, is_uri, shown
 from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
-from rocketstore.log.column_walk import LogFiles, ScanReport, SegmentFiles
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.store_state import load_store_state
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.read.column_reader import LogFiles, ScanReport, SegmentFiles
 from rocketstore.opening import open_store
 from rocketstore.scan_reading import CHECKS, ScanReading, checks_of
 from rocketstore.store import Store

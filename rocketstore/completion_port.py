@@ -15,7 +15,7 @@ from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread
 
 if TYPE_CHECKING:
-    from rocketstore.log.read_source import Arrivals
+    from rocketstore.log.read.source import Arrivals
     from rocketstore.store import Store
 
 __all__ = ["CompletionPort", "Placed"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocketstore.columns import Columns
     from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.queue_cursors import Place
-    from rocketstore.log.reader import Reader
+    from rocketstore.log.read.reader import Reader
 
 __all__ = ["Consumer", "ConsumerBusyError"]
 

@@ -12,7 +12,7 @@ from rocketstore._native import message_columns as native
 from rocketstore._native.row_texts import Strings
 from rocketstore.column_arguments import array_of, bytes_of, offsets_of
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
-from rocketstore.log.layout import check_topic
+from rocketstore.log.layout.paths import check_topic
 from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.writer import RESERVED_PROPERTIES
 

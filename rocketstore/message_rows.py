@@ -14,14 +14,14 @@ from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import read_message
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOutOfRangeError
-from rocketstore.log.column_walk import TRIMMED
-from rocketstore.log.fetch import OFFSET_TOO_SMALL
-from rocketstore.log.inner_batch import count_of, messages_of
+from rocketstore.log.read.column_reader import TRIMMED
+from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
+from rocketstore.log.read.inner_batch import count_of, messages_of
 from rocketstore.values.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:
     from rocketstore.column_scan import Scan
-    from rocketstore.log.column_walk import SegmentFiles
+    from rocketstore.log.read.column_reader import SegmentFiles
     from rocketstore.message import Message
 
 __all__ = ["NEEDED", "message_counts", "messages_in"]

@@ -18,12 +18,12 @@ from rocketstore._native.scanner import (
 )
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, RocketStoreError
-from rocketstore.log.column_walk import ColumnWalk, ScanReport, SegmentFiles
-from rocketstore.log.store_state import load_store_state
+from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFiles
 
 if TYPE_CHECKING:
     from rocketstore.column_scan import Scan
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["CHECKS", "ScanReading", "checks_of", "is_foreign"]
 

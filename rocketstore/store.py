@@ -11,8 +11,8 @@ from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
 from rocketstore.frames import FramesResult, put_frames
 from rocketstore.full_message import put_message
-from rocketstore.log.query import query_by_key
-from rocketstore.log.time_search import Boundary
+from rocketstore.log.index.query import query_by_key
+from rocketstore.log.read.time_search import Boundary
 from rocketstore.message_columns import Column, message_columns, put_columns
 from rocketstore.new_message import NewMessage, put_batch
 from rocketstore.store_facts import Mode, StoreFacts

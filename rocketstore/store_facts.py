@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.running import Engine
 from rocketstore.errors import StoreReadOnlyError
-from rocketstore.log.running_flags import RunningFlags
+from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.services.histogram import Latency
 from rocketstore.services.statistics import Statistics
 from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
-    from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.recovery.recovery import RecoveryReport
 
 __all__ = ["Latency", "Mode", "RunningFlags", "Statistics", "StoreFacts"]
 

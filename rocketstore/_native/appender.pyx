@@ -1,7 +1,7 @@
 """The end of the commit log for one process: the append lock, the positions, waiting for the disk.
 
 `Log` decides no policy: when a segment, room or an answer to "may I?" is needed it asks its owner
-(`rocketstore.log.commit_log.CommitLog`) and tries again.
+(`rocketstore.log.commitlog.commit_log.CommitLog`) and tries again.
 """
 
 cimport cython

@@ -1,6 +1,6 @@
 """Bytes of the two checkpoint files: slots of our own, and RocketMQ's page of times (format.md 8).
 
-Which slot counts and when one is written is decided in `rocketstore.log.checkpoint`.
+Which slot counts and when one is written is decided in `rocketstore.log.commitlog.checkpoint`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

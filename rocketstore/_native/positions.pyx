@@ -215,7 +215,7 @@ cdef class Positions:
 
     @property
     def state(self):
-        """0 nobody writes, 1 recovering, 2 live (`rocketstore.log.positions.State`)."""
+        """0 nobody writes, 1 recovering, 2 live (`rocketstore.log.layout.positions_page.State`)."""
         return self.load(RS_POSITIONS_AT_STATE)
 
     @state.setter

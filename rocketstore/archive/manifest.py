@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from rocketstore.errors import ConfigError, ReadFailedError
-from rocketstore.log.layout import segment_name
+from rocketstore.log.layout.paths import segment_name
 
 __all__ = ["FORMAT", "NAME", "VERSION", "Manifest", "Piece", "Segment"]
 

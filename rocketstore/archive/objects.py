@@ -13,7 +13,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.archive.manifest import Segment
 from rocketstore.archive.place import Place, RemoteObject, shown
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.column_walk import SegmentFiles
+from rocketstore.log.read.column_reader import SegmentFiles
 
 if TYPE_CHECKING:
     from rocketstore.archive.manifest import Manifest

@@ -15,9 +15,9 @@ from rocketstore.archive.manifest import NAME, TOPICS_MAX, Manifest, Piece, Segm
 from rocketstore.archive.place import Place
 from rocketstore.column_scan import CHUNK_BYTES, Scan
 from rocketstore.errors import ConfigError
-from rocketstore.log.column_walk import LogFiles
-from rocketstore.log.layout import parse_segment_name
-from rocketstore.log.store_state import load_store_state
+from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.read.column_reader import LogFiles
 from rocketstore.opening import open_store
 from rocketstore.scan_reading import is_foreign
 from rocketstore.store import Store
@@ -25,7 +25,7 @@ from rocketstore.store import Store
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.engine.options import Progress
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["ShipReport", "ship", "ship_store"]
 

@@ -6,18 +6,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.checkpoint import NOT_INDEXED
-from rocketstore.log.next_file import files_made_ahead
-from rocketstore.log.recovery_progress import drop_progress
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
+from rocketstore.log.queues.queue_preallocator import files_made_ahead
+from rocketstore.log.recovery.progress import drop_progress
 
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
-    from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.dispatcher import Dispatcher
-    from rocketstore.log.index import IndexStore
-    from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.recovery import Progress
+    from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
+    from rocketstore.log.dispatch.dispatcher import Dispatcher
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.recovery.recovery import Progress
 
 __all__ = ["CatchingUp"]
 

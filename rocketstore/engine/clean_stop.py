@@ -10,12 +10,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import MissingSegmentsError
-from rocketstore.log.lock import abort_exists, create_abort, remove_abort
+from rocketstore.log.layout.lock import abort_exists, create_abort, remove_abort
 
 if TYPE_CHECKING:
-    from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint
-    from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.recovery import RecoveryReport
+    from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.recovery.recovery import RecoveryReport
 
 __all__ = ["CleanStop", "stopped_cleanly"]
 

@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import BackpressureError
-from rocketstore.log.queue_units import GAP_UNITS_MAX, QUEUE_OFFSET_MAX
+from rocketstore.log.queues.units import GAP_UNITS_MAX, QUEUE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.consumer_offsets import ConsumerOffsets
-    from rocketstore.log.dispatcher import Dispatcher
+    from rocketstore.log.dispatch.dispatcher import Dispatcher
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 logger = logging.getLogger(__name__)
 

@@ -23,36 +23,36 @@ from rocketstore.engine.options import Options
 from rocketstore.engine.place import check_place
 from rocketstore.engine.running import Engine
 from rocketstore.errors import ConfigError
-from rocketstore.log import destroy, recovery
-from rocketstore.log.arrivals import ArrivalCaller
-from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.consumer_offsets import recovered_offsets
-from rocketstore.log.copied_log import CopiedLog
-from rocketstore.log.dispatcher import Dispatcher
-from rocketstore.log.index import IndexStore
-from rocketstore.log.index_names import names_in
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.lock import (
+from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
+from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.index.names import names_in
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.lock import (
     OUR_MARK,
     StoreLock,
     rocketstore_wrote_last,
 )
-from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.missing_segments import queue_file_size
-from rocketstore.log.other_queues import batch_topics, batches_end
-from rocketstore.log.positions import PositionsPage, boot_id
-from rocketstore.log.recovered_batches import recovered_batches
-from rocketstore.log.recovery_progress import load_progress
-from rocketstore.log.running_flags import RunningFlags
-from rocketstore.log.state_files import clean_tmp, make_directories
-from rocketstore.log.store_state import (
+from rocketstore.log.layout.paths import StoreLayout, destroy
+from rocketstore.log.layout.positions_page import PositionsPage, boot_id
+from rocketstore.log.layout.state_files import clean_tmp, make_directories
+from rocketstore.log.layout.store_json import (
     StoreState,
     load_store_state,
     new_store_state,
     save_store_state,
 )
+from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.mapped_files.memory_log import CopiedLog
+from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.read.batch_queues import batch_topics, batches_end
+from rocketstore.log.read.recovered_batches import recovered_batches
+from rocketstore.log.recovery.missing_segments import queue_file_size
+from rocketstore.log.recovery.progress import load_progress
+from rocketstore.log.recovery.recovery import recovery
 
 __all__ = ["Opening", "open_engine"]
 

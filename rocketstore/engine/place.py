@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.log_directories import NAME_THEM, log_directories
-from rocketstore.log.other_queues import batch_topics
+from rocketstore.log.layout.log_dirs import NAME_THEM, log_directories
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.batch_queues import batch_topics
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig

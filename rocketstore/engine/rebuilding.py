@@ -18,12 +18,11 @@ from rocketstore._native import syscalls
 from rocketstore.engine.opening import Opening
 from rocketstore.engine.place import check_place
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
-from rocketstore.log import destroy
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout, make_directories
-from rocketstore.log.lock import StoreLock
-from rocketstore.log.queue_ends import drop_queue_ends
-from rocketstore.log.state_files import make_like, sync_file_system
+from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.paths import StoreLayout, destroy, make_directories
+from rocketstore.log.layout.state_files import make_like, sync_file_system
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.saved_ends import drop_queue_ends
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     from rocketstore.engine.catching_up import CatchingUp
     from rocketstore.engine.options import Options
     from rocketstore.engine.running import Engine
-    from rocketstore.log.consume_queue import ConsumeQueue
-    from rocketstore.log.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.recovery import RecoveryReport
-    from rocketstore.log.store_state import StoreState
+    from rocketstore.log.layout.store_json import StoreState
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.queues.consume_queue import ConsumeQueue
+    from rocketstore.log.recovery.recovery import RecoveryReport
 
 logger = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.copied_log import CopiedLog
-from rocketstore.log.lock import remove_abort
-from rocketstore.log.reader import Reader
+from rocketstore.log.layout.lock import remove_abort
+from rocketstore.log.mapped_files.memory_log import CopiedLog
+from rocketstore.log.read.reader import Reader
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
     from rocketstore.engine.followed import FollowedIndex, FollowedPositions
     from rocketstore.engine.write_parts import WriteParts
-    from rocketstore.log.commit_log import CommitLog
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.commitlog.commit_log import CommitLog
+    from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.consumer_offsets import ConsumerOffsets
-    from rocketstore.log.dispatcher import Dispatcher
-    from rocketstore.log.index import IndexStore
-    from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.read_source import ReadSource
-    from rocketstore.log.recovery import RecoveryReport
-    from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.log.dispatch.dispatcher import Dispatcher
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.read.source import ReadSource
+    from rocketstore.log.recovery.recovery import RecoveryReport
     from rocketstore.services.statistics import Statistics, StoreStatistics
     from rocketstore.tickets import Completions
 
@@ -274,7 +274,7 @@ class Engine:
             self._closing.wait()
 
     def _destroy(self) -> None:
-        from rocketstore.log.destroy import remove_store
+        from rocketstore.log.layout.destroy import remove_store
 
         self._destroyed = True
         try:

@@ -22,23 +22,23 @@ from rocketstore.engine.ring_size import ring_bytes
 from rocketstore.engine.running import Engine
 from rocketstore.engine.write_parts import WriteParts
 from rocketstore.errors import ConfigError
-from rocketstore.log import recovery
-from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
-from rocketstore.log.checkpointer import Checkpointer
-from rocketstore.log.clock_watch import ClockWatch
-from rocketstore.log.commit_log import NEXT_SEGMENT_AT, CommitLog
-from rocketstore.log.committer import Committer
-from rocketstore.log.file_system import file_system
-from rocketstore.log.flusher import Flusher
-from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.next_file import NextFileMaker
-from rocketstore.log.populator import Populator
-from rocketstore.log.preallocator import Preallocator
-from rocketstore.log.put_queues import PutQueues
-from rocketstore.log.store_source import StoreSource
-from rocketstore.log.store_state import load_store_state, save_store_state, time_breaks
-from rocketstore.log.unfinished_files import withdraw_file
-from rocketstore.log.write_buffer_pool import WriteBufferPool
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.commitlog.checkpointer import Checkpointer
+from rocketstore.log.commitlog.clock_monitor import ClockWatch
+from rocketstore.log.commitlog.commit_log import NEXT_SEGMENT_AT, CommitLog
+from rocketstore.log.commitlog.committer import Committer
+from rocketstore.log.commitlog.flusher import Flusher
+from rocketstore.log.layout.file_system import file_system
+from rocketstore.log.layout.store_json import load_store_state, save_store_state, time_breaks
+from rocketstore.log.mapped_files.populator import Populator
+from rocketstore.log.mapped_files.preallocator import Preallocator
+from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.mapped_files.unfinished_files import withdraw_file
+from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
+from rocketstore.log.queues.put_states import PutQueues
+from rocketstore.log.queues.queue_preallocator import NextFileMaker
+from rocketstore.log.read.local_source import StoreSource
+from rocketstore.log.recovery.recovery import recovery
 from rocketstore.services.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.services.statistics import StoreStatistics
 from rocketstore.tickets import Completions
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
     from rocketstore.engine.options import Options
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.consumer_offsets import ConsumerOffsets
-    from rocketstore.log.dispatcher import Dispatcher
-    from rocketstore.log.index import IndexStore
-    from rocketstore.log.layout import StoreLayout
-    from rocketstore.log.lock import StoreLock
-    from rocketstore.log.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.other_queues import BatchQueues
-    from rocketstore.log.positions import PositionsPage
-    from rocketstore.log.recovery import RecoveryReport
-    from rocketstore.log.running_flags import RunningFlags
+    from rocketstore.log.dispatch.dispatcher import Dispatcher
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.layout.lock import StoreLock
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.read.batch_queues import BatchQueues
+    from rocketstore.log.recovery.recovery import RecoveryReport
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore.engine.write_parts import WriteParts
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.reader import Reader
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.read.reader import Reader
 
 __all__ = ["Trim"]
 

@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
     from rocketstore._native.ring import Ring
-    from rocketstore.log.checkpointer import Checkpointer
-    from rocketstore.log.commit_log import CommitLog
-    from rocketstore.log.committer import Committer
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.flusher import Flusher
-    from rocketstore.log.index import IndexStore
-    from rocketstore.log.live_links import LiveLinks
-    from rocketstore.log.lock import StoreLock
-    from rocketstore.log.next_file import NextFileMaker
-    from rocketstore.log.populator import Populator
-    from rocketstore.log.positions import PositionsPage
-    from rocketstore.log.preallocator import Preallocator
-    from rocketstore.log.put_queues import PutQueues
+    from rocketstore.log.commitlog.checkpointer import Checkpointer
+    from rocketstore.log.commitlog.commit_log import CommitLog
+    from rocketstore.log.commitlog.committer import Committer
+    from rocketstore.log.commitlog.flusher import Flusher
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.layout.lock import StoreLock
+    from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.mapped_files.populator import Populator
+    from rocketstore.log.mapped_files.preallocator import Preallocator
+    from rocketstore.log.mapped_files.second_names import LiveLinks
+    from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.queues.put_states import PutQueues
+    from rocketstore.log.queues.queue_preallocator import NextFileMaker
     from rocketstore.log.worker import Worker
-    from rocketstore.log.write_buffer_pool import WriteBufferPool
     from rocketstore.tickets import Completions
 
 __all__ = ["WriteParts"]

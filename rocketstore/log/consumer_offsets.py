@@ -26,14 +26,13 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
-from rocketstore.log import state_files
-from rocketstore.log.layout import check_group
+from rocketstore.log.layout.paths import check_group, state_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from rocketstore.log.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = [
     "Clamped",

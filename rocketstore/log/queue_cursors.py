@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketstore._native.unit_reader import UnitRun
 from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
-from rocketstore.log import fetch as read
-from rocketstore.log.light_queues import offset_in_queue
+from rocketstore.log.queues.multi_dispatch import offset_in_queue
+from rocketstore.log.read import fetch_result as read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rocketstore._native.message import Message
-    from rocketstore.log.reader import Reader
+    from rocketstore.log.read.reader import Reader
 
 __all__ = ["Cursor", "Edge", "Place", "QueueCursors"]
 

@@ -6,7 +6,7 @@ import errno
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketstore.log.scan_ahead import scan_threads
+from rocketstore.log.recovery.parallel_scan import scan_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

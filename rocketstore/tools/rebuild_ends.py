@@ -14,11 +14,11 @@ from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, ReadFailedError
-from rocketstore.log.column_walk import LogFiles
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.queue_directories import queues_in
-from rocketstore.log.queue_ends import QueueEnds, load_queue_ends
-from rocketstore.log.queue_units import (
+from rocketstore.log.layout.listing import has_place
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.directories import queues_in
+from rocketstore.log.queues.saved_ends import QueueEnds, load_queue_ends
+from rocketstore.log.queues.units import (
     PRE_BLANK_SIZE,
     UNIT,
     UNIT_SIZE,
@@ -26,7 +26,7 @@ from rocketstore.log.queue_units import (
     has_units_up_to,
     list_files,
 )
-from rocketstore.log.segment_listing import has_place
+from rocketstore.log.read.column_reader import LogFiles
 from rocketstore.tools.repair_ends import pre_blank_end
 from rocketstore.tools.verify_log import is_stand_in
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rocketstore.engine.rebuilding import Derived
-    from rocketstore.log.consume_queue import ConsumeQueue
+    from rocketstore.log.queues.consume_queue import ConsumeQueue
 
     Integers = NDArray[numpy.int64]
 

@@ -14,17 +14,17 @@ from rocketstore._native import queue_file, syscalls
 from rocketstore._native.positions import Positions
 from rocketstore._native.waiting import Signal
 from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.dispatcher import Dispatcher
-from rocketstore.log.index import IndexStore
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.mapped_file_queue import MappedFileQueue
-from rocketstore.log.next_file import files_made_ahead
-from rocketstore.log.queue_units import UnitRefusedError
-from rocketstore.log.state_files import make_like
+from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import make_like
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.queue_preallocator import files_made_ahead
+from rocketstore.log.queues.units import UnitRefusedError
 
 if TYPE_CHECKING:
-    from rocketstore.log.consume_queue import ConsumeQueue
+    from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 __all__ = [
     "Built",

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
-from rocketstore.log.column_walk import MISSING_SEGMENT
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.log_directories import list_log
-from rocketstore.log.quarantine import keep_copy, pieces_of
-from rocketstore.log.segment_listing import short_files
+from rocketstore.log.layout.listing import short_files
+from rocketstore.log.layout.log_dirs import list_log
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.column_reader import MISSING_SEGMENT
+from rocketstore.log.recovery.quarantine import keep_copy, pieces_of
 from rocketstore.opening import open_store
 from rocketstore.tools.repair_damage import (
     BLANK,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.log.column_walk import LogFiles
+    from rocketstore.log.read.column_reader import LogFiles
     from rocketstore.store import Store
     from rocketstore.tools.findings import Progress
     from rocketstore.tools.repair_units import StandIn

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.column_scan import Scan, scan
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.column_walk import MISSING_SEGMENT, TRIMMED, LogFiles
+from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, StandIn, stand_ins, units_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.store import Store
     from rocketstore.tools.findings import Progress
 

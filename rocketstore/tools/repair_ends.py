@@ -16,7 +16,7 @@ import numpy
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.column_scan import scan
-from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT_SIZE
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.tools.repair_damage import DamagedRange
 from rocketstore.tools.repair_units import (
     RECORD_BYTES_MIN,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
-from rocketstore.log.lock import StoreLock
-from rocketstore.log.log_directories import list_log
-from rocketstore.log.new_file import NewFile
-from rocketstore.log.segment_listing import has_place, short_files, usual_size
+from rocketstore.log.layout.listing import has_place, short_files, usual_size
+from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.log_dirs import list_log
+from rocketstore.log.mapped_files.new_file import NewFile
 
 if TYPE_CHECKING:
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.log_directories import list_log, log_directories
-from rocketstore.log.other_queues import batch_topics
-from rocketstore.log.segment_listing import has_place, usual_size
-from rocketstore.log.store_state import load_store_state
-from rocketstore.log.writer_watch import WriterWatch
+from rocketstore.log.follow.writer_monitor import WriterWatch
+from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.layout.log_dirs import list_log, log_directories
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.tools.findings import Findings, VerifyReport
 from rocketstore.tools.verify_batches import walk_batches
 from rocketstore.tools.verify_log import Scope, scan_log, walk_log

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.batch_queue import BATCH_UNIT_SIZE, BatchUnit, decode_unit
-from rocketstore.log.batch_reader import disagreement
-from rocketstore.log.followed_queue import Horizon
-from rocketstore.log.other_queues import BatchQueues, batch_directory
-from rocketstore.log.queue_units import list_files
-from rocketstore.log.segment_listing import has_place, usual_size
+from rocketstore.log.follow.queue import Horizon
+from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.queues.units import list_files
+from rocketstore.log.read.batch_queue import BATCH_UNIT_SIZE, BatchUnit, decode_unit
+from rocketstore.log.read.batch_queues import BatchQueues, batch_directory
+from rocketstore.log.read.batch_reader import disagreement
 from rocketstore.tools.verify_queues import odd_file
 from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.tools.findings import Findings
     from rocketstore.tools.verify_log import LogFacts
 

@@ -19,9 +19,9 @@ from rocketstore._native.scanner import (
     scan_segment,
 )
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.layout import is_safe_topic
-from rocketstore.log.light_queues import is_listed, light_queues
-from rocketstore.log.scan_ahead import part_begin
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.queues.multi_dispatch import is_listed, light_queues
+from rocketstore.log.recovery.parallel_scan import part_begin
 from rocketstore.tools.all_cores import map_on_all_cores
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, ROLLED_BACK, TRANSACTION_TYPE
 

@@ -14,11 +14,11 @@ from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.unit_reader import check_units
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.extension_units import ExtensionUnits, is_address
-from rocketstore.log.light_queues import light_queues
-from rocketstore.log.queue_directories import queues_in
-from rocketstore.log.queue_units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
-from rocketstore.log.segment_listing import has_place, usual_size
+from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.queues.directories import queues_in
+from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
+from rocketstore.log.queues.multi_dispatch import light_queues
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
 from rocketstore.tools.all_cores import map_on_all_cores
 from rocketstore.tools.verify_log import is_stand_in
 from rocketstore.values.plural import counted
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rocketstore._native.message import Message
-    from rocketstore.log.layout import StoreLayout
+    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.tools.findings import Findings, Progress
     from rocketstore.tools.verify_log import LogFacts, LostUnits
 

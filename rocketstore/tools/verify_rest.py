@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import index_file
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.checkpoint import CheckpointFile
+from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.consumer_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
-from rocketstore.log.index import IndexStore, hash_of
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.state_files import read_json
+from rocketstore.log.index.store import IndexStore, hash_of
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketstore.log.index_segment import Header, IndexSegment
+    from rocketstore.log.index.segment import Header, IndexSegment
     from rocketstore.tools.findings import Findings, Progress
     from rocketstore.tools.verify_log import LogFacts
 

@@ -11,10 +11,10 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, DecompressionError, OffsetOutOfRangeError
-from rocketstore.log.batch_queue import decode_unit
-from rocketstore.log.follower import Follower
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.other_queues import batch_directory
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.batch_queue import decode_unit
+from rocketstore.log.read.batch_queues import batch_directory
 from tests.support.batch_store import FIRST_MS, TOPIC, BatchStore, Part, bodies, packed
 from tests.support.live_writer import java_writer
 from tests.support.made_store import vectors

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore import StoreFailedError
-from rocketstore.log import live_links, unfinished_files
-from rocketstore.log.checkpoint import CheckpointFile
+from rocketstore.log.commitlog.checkpoint import CheckpointFile
+from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.mapped_files import unfinished_files
 from tests.support.small_store import Calls, everything, open_small
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.log.column_walk import LogFiles
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.column_reader import LogFiles
 from tests.support.column_tools import fill_at_random, messages_of, rows_of
 from tests.support.made_store import MadeStore, rocketmq_store
 

@@ -12,9 +12,9 @@ import pytest
 
 from rocketstore.consumer import Consumer
 from rocketstore.errors import OffsetOutOfRangeError
-from rocketstore.log.follower import Follower
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.reader import Reader
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.reader import Reader
 from tests.support.consumer_setting import Setting, offsets_of
 from tests.support.made_store import rocketmq_store
 

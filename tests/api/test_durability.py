@@ -18,7 +18,7 @@ from rocketstore import (
     StoreReadOnlyError,
     encode_frames,
 )
-from rocketstore.log import flusher as flusher_module
+from rocketstore.log.commitlog import flusher as flusher_module
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import everything, log_bytes, open_small, open_still, parts, until
 from tests.support.waiting import wait_until

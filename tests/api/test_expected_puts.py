@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from rocketstore.log.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import Reason
 from tests.support.page_cache import drop, in_cache, on_disk
 from tests.support.small_store import open_small, parts
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import Consumer, Message
 from rocketstore.log import queue_cursors
-from rocketstore.log.reader import Reader
+from rocketstore.log.read.reader import Reader
 from tests.support.consumer_setting import Setting
 from tests.support.striking import at_each_line
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ReadFailedError, StoreFailedError
-from rocketstore.log.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import Reason
 from tests.support.small_store import dispatched, open_small, parts
 
 

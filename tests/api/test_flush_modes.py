@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.flusher import SYNC_MODE_MS
+from rocketstore.log.commitlog.flusher import SYNC_MODE_MS
 from rocketstore.log.worker import Worker
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import DAY_MS, STILL, open_small, open_still, parts, segments, until

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, MissingSegmentsError, StoreConfig
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.tools import verify
 from tests.support.live_writer import java_writer
 from tests.support.made_store import MadeStore

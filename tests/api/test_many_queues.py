@@ -28,9 +28,9 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> int:
     """What is mapped before a store is opened."""
     gc.collect()
     before = mapped_files()
-    monkeypatch.setattr("rocketstore.log.mapped_queues.MANY_FILES", before + MANY)
-    monkeypatch.setattr("rocketstore.log.dispatcher.POINTED_MAX", POINTED)
-    monkeypatch.setattr("rocketstore.log.next_file.READY_MAX", READY)
+    monkeypatch.setattr("rocketstore.log.queues.mapping_cache.MANY_FILES", before + MANY)
+    monkeypatch.setattr("rocketstore.log.dispatch.dispatcher.POINTED_MAX", POINTED)
+    monkeypatch.setattr("rocketstore.log.queues.queue_preallocator.READY_MAX", READY)
     return before
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rocketstore.consumer import Consumer
 from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
-from rocketstore.log.fetch import OFFSET_FOUND_NULL, Fetch
-from rocketstore.log.follower import Follower
-from rocketstore.log.reader import Reader
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.read.fetch_result import OFFSET_FOUND_NULL, Fetch
+from rocketstore.log.read.reader import Reader
 from rocketstore.tools.rebuild import rebuild
 from tests.support.consumer_setting import Setting, offsets_of
 from tests.support.live_writer import LiveWriter

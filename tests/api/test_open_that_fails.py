@@ -12,12 +12,12 @@ import pytest
 
 from rocketstore import ConfigError, tools
 from rocketstore.engine import clean_stop, followed, starting
-from rocketstore.log.checkpoint import CheckpointFile
-from rocketstore.log.checkpointer import Checkpointer
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.file_system import FileSystem
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.live_links import LiveLinks
+from rocketstore.log.commitlog.checkpoint import CheckpointFile
+from rocketstore.log.commitlog.checkpointer import Checkpointer
+from rocketstore.log.layout.file_system import FileSystem
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from tests.support.live_writer import java_writer
 from tests.support.small_store import SMALL, everything, open_small
 

@@ -9,7 +9,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native.codec import tags_code
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.tools import verify
 from tests.support.live_writer import java_writer
 from tests.support.made_store import MadeStore

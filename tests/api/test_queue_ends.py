@@ -15,10 +15,10 @@ from unittest.mock import Mock
 import pytest
 
 from rocketstore.errors import MissingSegmentsError, ReadFailedError
-from rocketstore.log import consume_queue_store
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.queue_ends import load_queue_ends
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.queues import consume_queue_store
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.saved_ends import load_queue_ends
 from rocketstore.tools import verify
 from rocketstore.tools.rebuild import rebuild
 from tests.support.consumer_setting import offsets_of

@@ -14,11 +14,12 @@ import pytest
 from rocketstore import Message, ReadFailedError, tools
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log import consume_queue_store, queue_units
-from rocketstore.log.consume_queue import ConsumeQueue
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.queue_directories import QueueDirectories
-from rocketstore.log.queue_ends import drop_queue_ends
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.queues import consume_queue_store
+from rocketstore.log.queues import units as queue_units
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.directories import QueueDirectories
+from rocketstore.log.queues.saved_ends import drop_queue_ends
 from tests.api.test_rebuild import queues_of
 from tests.api.test_repair import SHAPE, expected, fill, is_sound, served, write
 from tests.api.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of

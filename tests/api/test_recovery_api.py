@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rocketstore import MissingSegmentsError, Store
-from rocketstore.log.checkpoint import RocketmqCheckpoint
-from rocketstore.log.recovery import RecoveryReport
+from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint
+from rocketstore.log.recovery.recovery import RecoveryReport
 from tests.support.made_store import MadeStore, write_at
 from tests.support.paths import ROOT
 from tests.support.small_store import (
@@ -147,7 +147,7 @@ def test_a_run_that_ends_in_a_blank_does_not_look_into_it(
     made: MadeStore, run_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ leaves stale bytes behind the header of a blank."""
-    monkeypatch.setattr("rocketstore.log.dispatcher.RUN_BYTES", run_bytes)
+    monkeypatch.setattr("rocketstore.log.dispatch.dispatcher.RUN_BYTES", run_bytes)
     stale = 0
     for last, first in itertools.pairwise(made.records):
         blank = last.physical_offset + last.size

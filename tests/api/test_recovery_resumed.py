@@ -13,8 +13,9 @@ import pytest
 import rocketstore
 from rocketstore import Store
 from rocketstore.engine import catching_up
-from rocketstore.log import log_repair, log_walk
-from rocketstore.log.checkpoint import OwnCheckpoint
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+from rocketstore.log.recovery.recovery import repair as log_repair
+from rocketstore.log.recovery.recovery import walk as log_walk
 from tests.support.checkpoints import own_checkpoint
 from tests.support.small_store import (
     DAY_MS,

@@ -142,7 +142,7 @@ def test_looks_at_a_queue_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             ticks = itertools.count(0, step_ms * 1_000_000)
             with monkeypatch.context() as patch:
                 clock = SimpleNamespace(monotonic_ns=lambda ticks=ticks: next(ticks))
-                patch.setattr("rocketstore.log.reader.time", clock)
+                patch.setattr("rocketstore.log.read.reader.time", clock)
                 assert len(store.consumer("orders", queue_id=0).poll(20)) == 20
             assert store.stats().get_entire_time_max_ms == max(7, 30 * (step_ms != 7))
 

@@ -14,10 +14,10 @@ import pytest
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
 from rocketstore._native import syscalls
 from rocketstore.engine.trimming import Trim
-from rocketstore.log import live_links
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.reader import Reader
-from rocketstore.log.store_source import StoreSource
+from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.read.local_source import StoreSource
+from rocketstore.log.read.reader import Reader
 from tests.support.small_store import (
     SEGMENT,
     dispatched,

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore.engine import starting
-from rocketstore.log.file_system import FileSystem
+from rocketstore.log.layout.file_system import FileSystem
 from tests.api.test_prewrite import blocks_with_data
 from tests.support.small_store import open_small
 

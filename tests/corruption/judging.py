@@ -18,7 +18,7 @@ from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, Rocket
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import SearchBudget, read_message, resynchronise, scan_segment
 from rocketstore._native.unit_reader import read_units
-from rocketstore.log.layout import is_safe_topic
+from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.tools import verify
 from rocketstore.tools.findings import Findings
 from rocketstore.tools.verify_log import BOTH_CHECKSUMS, Scope, walk_log

@@ -18,7 +18,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native.mapped_file import mapped_bytes, mapped_files
-from rocketstore.log.copied_log import CopiedLog
+from rocketstore.log.mapped_files.memory_log import CopiedLog
 from rocketstore.tools import verify
 from tests.corruption.reference import INDEX, SEGMENT, Reference, make_reference
 

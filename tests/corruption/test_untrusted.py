@@ -11,8 +11,8 @@ import pytest
 import rocketstore
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreReadOnlyError
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log import copied_log
-from rocketstore.log.copied_log import CopiedLog
+from rocketstore.log.mapped_files import memory_log as copied_log
+from rocketstore.log.mapped_files.memory_log import CopiedLog
 from tests.corruption.judging import fields_of
 from tests.corruption.reference import SEGMENT, Reference, make_reference
 from tests.support.made_store import rocketmq_store, write_at

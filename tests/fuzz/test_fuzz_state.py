@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from rocketstore._native.positions import MAGIC
 from rocketstore.errors import ConfigError
-from rocketstore.log.checkpoint import CheckpointFile, RocketmqCheckpoint
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
 from rocketstore.log.consumer_offsets import ConsumerOffsets
-from rocketstore.log.layout import StoreLayout, read_json
-from rocketstore.log.positions import PositionsPage, State, writer_pid
-from rocketstore.log.store_state import load_store_state
+from rocketstore.log.layout.paths import StoreLayout, read_json
+from rocketstore.log.layout.positions_page import PositionsPage, State, writer_pid
+from rocketstore.log.layout.store_json import load_store_state
 
 #: A second is ten thousand times what a file of this size takes.
 PATIENCE_S = 1.0

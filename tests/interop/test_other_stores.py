@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.log.extension_units import ExtensionUnits, is_address
+from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.tools import verify
 from tests.interop.exchange import put_theirs
 from tests.interop.messages import HOSTS, SMALL, Sent, config_of

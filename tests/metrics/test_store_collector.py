@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rocketstore
-from rocketstore.log.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import Reason
 from rocketstore.metrics import StoreCollector
 
 Labels = frozenset[tuple[str, str]]

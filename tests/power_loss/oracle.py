@@ -15,8 +15,8 @@ from unittest import mock
 
 import rocketstore
 from rocketstore import Message, Store
-from rocketstore.log.checkpoint import OwnCheckpoint
-from rocketstore.log.positions import PositionsPage
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+from rocketstore.log.layout.positions_page import PositionsPage
 from rocketstore.log.worker import Worker
 from rocketstore.tools.verify import verify
 from tests.power_loss.expectation import BATCH, Expectation, body_of, keys_of, tags_of

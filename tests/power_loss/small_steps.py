@@ -8,16 +8,12 @@ from typing import Any, Final
 from unittest import mock
 
 from rocketstore.engine import catching_up
-from rocketstore.log import (
-    checkpointer,
-    commit_log,
-    flusher,
-    index_segment,
-    log_repair,
-    log_walk,
-    new_file,
-    quarantine,
-)
+from rocketstore.log.commitlog import checkpointer, commit_log, flusher
+from rocketstore.log.index.store import segment as index_segment
+from rocketstore.log.mapped_files import new_file
+from rocketstore.log.recovery.recovery import quarantine
+from rocketstore.log.recovery.recovery import repair as log_repair
+from rocketstore.log.recovery.recovery import walk as log_walk
 from tests.power_loss.disk import PAGE
 
 __all__ = ["small_steps"]

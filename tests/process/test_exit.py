@@ -107,7 +107,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     """It is told, the other store is closed, and the next open recovers what was put."""
     program = """
 from rocketstore.engine import closing_at_exit
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 closing_at_exit.LONGEST_S = 1.0
 hanging, other = opened("a"), opened("b")
 for store in (hanging, other):

@@ -14,9 +14,9 @@ import pytest
 
 from rocketstore import BackpressureError, ConsumerBusyError, Store
 from rocketstore._native.turn import Turn
-from rocketstore.log.consume_queue import ConsumeQueue
-from rocketstore.log.mapped_file_queue import MappedFileQueue
-from rocketstore.log.queue_units import UNIT_SIZE
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
 
 ENOUGH = 2000

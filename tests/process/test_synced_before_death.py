@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.log_repair import BLOCK_BYTES
-from rocketstore.log.positions import PositionsPage, State
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.positions_page import PositionsPage, State
+from rocketstore.log.recovery.repair import BLOCK_BYTES
 from tests.process.other_process import numbers, open_small, other_process
 
 OPTIONS: dict[str, Any] = {
@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {
 LARGE_PAGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 #: No checkpoint after the first; half of the messages synced, then half that nobody syncs.
 HALF = """
-from rocketstore.log.checkpointer import Checkpointer
+from rocketstore.log.commitlog.checkpointer import Checkpointer
 Checkpointer.step = lambda self: 1.0
 store = rocketstore.open(path, **options)
 writer = store.writer(TOPIC)

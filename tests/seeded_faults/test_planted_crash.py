@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
 ]
 
-FLUSHER = "rocketstore/log/flusher.py"
+FLUSHER = "rocketstore/log/commitlog/flusher.py"
 GROUP_COMMIT = "rocketstore/_native/group_commit.pyx"
 #: Some faults show in a rare order only: more images are taken until one fails, up to the most.
 IMAGES = 640
@@ -54,7 +54,7 @@ FAULTS = (
     (
         Fault(
             "written_taken_for_synced",
-            "rocketstore/log/positions.py",
+            "rocketstore/log/layout/positions_page.py",
             (("(positions.run_id, positions.flushed)", "(positions.run_id, positions.wrote)"),),
         ),
         ("failed sync",),
@@ -62,7 +62,7 @@ FAULTS = (
     (
         Fault(
             "too_little_written_again",
-            "rocketstore/log/log_repair.py",
+            "rocketstore/log/recovery/repair.py",
             (("self._synced - BLOCK_BYTES)", "self._synced + BLOCK_BYTES)"),),
         ),
         ("failed sync",),
@@ -70,7 +70,7 @@ FAULTS = (
     (
         Fault(
             "no_directory_sync",
-            "rocketstore/log/new_file.py",
+            "rocketstore/log/mapped_files/new_file.py",
             (
                 (
                     "            if durable:\n                syscalls.sync_directory",
@@ -83,7 +83,7 @@ FAULTS = (
     (
         Fault(
             "queue_directories_not_synced",
-            "rocketstore/log/queue_directories.py",
+            "rocketstore/log/queues/directories.py",
             (("                syscalls.sync_directory(os.fspath(parent))\n", ""),),
         ),
         ("single",),
@@ -91,7 +91,7 @@ FAULTS = (
     (
         Fault(
             "spare_files_not_synced",
-            "rocketstore/log/spare_files.py",
+            "rocketstore/log/queues/preallocated.py",
             (("                new.sync()\n", "                pass\n"),),
         ),
         ("many queues",),
@@ -141,7 +141,7 @@ FAULTS = (
     (
         Fault(
             "truncation_in_memory_only",
-            "rocketstore/log/log_repair.py",
+            "rocketstore/log/recovery/repair.py",
             (("                syscalls.pwrite(fd, bytes(count), position)\n", ""),),
         ),
         ("system", "batches in the system"),
@@ -149,7 +149,7 @@ FAULTS = (
     (
         Fault(
             "checkpoint_before_the_sync",
-            "rocketstore/log/checkpointer.py",
+            "rocketstore/log/commitlog/checkpointer.py",
             (
                 (
                     "                queues = self._sync_queues()\n",
@@ -162,7 +162,7 @@ FAULTS = (
     (
         Fault(
             "queue_names_not_synced",
-            "rocketstore/log/consume_queue.py",
+            "rocketstore/log/queues/consume_queue.py",
             (("        self.next_file.sync_name()\n", ""),),
         ),
         ("single", "trimmed in the system"),
@@ -170,7 +170,7 @@ FAULTS = (
     (
         Fault(
             "durable_offset_before_the_sync",
-            "rocketstore/log/checkpointer.py",
+            "rocketstore/log/commitlog/checkpointer.py",
             (
                 (
                     "flushed = self._commit_log.positions.flushed\n        best",
@@ -183,7 +183,7 @@ FAULTS = (
     (
         Fault(
             "island_resurrected",
-            "rocketstore/log/log_walk.py",
+            "rocketstore/log/recovery/walk.py",
             (
                 (
                     "            self._add_islands(at + 1)\n            return None",
@@ -214,7 +214,7 @@ FAULTS = (
     (
         Fault(
             "dispatched_within_a_record",
-            "rocketstore/log/checkpointer.py",
+            "rocketstore/log/commitlog/checkpointer.py",
             (
                 (
                     "dispatched = min(dispatched_now, end)",

@@ -17,7 +17,7 @@ class Planted(NamedTuple):
     tests: list[str]
 
 
-FLUSHER = "rocketstore/log/flusher.py"
+FLUSHER = "rocketstore/log/commitlog/flusher.py"
 SYNC = "                segment.sync(low - start, high - start)\n"
 RETRY = """                try:
                     segment.sync(low - start, high - start)
@@ -44,7 +44,7 @@ PLANTED = (
     Planted(
         Fault(
             "sparse_segments",
-            "rocketstore/log/new_file.py",
+            "rocketstore/log/mapped_files/new_file.py",
             (("    if sparse:\n", "    if size:\n"),),
         ),
         ["tests/filesystems/test_full_disk.py", "-k", "ext4"],

@@ -14,7 +14,7 @@ SYNC = "                segment.sync(low - start, high - start)\n"
 FAULTS = (
     Fault(
         "ignore_a_failed_sync",
-        "rocketstore/log/flusher.py",
+        "rocketstore/log/commitlog/flusher.py",
         (
             (
                 SYNC,
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "sync_once_more_after_an_error",
-        "rocketstore/log/flusher.py",
+        "rocketstore/log/commitlog/flusher.py",
         (
             (
                 SYNC,
@@ -50,12 +50,12 @@ FAULTS = (
     ),
     Fault(
         "leave_a_gap_after_a_failed_roll",
-        "rocketstore/log/commit_log.py",
+        "rocketstore/log/commitlog/commit_log.py",
         (("        if self._taken is None:\n", "        if True:\n"),),
     ),
     Fault(
         "tell_an_error_without_a_type",
-        "rocketstore/log/live_links.py",
+        "rocketstore/log/mapped_files/second_names.py",
         (
             (
                 "raise\n            self._possible",

@@ -30,7 +30,7 @@ FAULTS = (
     ),
     Fault(
         "truncate_in_memory_only",
-        "rocketstore/log/log_repair.py",
+        "rocketstore/log/recovery/repair.py",
         (("                syscalls.pwrite(fd, bytes(count), position)\n", ""),),
     ),
     Fault(

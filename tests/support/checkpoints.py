@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketstore.log.checkpoint import (
+from rocketstore.log.commitlog.checkpoint import (
     CheckpointFile,
     OwnCheckpoint,
     RocketmqCheckpoint,

@@ -7,10 +7,10 @@ from typing import Any
 
 from rocketstore.consumer import Consumer
 from rocketstore.log.consumer_offsets import ConsumerOffsets
-from rocketstore.log.follower import Follower
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.reader import Reader
-from rocketstore.log.state_files import make_directories
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import make_directories
+from rocketstore.log.read.reader import Reader
 from tests.support.made_store import MadeStore
 
 

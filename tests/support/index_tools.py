@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from rocketstore._native import index_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.index import IndexStore, hash_of
-from rocketstore.log.index_segment import Shape
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.index.segment import Shape
+from rocketstore.log.index.store import IndexStore, hash_of
+from rocketstore.log.layout.paths import StoreLayout
 
 NOW_MS = 1_700_000_000_000
 FOREVER = 2**63 - 1

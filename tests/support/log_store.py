@@ -12,12 +12,12 @@ from typing import Any
 
 from rocketstore._native import codec
 from rocketstore._native.scanner import VERIFY_LENIENT, Message, read_message
-from rocketstore.log.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
-from rocketstore.log.fingerprint import fingerprint
-from rocketstore.log.layout import StoreLayout, make_directories, segment_name
-from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.recovery import Marks, RecoveryReport, discard_checkpoint, recover
-from rocketstore.log.store_state import load_store_state, new_store_state, save_store_state
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.layout.paths import StoreLayout, make_directories, segment_name
+from rocketstore.log.layout.store_json import load_store_state, new_store_state, save_store_state
+from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.recovery.fingerprint import fingerprint
+from rocketstore.log.recovery.recovery import Marks, RecoveryReport, discard_checkpoint, recover
 from tests.support.paths import STORES
 
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))

@@ -7,7 +7,7 @@ import mmap
 import os
 from pathlib import Path
 
-from rocketstore.log.file_system import file_system
+from rocketstore.log.layout.file_system import file_system
 
 
 def in_cache(path: str | Path) -> int:

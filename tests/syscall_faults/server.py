@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore.cli.app  # loads everything
-from rocketstore.log.positions import boot_id
+from rocketstore.log.layout.positions_page import boot_id
 from tests.support import native_probe
 from tests.syscall_faults import tracing
 from tests.syscall_faults.injecting import Case, Injector, Recorder

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native import syscalls
-from rocketstore.log.clock_watch import ClockWatch
+from rocketstore.log.commitlog.clock_monitor import ClockWatch
 from tests.process.other_process import SMALL, TOPIC, other_process
 from tests.support import native_probe
 from tests.support.checkpoints import rocketmq_times

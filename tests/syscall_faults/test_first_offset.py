@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketstore import BackpressureError
-from rocketstore.log.next_file import NextFile
+from rocketstore.log.queues.queue_preallocator import NextFile
 from tests.process.other_process import TOPIC, numbers, open_small
 from tests.support.small_store import store_group_offset
 

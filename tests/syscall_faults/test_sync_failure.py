@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rocketstore import Store, StoreFailedError
-from rocketstore.log.checkpoint import CheckpointFile
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.commitlog.checkpoint import CheckpointFile
+from rocketstore.log.layout.paths import StoreLayout
 from tests.process.other_process import numbers, open_small
 
 #: What syncs the log in each mode.

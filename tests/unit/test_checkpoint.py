@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rocketstore._native import checkpoint as native
 from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
-from rocketstore.log.checkpoint import (
+from rocketstore.log.commitlog.checkpoint import (
     CheckpointFile,
     OwnCheckpoint,
 )

@@ -14,7 +14,7 @@ import pytest
 
 from rocketstore._native.mapped_file import MappedFile, mapped_files
 from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
-from rocketstore.log.positions import PositionsPage, State
+from rocketstore.log.layout.positions_page import PositionsPage, State
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.quick

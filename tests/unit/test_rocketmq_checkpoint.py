@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstore._native import checkpoint as native
-from rocketstore.log.checkpoint import RocketmqCheckpoint, RocketmqTimes
+from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint, RocketmqTimes
 from tests.support import paths
 
 pytestmark = pytest.mark.quick

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rocketstore.log.running_flags import Reason, RunningFlags
+from rocketstore.log.commitlog.running_flags import Reason, RunningFlags
 
 #: reason: value, blocks put, blocks get, blocks consume queue write (semantics 13.6)
 TABLE = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore.log import checkpointer
-from rocketstore.log import flusher as flusher_module
-from rocketstore.log.checkpoint import OwnCheckpoint
+from rocketstore.log.commitlog import checkpointer
+from rocketstore.log.commitlog import flusher as flusher_module
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from tests.support.checkpoints import own_checkpoint, rocketmq_times
 from tests.support.small_store import dispatched, open_small, open_still, parts
 

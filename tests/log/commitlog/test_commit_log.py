@@ -9,8 +9,8 @@ import pytest
 
 from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedError
 from rocketstore._native import syscalls
-from rocketstore.log.commit_log import CommitLog
-from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.commitlog.commit_log import CommitLog
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from tests.support.small_store import SEGMENT, open_small, open_still, parts, put_many
 from tests.support.waiting import wait_until
 

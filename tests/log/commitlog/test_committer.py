@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rocketstore import Store
-from rocketstore.log import committer as committer_module
-from rocketstore.log import flusher as flusher_module
-from rocketstore.log.committer import Committer
+from rocketstore.log.commitlog import committer as committer_module
+from rocketstore.log.commitlog import flusher as flusher_module
+from rocketstore.log.commitlog.committer import Committer
 from tests.support.small_store import SEGMENT, log_bytes, open_still, parts, until, watched
 
 DAY_MS = 86_400_000

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rocketstore import Store
-from rocketstore.log import commit_log
-from rocketstore.log import flusher as flusher_module
-from rocketstore.log.committer import able, pages_between
-from rocketstore.log.flusher import Flusher
+from rocketstore.log.commitlog import commit_log
+from rocketstore.log.commitlog import flusher as flusher_module
+from rocketstore.log.commitlog.committer import able, pages_between
+from rocketstore.log.commitlog.flusher import Flusher
 from tests.support.small_store import SEGMENT, open_still, parts, until
 
 PAGE = 4096

@@ -14,7 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore import DurabilityTimeoutError, Store, StoreClosedError
-from rocketstore.log import flusher
+from rocketstore.log.commitlog import flusher
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import (
     DAY_MS,

@@ -10,14 +10,15 @@ import pytest
 
 from rocketstore import Store
 from rocketstore._native.dispatcher import DispatchLoop
-from rocketstore.log import live_links, mapped_file_queue
-from rocketstore.log.checkpointer import Checkpointer
-from rocketstore.log.consume_queue import ConsumeQueue
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout, segment_name
-from rocketstore.log.live_links import LiveLinks
-from rocketstore.log.queue_units import UNIT_SIZE
-from rocketstore.log.state_files import make_directories
+from rocketstore.log.commitlog.checkpointer import Checkpointer
+from rocketstore.log.layout.paths import StoreLayout, segment_name
+from rocketstore.log.layout.state_files import make_directories
+from rocketstore.log.mapped_files import mapped_file_queue
+from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.log_store import SEGMENT, LogBuilder, durable_at, load_log, recover_store
 from tests.support.small_store import dispatched, everything, open_small, parts, watched
 

@@ -9,9 +9,9 @@ import pytest
 
 import rocketstore
 from rocketstore._native.mapped_file import mapped_files
-from rocketstore.log.commit_log import CommitLog
-from rocketstore.log.committer import PAGE_BYTES, able, pages_between
-from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.commitlog.commit_log import CommitLog
+from rocketstore.log.commitlog.committer import PAGE_BYTES, able, pages_between
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 pytestmark = pytest.mark.quick
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore.log import arrivals as arrivals_module
-from rocketstore.log.arrivals import Arrival, ArrivalCaller
+from rocketstore.log.dispatch import arrival_notifier as arrivals_module
+from rocketstore.log.dispatch.arrival_notifier import Arrival, ArrivalCaller
 
 
 def arrival(n: int) -> Arrival:

@@ -12,7 +12,7 @@ import rocketstore
 from rocketstore import Store, tools
 from rocketstore._native.dispatcher import SHORT_RUN_BYTES
 from rocketstore.engine import catching_up
-from rocketstore.log.dispatcher import RUN_BYTES
+from rocketstore.log.dispatch.dispatcher import RUN_BYTES
 from rocketstore.tools import rebuild_parts
 from tests.support.made_store import MadeStore
 from tests.support.small_store import SEGMENT, SMALL, dispatched, everything, no_dispatch

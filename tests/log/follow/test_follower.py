@@ -13,10 +13,10 @@ import pytest
 
 from rocketstore.consumer import Consumer
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, StoreClosedError
-from rocketstore.log import follower
-from rocketstore.log.follower import Follower
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.reader import Reader
+from rocketstore.log.follow import follower
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.reader import Reader
 from tests.support.forking import fork
 from tests.support.live_writer import LiveWriter, java_writer
 from tests.support.made_store import UNIT_SIZE, rocketmq_store, write_at
@@ -284,7 +284,7 @@ def test_a_queue_file_that_was_rebuilt_is_taken_over(
     live: LiveWriter, source: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A degraded queue is rebuilt into a new file under the same name."""
-    monkeypatch.setattr("rocketstore.log.followed_queue.RECHECK_S", -1.0)
+    monkeypatch.setattr("rocketstore.log.follow.queue.RECHECK_S", -1.0)
     live.fill(3)
     consumer = Consumer(Reader(source), "orders", queue_id=0)
     assert len(list(consumer)) == 3

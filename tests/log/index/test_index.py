@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from rocketstore._native import index_file, syscalls
-from rocketstore.log import index as index_store
-from rocketstore.log.index import hash_of
-from rocketstore.log.index_segment import IndexSegment
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.lock import OUR_MARK
-from rocketstore.log.store_state import StoreState
+from rocketstore.log.index.segment import IndexSegment
+from rocketstore.log.index.store import hash_of
+from rocketstore.log.index.store import store as index_store
+from rocketstore.log.layout.lock import OUR_MARK
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.store_json import StoreState
 from tests.support.index_tools import NOW_MS, names, opened, put
 from tests.support.paths import VECTORS
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rocketstore._native import index_file, syscalls
-from rocketstore.log import index_segment
-from rocketstore.log.index import IndexStore, hash_of
-from rocketstore.log.index_names import following_name, new_name
-from rocketstore.log.index_segment import CHUNK_BYTES, IndexSegment, Shape
-from rocketstore.log.layout import StoreLayout
+from rocketstore.log.index.names import following_name, new_name
+from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape
+from rocketstore.log.index.store import IndexStore, hash_of
+from rocketstore.log.index.store import segment as index_segment
+from rocketstore.log.layout.paths import StoreLayout
 from tests.support.index_tools import NOW_MS, forge, names, opened, put
 from tests.support.paths import VECTORS
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rocketstore.errors import StoreClosedError
-from rocketstore.log.follower import Follower
-from rocketstore.log.index import IndexStore
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.query import query_by_key
-from rocketstore.log.reader import Reader
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.index.query import query_by_key
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.reader import Reader
 from tests.support.made_store import MadeStore, rocketmq_store
 
 FIRST_MS = 1_700_000_000_000

@@ -16,16 +16,16 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore.errors import StoreClosedError, StoreLockedError
-from rocketstore.log import lock as module
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.lock import (
+from rocketstore.log.layout.lock import (
     OUR_MARK,
     StoreLock,
     abort_exists,
     create_abort,
     remove_abort,
 )
-from rocketstore.log.positions import PositionsPage
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import lock as module
+from rocketstore.log.layout.positions_page import PositionsPage
 
 pytestmark = pytest.mark.quick
 
@@ -36,9 +36,9 @@ OTHER_STORE = """
 import sys
 from pathlib import Path
 from rocketstore.errors import StoreLockedError
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.lock import StoreLock
-from rocketstore.log.positions import PositionsPage
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.positions_page import PositionsPage
 layout = StoreLayout(Path(sys.argv[1]))
 try:
     lock = StoreLock.acquire(layout)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
-from rocketstore.log.layout import (
+from rocketstore.log.layout.paths import (
     StoreLayout,
     check_group,
     check_topic,

@@ -12,8 +12,8 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
-from rocketstore.log import positions as module
-from rocketstore.log.positions import PositionsPage, State, boot_id, writer_pid
+from rocketstore.log.layout.paths import positions_page as module
+from rocketstore.log.layout.positions_page import PositionsPage, State, boot_id, writer_pid
 
 pytestmark = pytest.mark.quick
 

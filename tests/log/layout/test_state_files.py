@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.state_files import (
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import (
     check_owner,
     clean_tmp,
     file_model,

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.store_state import (
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.store_json import (
     MAX_RANGES,
     VERSION,
     load_store_state,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rocketstore._native.mapped_file import MappedFile, mapped_files
 from rocketstore.errors import DiskFullError, StoreReadOnlyError
-from rocketstore.log.layout import segment_name
-from rocketstore.log.mapped_file_queue import MappedFileQueue
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from tests.support.file_tools import (
     SIZE,
     Calls,

@@ -14,8 +14,8 @@ import pytest
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
-from rocketstore.log.new_file import NewFile
-from rocketstore.log.segment_listing import make_directory
+from rocketstore.log.layout.listing import make_directory
+from rocketstore.log.mapped_files.new_file import NewFile
 from tests.support.file_tools import Calls, Killed, blocks, largest_file, names
 
 SIZE = 64 * 1024

@@ -12,7 +12,7 @@ import pytest
 from rocketstore import Store
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import Positions
-from rocketstore.log.populator import Populator
+from rocketstore.log.mapped_files.populator import Populator
 from tests.support.small_store import log_bytes, open_still, parts
 from tests.support.waiting import wait_until
 

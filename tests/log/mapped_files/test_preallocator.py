@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import BackpressureError, DiskFullError
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.preallocator import Preallocator
+from rocketstore.log.mapped_files.preallocator import Preallocator
 
 SIZE = 4096
 

@@ -20,9 +20,9 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.log import preallocator as module
-from rocketstore.log.preallocator import Preallocator
-from rocketstore.log.write_buffer_pool import WriteBufferPool
+from rocketstore.log.mapped_files import preallocator as module
+from rocketstore.log.mapped_files.preallocator import Preallocator
+from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from tests.support.file_tools import LONG_S, SIZE, Disk
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rocketstore.log.write_buffer_pool import WriteBufferPool
+from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 
 
 def test_filled_at_the_start() -> None:

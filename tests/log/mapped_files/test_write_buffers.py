@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rocketstore.log.write_buffer_pool import WriteBufferPool
+from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 
 pytestmark = pytest.mark.quick
 
@@ -138,7 +138,7 @@ def test_a_refused_lock_is_counted_and_no_error(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("rocketstore.log.write_buffer_pool.MappedFile", Refusing)
+    monkeypatch.setattr("rocketstore.log.mapped_files.write_buffer_pool.MappedFile", Refusing)
     with caplog.at_level(logging.WARNING):
         pool = WriteBufferPool(3, SIZE)
     assert pool.locked == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.extension_units import ExtensionUnit, ExtensionUnits, is_address
+from rocketstore.log.queues.extension_units import ExtensionUnit, ExtensionUnits, is_address
 from tests.support.made_store import vectors
 
 FILE = 128

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore._native.mapping import MAPPED_FILES_MAX
-from rocketstore.log.mapped_queues import LOOKS, MANY_FILES, POINTED_MAX, MappedQueues
+from rocketstore.log.queues.mapping_cache import LOOKS, MANY_FILES, POINTED_MAX, MappedQueues
 
 pytestmark = pytest.mark.quick
 
@@ -27,7 +27,7 @@ class Queue:
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> MappedQueues:
     """Too many files are mapped, whatever is parked."""
-    monkeypatch.setattr("rocketstore.log.mapped_queues.MANY_FILES", -1)
+    monkeypatch.setattr("rocketstore.log.queues.mapping_cache.MANY_FILES", -1)
     return MappedQueues()
 
 

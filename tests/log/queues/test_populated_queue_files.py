@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log import next_file
-from rocketstore.log.mapped_file_queue import MappedFileQueue
-from rocketstore.log.new_file import NewFile
-from rocketstore.log.next_file import HURRIED_AHEAD, NextFile
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_files.new_file import NewFile
+from rocketstore.log.queues import queue_preallocator as next_file
+from rocketstore.log.queues.queue_preallocator import HURRIED_AHEAD, NextFile
 
 PAGES = 64
 SIZE = PAGES * 4096

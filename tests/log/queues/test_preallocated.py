@@ -12,17 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log import (
-    descriptors,
-    new_file,
-    next_file,
-    queue_directories,
-    unfinished_files,
-)
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout, segment_name
-from rocketstore.log.queue_units import UNIT_SIZE
-from rocketstore.log.spare_files import SPARES_MAX, SpareFiles
+from rocketstore.log.layout.paths import StoreLayout, descriptors, segment_name
+from rocketstore.log.mapped_files import new_file, unfinished_files
+from rocketstore.log.queues import directories as queue_directories
+from rocketstore.log.queues import queue_preallocator as next_file
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.preallocated import SPARES_MAX, SpareFiles
+from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.file_tools import close_for_its_owner
 from tests.support.small_store import Calls, dispatched, everything, open_small, watched
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import InvalidTopicError, MessageRejectedError
 from rocketstore._native.queue_state import QueueState
-from rocketstore.log.put_queues import PutQueues
+from rocketstore.log.queues.put_states import PutQueues
 
 
 def test_next_offset_is_asked_once() -> None:

@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore.log import descriptors, new_file, next_file, reserved_blocks, unfinished_files
-from rocketstore.log.consume_queue import ConsumeQueue
-from rocketstore.log.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.layout import StoreLayout, make_directories, segment_name
-from rocketstore.log.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.next_file import NextFile, NextFileMaker
-from rocketstore.log.queue_units import UNIT_SIZE
-from rocketstore.log.reserved_blocks import ReservedBlocks
+from rocketstore.log.layout.paths import StoreLayout, descriptors, make_directories, segment_name
+from rocketstore.log.mapped_files import new_file, unfinished_files
+from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.queues import block_reservation as reserved_blocks
+from rocketstore.log.queues import queue_preallocator as next_file
+from rocketstore.log.queues.block_reservation import ReservedBlocks
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.queue_preallocator import NextFile, NextFileMaker
+from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.file_tools import blocks
 from tests.support.small_store import Calls, dispatched, everything, open_small, put_many, watched
 from tests.support.waiting import wait_until
@@ -146,7 +148,7 @@ def test_a_lost_name_is_told_where_many_queues_are_synced_at_once(
     tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-13: the one call for the whole file system may succeed behind a sync that failed."""
-    monkeypatch.setattr("rocketstore.log.consume_queue_store.SYNC_EACH_MAX", 0)
+    monkeypatch.setattr("rocketstore.log.queues.consume_queue_store.SYNC_EACH_MAX", 0)
     layout = StoreLayout(tmp_path / "s")
     make_directories(layout)
     queues = ConsumeQueueStore(layout, "write", SIZE, lambda: 0)
@@ -216,7 +218,7 @@ def test_a_queue_that_is_filled_slowly_asks_for_nothing(
     """A store may have 50,000 queues, and a file that waits costs a descriptor."""
     asked: list[NextFile] = []
     now = [0.0]
-    monkeypatch.setattr("rocketstore.log.consume_queue.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rocketstore.log.queues.consume_queue.time.monotonic", lambda: now[0])
     queue = make_queue(tmp_path, asked.append)
     for number in range(3 * FILE_UNITS):
         now[0] += 120 / FILE_UNITS + 1

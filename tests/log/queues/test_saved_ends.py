@@ -7,8 +7,8 @@ import random
 import pytest
 
 from rocketstore._native.checkpoint import crc32c
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.queue_ends import (
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.queues.saved_ends import (
     QueueEnds,
     drop_queue_ends,
     load_queue_ends,

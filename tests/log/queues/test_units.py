@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy
 import pytest
 
-from rocketstore.log import queue_units
-from rocketstore.log.layout import parse_segment_name, segment_name
-from rocketstore.log.queue_units import (
+from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.queues import units as queue_units
+from rocketstore.log.queues.units import (
     PRE_BLANK_SIZE,
     UNIT,
     UNIT_SIZE,

@@ -16,10 +16,10 @@ from rocketstore.errors import (
     OffsetOutOfRangeError,
     StoreClosedError,
 )
-from rocketstore.log.follower import Follower
-from rocketstore.log.layout import StoreLayout
-from rocketstore.log.light_queues import offset_in_queue
-from rocketstore.log.reader import Reader
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.queues.multi_dispatch import offset_in_queue
+from rocketstore.log.read.reader import Reader
 from tests.support.made_store import PRE_BLANK, MadeStore, rocketmq_store, vectors, write_files
 
 BOTH_CHECKSUMS = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rocketstore.log.time_search import breaks_of, offset_at
+from rocketstore.log.read.time_search import breaks_of, offset_at
 from tests.support.paths import VECTORS
 
 CASES = VECTORS / "vectors.json"

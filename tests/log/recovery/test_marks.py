@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore.errors import MissingSegmentsError
-from rocketstore.log.checkpoint import CheckpointFile
-from rocketstore.log.layout import segment_name
-from rocketstore.log.recovery import Marks, recover
+from rocketstore.log.commitlog.checkpoint import CheckpointFile
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.recovery.recovery import Marks, recover
 from tests.support.log_store import (
     SEGMENT,
     LogBuilder,

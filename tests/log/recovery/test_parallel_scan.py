@@ -14,9 +14,9 @@ from rocketstore._native import codec
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import SearchBudget
 from rocketstore.errors import ReadFailedError
-from rocketstore.log import scan_ahead
-from rocketstore.log.log_walk import LogWalk, Rules
-from rocketstore.log.scan_ahead import ScanAhead
+from rocketstore.log.recovery.parallel_scan import ScanAhead
+from rocketstore.log.recovery.recovery import parallel_scan as scan_ahead
+from rocketstore.log.recovery.walk import LogWalk, Rules
 from tests.support.log_store import SEGMENT, LogBuilder
 from tests.support.made_store import BODY_AT
 

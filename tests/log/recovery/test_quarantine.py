@@ -12,8 +12,8 @@ import pytest
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout import StoreLayout, segment_name
-from rocketstore.log.quarantine import keep_copy, keep_end_of_file, pieces_of
+from rocketstore.log.layout.paths import StoreLayout, segment_name
+from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pieces_of
 
 SIZE = 1 << 16
 

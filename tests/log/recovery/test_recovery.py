@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.layout import segment_name
-from rocketstore.log.recovery import Marks, RecoveryReport, recover
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.recovery.recovery import Marks, RecoveryReport, recover
 from tests.support.log_store import (
     SEGMENT,
     LogBuilder,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.layout import segment_name
+from rocketstore.log.layout.paths import segment_name
 from tests.support.log_store import (
     SEGMENT,
     LogBuilder,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.layout import StoreLayout, segment_name
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from tests.support.log_store import (
     SEGMENT,
     LogBuilder,

@@ -1,0 +1,241 @@
+"""The two checkpoint files of a store: ours, which recovery trusts, and RocketMQ's, which Java reads.
+
+Neither syncs what it speaks of: whoever stores a checkpoint has synced that before (D-18).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import logging
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rocketstore._native import checkpoint as native
+from rocketstore._native import syscalls
+from rocketstore.errors import DiskFullError
+from rocketstore.log.layout.state_files import inherit_owner
+
+__all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
+
+logger = logging.getLogger(__name__)
+
+SLOTS: Final = 2
+#: `indexed` of a store that ran without its index: the next open with one makes it anew.
+NOT_INDEXED: Final = 0
+#: Store times up to this much before the checkpoint's are not believed to be forced (format 8.3).
+SAFETY_MS: Final = 3000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCheckpoint:
+    """How far a store is durable. Offsets are physical, -1 is none; see RS_OWN_* in rs_format.h."""
+
+    generation: int = 0
+    flushed: int = 0
+    dispatched: int = 0
+    indexed: int = 0
+    minimum: int = 0
+    last_record_start: int = -1
+    last_record_size: int = 0
+    last_record_crc: int = 0
+    tail_crc: int = 0
+    last_store_timestamp_ms: int = 0
+    cut: int = -1
+    max_unflushed: int = 0
+    segment_count: int = 0
+    segments_digest: int = 0
+    queue_count: int = 0
+    queues_digest: int = 0
+    index_files: int = 0
+    clean: bool = False
+    boot_id: bytes = bytes(16)
+    run_id: bytes = bytes(16)
+
+
+class CheckpointFile:
+    """Two slots in separate 4 KiB blocks. The valid newer one counts, the other one is written next.
+
+    A slot whose write failed is not the next one written (D-40): its block may be bad, and a second
+    try on it proves nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
+        self._fd = -1  # opened by the first store and kept: one syncing descriptor (D-12)
+        self._slot: int | None = None  # the one to write next; None: not looked yet
+        self._failed: int | None = None  # the one whose write failed last, in this run
+        self._newest = -1  # generation of the newest slot that is valid
+        self._unread = False  # a slot could not be read: what was loaded may be an older one
+
+    def load(self) -> OwnCheckpoint | None:
+        """The newest valid slot, None when there is none. Changes nothing on disk."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> OwnCheckpoint | None:
+        slots = self._read()
+        valid = [number for number in range(SLOTS) if slots[number] is not None]
+        if not valid:
+            self._slot, self._newest = 0, -1
+            return None
+        found = {number: OwnCheckpoint(**(slots[number] or {})) for number in valid}
+        # Equal generations: a store was tried again after an error, and both made it to the disk.
+        best = max(valid, key=lambda number: (found[number].generation, found[number].flushed))
+        self._slot, self._newest = 1 - best, found[best].generation
+        return found[best]
+
+    def _read(self) -> list[dict[str, Any] | None]:
+        try:
+            fd = syscalls.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return [None] * SLOTS
+        slots: list[dict[str, Any] | None] = []
+        try:
+            for number in range(SLOTS):
+                try:
+                    data = syscalls.pread(fd, native.SLOT_BYTES, number * native.SLOT_BYTES)
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    logger.warning("%s: slot %d cannot be read: %s", self._path, number, error)
+                    data, self._unread = b"", True
+                slots.append(native.unpack_slot(data))
+        finally:
+            syscalls.close(fd)
+        return slots
+
+    def store(self, checkpoint: OwnCheckpoint) -> None:
+        """Writes the other slot and syncs it.
+
+        Raises:
+            ValueError: not newer than what stands in the file; `load` would not find it.
+            DiskFullError: the file is not there yet and there is no room for it.
+            OSError: final for this run (D-13); what the slot holds now is not known.
+        """
+        with self._lock:
+            if self._slot is None:
+                self._look()
+            if checkpoint.generation <= self._newest:
+                if self._unread:
+                    raise OSError(errno.EIO, "a slot was read the second time only", self._path)
+                raise ValueError(f"generation {checkpoint.generation} is not above {self._newest}")
+            data = native.pack_slot(**dataclasses.asdict(checkpoint))
+            if self._fd < 0:
+                self._fd = _open_whole(self._path, SLOTS * native.SLOT_BYTES)
+            slot = self._slot or 0
+            if slot == self._failed:
+                slot = 1 - slot
+            self._failed = slot  # until it is known to be on disk
+            syscalls.pwrite(self._fd, data, slot * native.SLOT_BYTES)
+            syscalls.fdatasync(self._fd)
+            self._failed = None
+            self._slot, self._newest = 1 - slot, checkpoint.generation
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or a sync has failed: what a slot holds is not known, and no other may be written."""
+        return self._failed is not None
+
+    def close(self) -> None:
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            syscalls.close(fd)
+
+
+class RocketmqTimes(NamedTuple):
+    """What RocketMQ's checkpoint says. "Nothing" is 0 or below; any value may stand there."""
+
+    physic_ms: int
+    logics_ms: int
+    index_ms: int
+    master_flushed: int
+    confirm: int
+
+    @property
+    def minimum_ms(self) -> int:
+        """Records stored up to here were forced, and so were their queue units (format 8.3)."""
+        return max(0, min(self.physic_ms, self.logics_ms) - SAFETY_MS)
+
+    @property
+    def minimum_index_ms(self) -> int:
+        """The same with the index files."""
+        return min(self.minimum_ms, self.index_ms)
+
+
+class RocketmqCheckpoint:
+    """RocketMQ's `checkpoint`, overwritten in place as Java does. Bytes without a meaning stay."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
+        self._fd = -1
+
+    def load(self) -> RocketmqTimes:
+        """What the file says; zeros for what it does not have, all of it when it is missing."""
+        return RocketmqTimes(*native.unpack_rocketmq(self._read()))
+
+    def _read(self) -> bytes:
+        try:
+            fd = syscalls.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return b""
+        try:
+            return syscalls.pread(fd, native.ROCKETMQ_BYTES, 0)
+        finally:
+            syscalls.close(fd)
+
+    def store(
+        self, physic: int, logics: int, index: int, master_flushed: int, confirm: int
+    ) -> None:
+        """Writes the five numbers and syncs them. A short file gets the length Java maps."""
+        values = (physic, logics, index, master_flushed, confirm)
+        page = native.pack_rocketmq(values)[: native.ROCKETMQ_USED_BYTES]
+        with self._lock:
+            if self._fd < 0:
+                self._fd = _open_whole(self._path, native.ROCKETMQ_BYTES)
+            syscalls.pwrite(self._fd, page, 0)
+            syscalls.fdatasync(self._fd)
+
+    def close(self) -> None:
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            syscalls.close(fd)
+
+
+def _open_whole(path: str, size: int) -> int:
+    """A descriptor of a file of at least `size` bytes that have blocks; what it holds stays."""
+    parent = os.path.dirname(path)
+    try:
+        fd = syscalls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        new = True
+    except FileExistsError:
+        fd, new = syscalls.open(path, os.O_RDWR), False
+    try:
+        if new:
+            inherit_owner(fd, os.stat(parent))
+        if os.fstat(fd).st_size < size:
+            _extend(fd, path, size)
+            syscalls.fsync(fd)
+            syscalls.sync_directory(parent)
+    except BaseException:
+        syscalls.close(fd)
+        raise
+    return fd
+
+
+def _extend(fd: int, path: str, size: int) -> None:
+    found = os.fstat(fd).st_size
+    try:
+        # Zeros take their blocks now: no later store can meet a full disk.
+        syscalls.pwrite(fd, bytes(size - found), found)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(error.errno, "no room for a checkpoint", path) from error
+        raise

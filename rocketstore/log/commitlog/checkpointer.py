@@ -1,0 +1,213 @@
+"""Writes down how far everything is durable: our checkpoint each second, RocketMQ's with it.
+
+Order matters (D-17, D-18): capture the offsets, sync the files they speak of, only then store them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
+from rocketstore.log.worker import Worker
+
+if TYPE_CHECKING:
+    from rocketstore.log.commitlog.checkpoint import (
+        CheckpointFile,
+        OwnCheckpoint,
+        RocketmqCheckpoint,
+    )
+    from rocketstore.log.commitlog.commit_log import CommitLog
+    from rocketstore.log.index.store import IndexStore
+
+logger = logging.getLogger(__name__)
+
+#: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
+INTERVAL_S = 1.0
+EVERY_BYTES = 64 << 20
+SLOW_SYNC_MS = 500
+
+
+class Checkpointer(Worker):
+    """Keeper of both checkpoint files of one store."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        sync_queues: Callable[[], bool],
+        queues_digest: Callable[[], tuple[int, int]],
+        index: IndexStore | None,
+        own: CheckpointFile,
+        rocketmq: RocketmqCheckpoint,
+        template: OwnCheckpoint,
+        fingerprint: Callable[[int, int], dict[str, int]],
+        on_failure: Callable[[BaseException], None],
+        *,
+        queue_flush_interval_ms: int,
+        every_second: Sequence[Callable[[], None]],
+    ) -> None:
+        super().__init__("rocketstore-checkpointer", on_failure)
+        self._commit_log = commit_log
+        self._sync_queues = sync_queues
+        self._queues_digest = queues_digest
+        self._index = index
+        self._own = own
+        self._rocketmq = rocketmq
+        self._last = template
+        self._fingerprint = fingerprint
+        self.queue_flush_interval_ms = queue_flush_interval_ms
+        self._every_second = every_second
+        self._save_lock = threading.Lock()
+        self._next_queue_flush = time.monotonic()
+        self._marks: list[tuple[int, int, int]] = []  # (end, start of the last record, store time)
+
+    def step(self) -> float | None:
+        """One round, each second."""
+        self._commit_log.tick()
+        for call in self._every_second:
+            call()
+        derived = time.monotonic() >= self._next_queue_flush
+        if derived:
+            self._next_queue_flush = time.monotonic() + self.queue_flush_interval_ms / 1000
+        self.save(derived=derived)
+        return INTERVAL_S
+
+    def _note_end(self) -> None:
+        end, last_record_start, store_time = self._commit_log.log.snapshot()
+        if not self._marks or self._marks[-1][0] < end:
+            self._marks.append((end, last_record_start, store_time))
+        flushed = self._commit_log.positions.flushed
+        while len(self._marks) > 1 and self._marks[1][0] <= flushed:
+            self._marks.pop(0)
+
+    def save(
+        self, *, derived: bool, clean: bool = False, minimum: int | None = None
+    ) -> OwnCheckpoint:
+        """Remembers where a record ends, and stores the newest remembered end that has become durable;
+        with `derived` queue and index files are synced first."""
+        with self._save_lock:
+            self._note_end()
+            try:
+                return self._save(derived, clean, minimum)
+            except OSError as error:
+                self._on_failure(error)  # D-13: no other save, whoever asked for this one
+                raise
+
+    def _save(self, derived: bool, clean: bool, minimum: int | None) -> OwnCheckpoint:
+        positions = self._commit_log.positions
+        last = self._last
+        dispatched, indexed = last.dispatched, last.indexed
+        queue_names = last.queue_count, last.queues_digest
+        if derived:
+            # Captured before the sync: what is dispatched meanwhile is not covered by it.
+            dispatched_now, indexed_now = positions.dispatched, positions.indexed
+            names_now = self._queues_digest()
+            with _timed("queue files"):
+                queues = self._sync_queues()
+            with _timed("index files"):
+                index = self._index is None or self._index.sync()
+            # The flushed position itself may lie within a record, between two steps of a long flush.
+            end = self._durable_mark()[0]
+            if queues:
+                dispatched = min(dispatched_now, end)
+                queue_names = names_now
+            else:
+                clean = False
+            if self._index is None:
+                indexed = NOT_INDEXED
+            elif index:
+                indexed = min(indexed_now, end)
+            else:
+                clean = False  # the next open mends what is degraded only after a crash
+        end, last_record_start, store_time = self._durable_mark()
+        changes: dict[str, Any] = {
+            "dispatched": dispatched,
+            "indexed": indexed,
+            "queue_count": queue_names[0],
+            "queues_digest": queue_names[1],
+        }
+        if derived:
+            needed = 0 if self._index is None else self._index.needed_count(minimum or 0, indexed)
+            changes["index_files"] = needed
+        if end >= last.flushed:
+            changes |= self._fingerprint(end, last_record_start)
+            changes |= {"flushed": end, "last_store_timestamp_ms": store_time}
+        new = dataclasses.replace(
+            last,
+            **changes,
+            minimum=max(last.minimum, minimum or self._commit_log.begin_offset),
+            clean=clean,
+        )
+        if dataclasses.replace(new, generation=last.generation) != last:
+            new = dataclasses.replace(new, generation=last.generation + 1)
+            with _timed("the checkpoint"):
+                self._own.store(new)
+            self._last = new  # also if the next line fails: this generation is taken
+            self._store_rocketmq(store_time if end >= last.flushed else 0, derived=derived)
+        return self._last
+
+    def _durable_mark(self) -> tuple[int, int, int]:
+        """The newest remembered record end that is flushed."""
+        flushed = self._commit_log.positions.flushed
+        best = (
+            self._last.flushed,
+            self._last.last_record_start,
+            self._last.last_store_timestamp_ms,
+        )
+        for mark in self._marks:
+            if best[0] < mark[0] <= flushed:
+                best = mark
+        return best
+
+    def _store_rocketmq(self, store_time: int, *, derived: bool) -> None:
+        """Times that are truly forced, as RocketMQ expects them (format.md 8, 17)."""
+        physic, logics, index, master, confirm = self._rocketmq.load()
+        if 0 < store_time < physic:
+            # Times fell (D-28): one from before would stand for the queues of what came behind, and RocketMQ's
+            # recovery begin too late. That of the index stays: it deletes index files that end later.
+            logics = 0
+        physic = store_time or physic
+        positions = self._commit_log.positions
+        if derived and positions.dispatched >= positions.flushed:
+            logics = store_time or logics
+            index = max(index, store_time)
+        self._rocketmq.store(physic, logics, index, master, confirm)
+
+    def begin(self) -> None:
+        """The first save of a run: the clean mark of the last one goes."""
+        with self._save_lock:
+            self._last = dataclasses.replace(
+                self._last, clean=False, generation=self._last.generation + 1
+            )
+            self._own.store(self._last)
+
+    @property
+    def last(self) -> OwnCheckpoint:
+        """What our checkpoint says now."""
+        return self._last
+
+    def close_clean(self) -> bool:
+        """The last save of a clean stop: everything is flushed and dispatched by now. False when a derived
+        file is degraded, perhaps by this very save: then it is no clean stop (D-13)."""
+        return self.save(derived=True, clean=True).clean
+
+    def close(self) -> None:
+        try:
+            self._own.close()
+        finally:
+            self._rocketmq.close()
+
+
+@contextmanager
+def _timed(what: str) -> Iterator[None]:
+    """Says so when the disk takes long; nobody waits for these syncs, but the log grows meanwhile."""
+    began = time.monotonic()
+    yield
+    elapsed = (time.monotonic() - began) * 1000
+    if elapsed > SLOW_SYNC_MS:
+        logger.warning("a sync of %s took %.0f ms", what, elapsed)

@@ -1,0 +1,126 @@
+"""Commit: bytes from a write buffer into the file, where readers and other processes see them.
+
+`Committed` moves only here on the buffered path. A commit is not a sync: it survives the death of the
+process, not a power cut (semantics 3.6, 7.4).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore.log.worker import Worker
+
+if TYPE_CHECKING:
+    from rocketstore._native.appender import Log
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.commitlog.commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+SLOW_COMMIT_MS = 500
+PAGE_BYTES = 4096
+
+
+def pages_between(low: int, high: int) -> int:
+    """Whole pages from `low` to `high`, as RocketMQ counts them (semantics 3.7)."""
+    return high // PAGE_BYTES - low // PAGE_BYTES
+
+
+def able(low: int, high: int, least_pages: int, segment_size: int) -> bool:
+    """Whether a flush or commit of [low, high) is due: a segment is full, enough pages, or anything."""
+    if high // segment_size > low // segment_size:
+        return True
+    if least_pages > 0:
+        return pages_between(low, high) >= least_pages
+    return high > low
+
+
+def check_unfailed(commit_log: CommitLog) -> None:
+    """D-13: behind a failed write or sync of the log there is no other; raises what failed."""
+    if commit_log.failure is not None:
+        raise commit_log.failure
+
+
+class Committer(Worker):
+    """Commits the pool's buffers on RocketMQ's schedule: interval, least pages, thorough interval."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        on_failure: Callable[[BaseException], None],
+        *,
+        interval_ms: int,
+        least_pages: int,
+        thorough_interval_ms: int,
+    ) -> None:
+        super().__init__("rocketstore-committer", on_failure)
+        self._commit_log = commit_log
+        self._log: Log = commit_log.log
+        self.interval_ms = interval_ms
+        self.least_pages = least_pages
+        self.thorough_interval_ms = thorough_interval_ms
+        self._last_thorough = time.monotonic()
+        self._turn = threading.Lock()  # the flusher commits, too, when somebody waits for the disk
+
+    def step(self) -> float | None:
+        """One round; the next comes after the interval or a wake."""
+        now = time.monotonic()
+        least = self.least_pages
+        positions = self._commit_log.positions
+        if (now - self._last_thorough) * 1000 >= self.thorough_interval_ms:
+            self._last_thorough = now
+            least = 0
+        if self._log.group.wanted > positions.committed:
+            least = 0
+        size = self._commit_log.queue.file_size or 1
+        if able(positions.committed, positions.wrote, least, size):
+            self.commit()
+            self._last_thorough = time.monotonic()
+        return self.interval_ms / 1000
+
+    def commit(self) -> None:
+        """Everything written so far goes into its files."""
+        with self._turn:
+            try:
+                self._commit()
+            except OSError as error:
+                self._commit_log.fail(error)  # at once: the flusher may be about to sync
+                raise
+
+    def _commit(self) -> None:
+        started = time.monotonic()
+        commit_log, positions = self._commit_log, self._commit_log.positions
+        target = positions.wrote
+        while positions.committed < target:
+            check_unfailed(commit_log)
+            low = positions.committed
+            segment = commit_log.queue.find(low)
+            if segment is None:
+                raise OSError(f"no segment holds the committed position {low}")
+            high = min(target, segment.end_offset)
+            self._commit_range(segment, low, high)
+            positions.committed = high
+            if high == segment.end_offset:
+                commit_log.committed_whole(segment)
+            self._log.moved()
+        elapsed = (time.monotonic() - started) * 1000
+        if elapsed > SLOW_COMMIT_MS:
+            logger.warning("commit up to %d took %.0f ms", target, elapsed)
+
+    def _commit_range(self, segment: MappedFile, low: int, high: int) -> None:
+        buffer = self._commit_log.buffer_of(segment)
+        if buffer is not None:  # without one the records were written through the mapping
+            start = segment.start_offset
+            view = buffer.view(low - start, high - low)
+            syscalls.pwrite(segment.fd, view, low - start)
+            view.release()
+
+    def finish(self) -> None:
+        """Nothing stays in a buffer when the store closes."""
+        if self._commit_log.failure is None:
+            self.commit()

@@ -1,0 +1,378 @@
+"""A store that another process writes, read without a lock.
+
+Beside a live rocketstore writer the positions page says how far everything is (D-30), and its
+futex wakes us. Beside a Java writer, and when nobody writes, there is no such word: the files
+themselves are followed, and a queue unit counts only when it matches its record. Nothing is
+created, locked or changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.scanner import VERIFY_LENIENT
+from rocketstore.errors import StoreClosedError
+from rocketstore.log.follow.log_end import SIZE_BYTES, LogEnd
+from rocketstore.log.follow.queue import FollowedQueue, Horizon
+from rocketstore.log.follow.unit_check import UnitMatching
+from rocketstore.log.follow.writer_monitor import WriterWatch
+from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.layout.log_dirs import has_segment, list_log
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.layout.store_json import has_stale_checksums, time_breaks
+from rocketstore.log.queues.directories import directory_names, is_queue_id
+from rocketstore.log.queues.mapping_cache import MappedQueues
+from rocketstore.log.queues.saved_ends import FollowedEnds
+from rocketstore.log.read.batch_queues import BatchQueues
+
+if TYPE_CHECKING:
+    from rocketstore.log.follow.writer_monitor import WriterState
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.read.batch_queue import BatchQueue
+
+__all__ = ["Follower"]
+
+logger = logging.getLogger(__name__)
+
+# A wait looks after this long whether the writer still lives: one that was killed wakes nobody.
+BELIEF_MS = 100
+# Without a futex the files are looked at after these waits, longer ones while nothing comes.
+SHORTEST_LOOK_MS = 1
+LONGEST_LOOK_MS = 50
+# Listings of the log are renewed this often in any case: retention takes files away.
+LISTING_S = 1.0
+
+
+class Follower:
+    """A `ReadSource` over the files of a store. Any thread may use it.
+
+    One lock guards what is known of the writer and the list of segments; queues have their own.
+    """
+
+    def __init__(
+        self, layout: StoreLayout, *, verify: int, stopped: tuple[int, int] | None = None
+    ) -> None:
+        """`stopped`: begin and end of a log whose writer stopped cleanly, with all of it in its queues.
+        Until somebody writes again nothing has to be looked for."""
+        self._layout = layout
+        self._stopped = stopped
+        self._verify = verify
+        self._lenient = 0  # RocketMQ's stale record checksums pass while it may have left some
+        self._lock = threading.RLock()
+        self._closed = False
+        self._token = syscalls.process_token()
+        self._watch = WriterWatch(layout)
+        self._segments: tuple[MappedFile, ...] = ()
+        self._segment_size = 0
+        self._queues: dict[tuple[str, int], FollowedQueue] = {}
+        self._mapped = MappedQueues()
+        self._ends = FollowedEnds(layout)
+        self._changes = -1
+        self._listed_at = 0.0
+        self._look_ms = SHORTEST_LOOK_MS
+        self._horizon = Horizon(0, 0, 0, 0)
+        self._matching = UnitMatching(self, self.found)
+        self._batches = BatchQueues(layout, lambda: self._horizon, self._matching.batch_unit)
+        self._arrival = _Arrival(self)
+        try:
+            self._writer = self._watch.see()
+            with self._lock:
+                self._list_segments()
+                self._log_walk = LogEnd(self.verify, None if stopped is None else stopped[1])
+                self._move()
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- ReadSource ----
+
+    @property
+    def segment_size(self) -> int:
+        return self._segment_size
+
+    @property
+    def verify(self) -> int:
+        return self._verify | self._lenient
+
+    @property
+    def arrival(self) -> _Arrival:
+        return self._arrival
+
+    def check(self) -> None:
+        if self._closed:
+            raise StoreClosedError("the store is closed")
+        syscalls.check_forked(self._token)
+
+    def topics(self) -> tuple[str, ...]:
+        self.check()
+        names = (*directory_names(self._layout.consume_queue), *self._batches.topics())
+        return tuple(name for name in names if is_safe_topic(os.fsencode(name)))
+
+    def queues(self, topic: str) -> tuple[int, ...]:
+        self.check()
+        if not is_safe_topic(topic.encode()):
+            return ()
+        names = directory_names(self._layout.consume_queue / topic)
+        ids = tuple(sorted(int(name) for name in names if is_queue_id(name)))
+        return ids or tuple(self._batches.queues(topic))
+
+    def queue(self, topic: str, queue_id: int) -> FollowedQueue | BatchQueue | None:
+        with self._lock:
+            known = self._queues.get((topic, queue_id))
+            if known is None and is_safe_topic(topic.encode()):
+                directory = self._layout.queue_directory(topic, queue_id)
+                if directory.is_dir():
+                    known = FollowedQueue(
+                        directory,
+                        lambda: self._horizon,
+                        self._matching.units_of(topic, queue_id),
+                        self._mapped.mapped,
+                        partial(self._ends.least, topic, queue_id),
+                    )
+                    self._queues[topic, queue_id] = known
+            return known or self._batches.queue(topic, queue_id)
+
+    def segments(self) -> tuple[MappedFile, ...]:
+        return self._segments
+
+    def minimum(self) -> int:
+        return self._horizon.minimum
+
+    def visible(self) -> int:
+        return self._horizon.visible
+
+    def time_breaks(self) -> list[tuple[int, int]]:
+        return time_breaks(self._layout)
+
+    def catch_up(self) -> None:
+        """Looks where the writer is now."""
+        self.check()
+        with self._lock:
+            self._look()
+
+    def end(self) -> int:
+        """Where the last record ends. Where the writer does not say it, the newest segments are walked,
+        from where the last walk ended."""
+        with self._lock:
+            if self._stopped is None and self._writer.state in ("java", "none") and self._segments:
+                return self._log_walk.end(self._segments)
+            return self._horizon.visible
+
+    def flushed(self) -> int | None:
+        """Everything below is on the disk, as a live writer of ours says; None without one."""
+        with self._lock:
+            page = self._watch.page
+            if self._writer.state != "live" or page is None:
+                return None
+            flushed = page.positions.flushed
+            return flushed if page.positions.run_id == self._writer.run else None
+
+    # ---- beyond ----
+
+    @property
+    def writer(self) -> WriterState:
+        """Who writes: "live" (rocketstore), "recovering" (one that opens or closes), "java",
+        "none"."""
+        return self._writer.state
+
+    def close(self) -> None:
+        """Lets go of all files. Messages that were read stay readable."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for queue in self._queues.values():
+                queue.close()
+            for segment in self._segments:
+                segment.close()
+            self._queues.clear()
+            self._batches.close()
+            self._watch.close()
+
+    # ---- what the writer says ----
+
+    def _look(self) -> None:
+        """Takes over what has changed since the last look."""
+        writer = self._watch.see()
+        if writer != self._writer:
+            logger.info(
+                "%s: writer is %s, was %s", self._layout.root, writer.state, self._writer.state
+            )
+            begins_anew = writer.state != "recovering" and (
+                writer.run != self._writer.run
+                or writer.state == "java"
+                or self._writer.state == "recovering"
+            )
+            if begins_anew:
+                # Another run may have cut the log: what was known of the files is forgotten, and
+                # readers validate their cursors against the new bounds.
+                self._forget()
+            self._writer = writer  # behind it: when that failed, the next look begins anew, too
+            self._stopped = None
+            self._changes = -1
+        self._move()
+
+    def _move(self) -> None:
+        """Moves the horizon to where the writer is."""
+        state = self._writer.state
+        if state == "recovering":
+            return
+        page = self._watch.page
+        if state == "live" and page is not None:
+            self._move_by_page(page)
+            return
+        if self._stopped is not None and (state != "none" or self._was_appended(self._stopped[1])):
+            self._stopped = None  # also when a writer came and went between two looks
+        if self._stopped is None:
+            self._move_by_files()
+        elif self._horizon.dispatched != self._stopped[1]:
+            begin, end = self._stopped
+            self._set(begin, end, end)
+
+    def _was_appended(self, end: int) -> bool:
+        """Whether something stands where the log ended."""
+        for file in self._segments:
+            if file.start_offset <= end < file.end_offset:
+                return any(
+                    file.read(end - file.start_offset, min(SIZE_BYTES, file.end_offset - end))
+                )
+        return self._next_segment_exists()
+
+    def _move_by_page(self, page: PositionsPage) -> None:
+        positions = page.positions
+        changes = positions.changes
+        listing_due = time.monotonic() >= self._listed_at + LISTING_S
+        if changes == self._changes and not listing_due:
+            return
+        # The writer stores them in the opposite order, so that dispatched <= visible holds for us
+        # too.
+        dispatched = positions.dispatched
+        visible = positions.visible
+        minimum = positions.minimum
+        if positions.run_id != self._writer.run:
+            return  # A new run began between two loads; the next look sees it whole.
+        segments = self._segments
+        outside = not segments or not segments[0].end_offset > minimum or self._log_end() < visible
+        if outside or listing_due:
+            self._list_segments()
+        self._changes = changes
+        self._set(minimum, min(visible, self._log_end()), dispatched)
+
+    def _move_by_files(self) -> None:
+        segments = self._segments
+        due = time.monotonic() >= self._listed_at + LISTING_S
+        if due or not segments or self._next_segment_exists():
+            self._list_segments()
+        # The files say nothing by themselves: each look has to go to the units.
+        self._set(0, self._log_end(), None)
+
+    def _set(self, minimum: int, visible: int, dispatched: int | None) -> None:
+        begin = self._segments[0].start_offset if self._segments else 0
+        old = self._horizon
+        self._horizon = Horizon(old.epoch + 1, max(minimum, begin), visible, dispatched)
+
+    def _log_end(self) -> int:
+        return self._segments[-1].end_offset if self._segments else 0
+
+    def _forget(self) -> None:
+        # Other threads read meanwhile: nothing is closed that they may hold, and they always see segments.
+        self._queues = {}
+        self._mapped.clear()
+        self._ends = FollowedEnds(self._layout)
+        self._batches.close()
+        self._list_segments(anew=True)
+        self._log_walk = LogEnd(self.verify, None)
+
+    # ---- segments ----
+
+    def _next_segment_exists(self) -> bool:
+        return has_segment(self._layout, self._log_end())
+
+    def _list_segments(self, *, anew: bool = False) -> None:
+        """Maps new segments, or all `anew`, lets removed ones go. Files of another length than the first are
+        left out."""
+        self._listed_at = time.monotonic()
+        self._lenient = VERIFY_LENIENT if has_stale_checksums(self._layout) else 0
+        found = list_log(self._layout)
+        size = self._segment_size or usual_size(found) or 0
+        good = {s: path for s, length, path in found if length == size and size and s % size == 0}
+        known = {} if anew else {segment.start_offset: segment for segment in self._segments}
+        segments: list[MappedFile] = []
+        for start, path in good.items():
+            segment = known.pop(start, None) or self._open_segment(path, start, size)
+            if segment is None:
+                segments.clear()  # It was removed while we looked: so were all before it.
+            else:
+                segments.append(segment)
+        self._segment_size = size
+        self._segments = tuple(segments)
+
+    def _open_segment(self, path: str, start: int, size: int) -> MappedFile | None:
+        try:
+            file = MappedFile.open(path, start, size, "read")
+            file.close_descriptor()
+            return file
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    # ---- waiting ----
+
+    def _arrivals(self) -> int:
+        with self._lock:
+            if not self._closed:
+                self._look()
+            return self._horizon.epoch
+
+    def _wait(self, seen: int, timeout_ms: int | None) -> int:
+        """Waits until the horizon moves away from `seen`."""
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            with self._lock:
+                self.check()
+                self._look()
+                epoch, changes, page = self._horizon.epoch, self._changes, self._watch.page
+                live = self._writer.state == "live"
+            left_ms = BELIEF_MS
+            if deadline is not None:
+                left_ms = min(left_ms, int((deadline - time.monotonic()) * 1000 + 0.999))
+            if live and (epoch != seen or left_ms <= 0):
+                return epoch
+            if live and page is not None:
+                page.positions.wait_change(changes, left_ms)
+                continue
+            # Each look moves the epoch where files are followed: it is the wait that spaces them.
+            if left_ms > 0:
+                time.sleep(min(self._look_ms, left_ms) / 1000)
+            self._look_ms = min(self._look_ms * 2, LONGEST_LOOK_MS)
+            return self._horizon.epoch
+
+    def found(self) -> None:
+        """New units were seen: look often again."""
+        self._look_ms = SHORTEST_LOOK_MS
+
+
+class _Arrival:
+    """Counts the moves of a follower's horizon."""
+
+    __slots__ = ("_follower",)
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    @property
+    def count(self) -> int:
+        return self._follower._arrivals()
+
+    def wait(self, seen: int, timeout_ms: int | None) -> int:
+        return self._follower._wait(seen, timeout_ms)

@@ -1,0 +1,349 @@
+"""One consume queue of a store that another process writes.
+
+Nothing here is told where the queue ends: it is found from the units themselves. A unit counts
+when it is written, lies strictly behind the one before, and either ends below the dispatched
+position of a live rocketstore writer, or, beside any other writer, matches its record (format
+15.2, equation 9).
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.queues.extension_units import ExtensionUnits
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["FollowedQueue", "Horizon"]
+
+logger = logging.getLogger(__name__)
+
+# Units looked at for what has come since; more at a time while there are more.
+FEWEST_UNITS = 64
+MOST_UNITS = 8192
+# A file that was replaced by a rebuilt one (D-13) is noticed after this long.
+RECHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far the log may be believed at one moment; each change has an epoch of its own."""
+
+    epoch: int
+    minimum: int
+    visible: int
+    # Queue units of records below are complete; None when nobody says so and the files are
+    # followed.
+    dispatched: int | None
+
+
+class FollowedQueue:
+    """Readable part of one queue. Threads may share it; `horizon` is asked whenever a bound is
+    asked for."""
+
+    def __init__(
+        self,
+        directory: Path,
+        horizon: Callable[[], Horizon],
+        matches: Callable[[MappedFile, int, int], bool],
+        mapped: Callable[[FollowedQueue], None] = lambda _: None,
+        known_end: Callable[[int, int], int] = lambda found, _: found,
+    ) -> None:
+        """`matches(file, position, queue_offset)`: whether a unit is that of its record. `mapped` is told
+        when files are mapped while none was. `known_end(found, log_end)`: where the queue is known to have
+        ended, if that is behind what was found in a log whose queues are complete up to there."""
+        self._directory = directory
+        self._horizon = horizon
+        self._matches = matches
+        self._told = mapped
+        self._known_of = known_end
+        self._known_end = 0
+        self.used = False
+        self.extension = ExtensionUnits.beside(directory)
+        self._lock = threading.Lock()
+        self._starts: list[int] = []  # in order
+        # Starts of files that have lost their end: none of them is read.
+        self._cut: set[int] = set()
+        self._files: dict[int, MappedFile] = {}
+        self._file_size = 0
+        self._epoch = -1
+        self._minimum_of = -1
+        self._min_offset = 0
+        self._max_offset = 0
+        self._last_physical_offset = -1
+        self._rechecked = time.monotonic()
+
+    @property
+    def file_size(self) -> int:
+        return self._file_size
+
+    @property
+    def min_offset(self) -> int:
+        with self._lock:
+            self._refresh()
+            return self._min_offset
+
+    @property
+    def max_offset(self) -> int:
+        with self._lock:
+            self._refresh()
+            return max(self._max_offset, self._known_end)
+
+    @property
+    def written_end(self) -> int:
+        """Queue offset behind the last unit; units up to `max_offset` are missing."""
+        with self._lock:
+            self._refresh()
+            return self._max_offset
+
+    def locate(self, queue_offset: int) -> tuple[MappedFile, int, int] | None:
+        """File, position and number of readable units there; None when the file is gone."""
+        with self._lock:
+            if not 0 <= queue_offset < self._max_offset:
+                return None
+            self.used = True
+            file = self._file_of(queue_offset)
+            if file is None:  # another may have its name by now: of a queue that was made anew
+                self._list()
+                file = self._file_of(queue_offset)
+            if file is None:
+                return None
+            position = queue_offset * UNIT_SIZE - file.start_offset
+            in_file = (self._file_size - position) // UNIT_SIZE
+            return file, position, min(in_file, self._max_offset - queue_offset)
+
+    def park(self) -> bool:
+        """Lets the files go until they are needed. False while another thread is at work here."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._files.clear()
+            return True
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Lets the files go; messages that were read from them are not affected."""
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+            self._starts.clear()
+        self.extension.close()
+
+    def _refresh(self) -> None:
+        """Moves the bounds as far as the horizon allows. Does nothing when it has not changed."""
+        horizon = self._horizon()
+        if horizon.epoch == self._epoch:
+            return
+        if not self._starts:
+            self._list()
+            try:
+                if self._starts:
+                    self._find_end(horizon)
+            except BaseException:
+                self._starts.clear()  # it is looked for again, and not from the first unit on
+                raise
+            self._know_end(horizon)
+            if not self._starts:
+                return
+        self._advance(horizon)
+        if self._max_offset < self._known_end:
+            self._know_end(horizon)  # it may have been made anew
+        if horizon.minimum != self._minimum_of or self._min_offset >= self._max_offset:
+            self._find_minimum(horizon.minimum)
+        self._epoch = horizon.epoch
+
+    def _know_end(self, horizon: Horizon) -> None:
+        complete = horizon.visible
+        if horizon.dispatched is not None:
+            complete = min(complete, horizon.dispatched)
+        self._known_end = self._known_of(self._max_offset, complete)
+
+    def _list(self) -> None:
+        """Which files there are; their size is taken from them (format 1.2)."""
+        found = list_files(self._directory)
+        wanted = self._file_size or usual_size(found) or 0
+        if wanted == 0 or wanted % UNIT_SIZE:
+            return
+        self._file_size = wanted
+        placed = {start: size for start, size in found if start % wanted == 0}
+        self._starts = [start for start, size in placed.items() if size == wanted]
+        self._cut = {start for start, size in placed.items() if 0 < size < wanted}
+        for start in set(self._files).difference(self._starts):
+            self._files.pop(start).close()
+        if self._starts and not self._max_offset:
+            self._min_offset = self._max_offset = self._starts[0] // UNIT_SIZE
+
+    def _file_of(self, queue_offset: int) -> MappedFile | None:
+        position = queue_offset * UNIT_SIZE
+        start = position - position % self._file_size
+        file = self._files.get(start)
+        at = bisect.bisect_left(self._starts, start)  # there may be many
+        if file is None and start in self._starts[at : at + 1]:
+            path = self._directory / f"{start:020d}"
+            try:
+                file = MappedFile.open(str(path), start, self._file_size, "read")
+                file.close_descriptor()
+            except (FileNotFoundError, ValueError):
+                # It was taken away, or cut, between the listing and now.
+                del self._starts[at]
+                return None
+            file.advise("random")
+            self._files[start] = file
+            if len(self._files) == 1:
+                self._told(self)
+        return file
+
+    def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:
+        return numpy.frombuffer(file.read(position, count * UNIT_SIZE), UNIT)
+
+    def _good(self, file: MappedFile, position: int, dispatched: int | None) -> bool:
+        """Whether a single unit is written and, as far as we are told, complete."""
+        unit = self._units(file, position, 1)[0]
+        return bool(_complete(unit["physical_offset"], unit["size"], dispatched))
+
+    def _find_end(self, horizon: Horizon) -> None:
+        """First sight: the last file that begins with a good unit, then its end by halving."""
+        for start in sorted(self._starts, reverse=True):
+            first = start // UNIT_SIZE
+            file = self._file_of(first)
+            if file is None or not self._good(file, 0, horizon.dispatched):
+                continue
+            low, high = 0, self._file_size // UNIT_SIZE
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._good(file, middle * UNIT_SIZE, horizon.dispatched):
+                    low = middle
+                else:
+                    high = middle
+            if self._step_back(file, first, first + high):
+                return
+
+    def _step_back(self, file: MappedFile, first: int, end: int) -> bool:
+        """Takes units off `end` that are not those of their records, stale or half written, and only then
+        believes it. False when none is left in this file.
+        """
+        while end > first and not self._matches(file, self._position(file, end - 1), end - 1):
+            end -= 1
+        last = -1
+        if end > first:
+            last = int(self._units(file, self._position(file, end - 1), 1)[0]["physical_offset"])
+        self._max_offset, self._last_physical_offset = end, last
+        return end > first
+
+    def _position(self, file: MappedFile, queue_offset: int) -> int:
+        return queue_offset * UNIT_SIZE - file.start_offset
+
+    def _advance(self, horizon: Horizon) -> None:
+        """Steps over units that have come since."""
+        step = FEWEST_UNITS
+        while True:
+            file = self._file_at_end()
+            if file is None:
+                return
+            position = self._max_offset * UNIT_SIZE - file.start_offset
+            count = min(step, (self._file_size - position) // UNIT_SIZE)
+            units = self._units(file, position, count)
+            taken = self._count_good(units, horizon.dispatched)
+            # Below `dispatched` only the last unit taken can be half written: its record may lie
+            # beyond. Without a word from the writer any number of units can be stale. What is
+            # damaged further in front is not taken off: whoever reads it has to hear of it.
+            fewest = 0 if horizon.dispatched is None else taken - 1
+            while taken > max(fewest, 0) and not self._matches(
+                file, position + (taken - 1) * UNIT_SIZE, self._max_offset + taken - 1
+            ):
+                taken -= 1
+            if not taken:
+                return
+            self._last_physical_offset = int(units[taken - 1]["physical_offset"])
+            self._max_offset += taken
+            if taken < count:
+                return
+            step = min(step * 8, MOST_UNITS)
+
+    def _file_at_end(self) -> MappedFile | None:
+        """The file that the next unit goes to, if it is there yet."""
+        file = self._file_of(self._max_offset)
+        if file is None and self._max_offset * UNIT_SIZE % self._file_size == 0:
+            self._list()
+            file = self._file_of(self._max_offset)
+        now = time.monotonic()
+        if file is not None and now > self._rechecked + RECHECK_S:
+            self._rechecked = now
+            path = self._directory / f"{file.start_offset:020d}"
+            try:
+                replaced = os.stat(path).st_ino != file.inode
+            except FileNotFoundError:
+                replaced = True
+            if replaced:
+                logger.info("%s was replaced: reading the new file", path)
+                self._files.pop(file.start_offset).close()
+                self._list()
+                file = self._file_of(self._max_offset)
+        return file
+
+    def _count_good(self, units: NDArray[numpy.void], dispatched: int | None) -> int:
+        """How many units, from the first one on, are complete and rise."""
+        physical = units["physical_offset"].astype("i8")
+        sizes = units["size"].astype("i8")
+        good = _complete(physical, sizes, dispatched)
+        before = numpy.concatenate(([self._last_physical_offset], physical[:-1]))
+        # A pre-blank stands for a message that is not there; it has no place in the log.
+        good &= (physical > before) | (sizes == PRE_BLANK_SIZE)
+        return len(units) if good.all() else int(numpy.argmin(good))
+
+    def _find_minimum(self, minimum: int) -> None:
+        """First unit whose record the log still has; pre-blanks do not count (format 6.3)."""
+        for start in tuple(self._starts):
+            first = max(self._min_offset, start // UNIT_SIZE)
+            end = min(self._max_offset, (start + self._file_size) // UNIT_SIZE)
+            if first >= end:
+                continue
+            file = self._file_of(first)
+            if file is None:
+                continue
+            units = self._units(file, first * UNIT_SIZE - start, end - first)
+            kept = (units["physical_offset"] >= minimum) & (units["size"] != PRE_BLANK_SIZE)
+            if kept.any():
+                self._min_offset = first + int(numpy.argmax(kept))
+                if units["physical_offset"][0] > minimum:
+                    self._count_cut(start)
+                break
+        else:
+            self._min_offset = self._max_offset
+        self._minimum_of = minimum
+
+    def _count_cut(self, start: int) -> None:
+        """The log may have records of the files that were cut in front of the first one kept: who reads the
+        queue hears of them."""
+        while self._min_offset * UNIT_SIZE == start and start - self._file_size in self._cut:
+            start -= self._file_size
+            self._min_offset = start // UNIT_SIZE
+
+
+def _complete(
+    physical_offset: object, size: object, dispatched: int | None
+) -> NDArray[numpy.bool_]:
+    """Written (format 6.1) and below the dispatched position; pre-blanks pass."""
+    physical = numpy.asarray(physical_offset, "i8")
+    sizes = numpy.asarray(size, "i8")
+    good = (physical >= 0) & (sizes > 0)
+    if dispatched is not None:
+        good &= (physical + sizes <= dispatched) | (sizes == PRE_BLANK_SIZE)
+    return good

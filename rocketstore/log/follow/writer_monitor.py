@@ -1,0 +1,73 @@
+"""Who writes a store at this moment, seen from another process (D-30)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.positions_page import PositionsPage
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["WriterSeen", "WriterState", "WriterWatch"]
+
+# "live": a rocketstore whose positions can be believed. "recovering": one that opens or closes
+# just now. "java": RocketMQ. "none": nobody holds the lock.
+WriterState = Literal["live", "recovering", "java", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSeen:
+    """A writer, as far as it can be told. `run` is that of the last rocketstore seen live."""
+
+    state: WriterState
+    run: bytes
+    holder: int | None
+
+
+class WriterWatch:
+    """Looks at the lock and the positions page; opens both as soon as they are there, creates
+    nothing."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+        self._lock_fd = -1
+        self._closing: weakref.finalize[..., WriterWatch] | None = None
+        self._run = b""
+        self.page: PositionsPage | None = None
+
+    def see(self) -> WriterSeen:
+        """Who writes now. "live" means: as of this moment the page could be believed."""
+        if self._lock_fd < 0:
+            try:
+                self._lock_fd = syscalls.open(str(self._layout.lock), os.O_RDONLY)
+            except FileNotFoundError:
+                return WriterSeen("none", self._run, None)
+            # A mapping goes with its last user; so does the descriptor of a reader that nobody closed.
+            self._closing = weakref.finalize(self, syscalls.close, self._lock_fd)
+            self._closing.atexit = False
+        if self.page is None:
+            with contextlib.suppress(FileNotFoundError):
+                self.page = PositionsPage.open_readonly(self._layout.positions)
+        if self.page is not None and self.page.believable(self._lock_fd):
+            self._run = self.page.positions.run_id
+            return WriterSeen("live", self._run, -1)
+        holder = syscalls.first_byte_holder(self._lock_fd)
+        if holder is None:
+            return WriterSeen("none", self._run, None)
+        return WriterSeen("java" if holder > 0 else "recovering", self._run, holder)
+
+    def close(self) -> None:
+        """Closes both. The lock is not ours: nothing is unlocked."""
+        self._lock_fd = -1
+        try:
+            if self.page is not None:
+                self.page.close()
+        finally:
+            if self._closing is not None:
+                self._closing()

@@ -1,0 +1,233 @@
+"""One index file: its shape, how much of it has blocks on disk, and what is not yet synced."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from rocketstore._native import index_file, syscalls
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.errors import ReadFailedError
+from rocketstore.log.layout.descriptors import descriptor_of
+from rocketstore.log.layout.state_files import file_model, inherit_owner
+from rocketstore.log.mapped_files.unfinished_files import unlink_if_there
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "Header",
+    "IndexSegment",
+    "Shape",
+    "create_in_memory",
+    "create_segment",
+    "open_segment",
+]
+
+#: Entries get their blocks in steps of so many bytes (D-19).
+CHUNK_BYTES: Final = 1024 * 1024
+ENTRY_BYTES: Final = 20
+#: In the header: the number of the next entry, 1 in a file without any (format.md 7.2).
+COUNT_AT: Final = 36
+
+
+class Shape(NamedTuple):
+    """Hash slots and entries of a file, which holds neither: its length only gives their sum."""
+
+    slots: int
+    entries: int
+
+    @property
+    def file_size(self) -> int:
+        return index_file.file_size(self.slots, self.entries)
+
+
+#: RocketMQ's defaults.
+DEFAULT_SHAPE: Final = Shape(5_000_000, 20_000_000)
+
+
+class Header(NamedTuple):
+    """The header of an index file (format.md 7.2)."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_offset: int
+    end_offset: int
+    slot_count: int
+    index_count: int
+    sane: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether no key was put; then the other fields are those of the file before."""
+        return self.index_count <= 1
+
+
+class IndexSegment:
+    """An index file in use. One thread writes (`reserve`, `cut`, native puts), any may look."""
+
+    __slots__ = ("_allocated", "_synced_count", "file", "limit", "name", "shape")
+
+    def __init__(self, file: MappedFile, shape: Shape, *, allocated: int = 0) -> None:
+        self.file = file
+        self.name = os.path.basename(file.path)
+        self.shape = shape
+        self._allocated = allocated  # bytes that are known to have blocks on disk
+        #: Entries below this number have blocks, so a store to them cannot fault.
+        self.limit = self._entries_in(allocated)
+        self._synced_count = 0  # index_count at the last sync; 0: nothing is known to be synced
+
+    def header(self) -> Header:
+        return Header(*index_file.header(self.file, *self.shape))
+
+    @property
+    def full(self) -> bool:
+        """Whether no entry is left: the last number is entries - 1."""
+        return self.header().index_count >= self.shape.entries
+
+    def reserve(self, *, on_disk: bool) -> None:
+        """Give the next entries their blocks; `on_disk` unless private. OSError when there are none."""
+        if not on_disk:
+            self._allocated = self.file.size
+        number = max(self.limit, self.header().index_count)
+        wanted = index_file.entry_position(self.shape.slots, number + 1)
+        end = min(-(-wanted // CHUNK_BYTES) * CHUNK_BYTES, self.file.size)
+        if end > self._allocated:
+            with descriptor_of(self.file) as fd:
+                syscalls.fallocate(fd, self._allocated, end - self._allocated)
+            self._allocated = end
+        self.limit = self._entries_in(self._allocated)
+
+    def _entries_in(self, size: int) -> int:
+        """Number of the first entry that does not lie within the first `size` bytes."""
+        entries = (size - index_file.entry_position(self.shape.slots, 0)) // ENTRY_BYTES
+        return min(max(entries, 0), self.shape.entries)
+
+    def cut(self, physical_offset: int, *, on_disk: bool) -> None:
+        """Drop the entries of records at `physical_offset` and beyond; `on_disk` unless private."""
+        if on_disk:
+            # Slots are written all over, and a file that RocketMQ made is sparse.
+            end = index_file.entry_position(self.shape.slots, self.header().index_count)
+            with descriptor_of(self.file) as fd:
+                syscalls.fallocate(fd, 0, end)
+        index_file.cut(self.file, *self.shape, physical_offset)
+        self._synced_count = 0
+
+    def sync(self) -> None:
+        """Make what was put before this call durable. OSError is final for this file (D-13)."""
+        slots = self.shape.slots
+        count = self.header().index_count
+        if count == self._synced_count:
+            return
+        # Header and slots change all over; entries only at the end.
+        self.file.sync(0, index_file.entry_position(slots, 0))
+        synced = max(self._synced_count, 1)
+        self.file.sync(
+            index_file.entry_position(slots, synced), index_file.entry_position(slots, count)
+        )
+        self._synced_count = count
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[tuple[int, int]]:
+        return index_file.find(self.file, *self.shape, key_hash, begin_ms, end_ms, limit)
+
+
+def create_in_memory(name: str, shape: Shape, header: bytes) -> IndexSegment:
+    """A segment that no file belongs to: for a store that is recovered in memory."""
+    file = MappedFile.anonymous(0, shape.file_size)
+    file.write(0, header)
+    segment = IndexSegment(file, shape, allocated=shape.file_size)
+    segment.name = name
+    return segment
+
+
+def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path) -> IndexSegment:
+    """A new file at `path`, whole before it has its name (D-06): FileExistsError when it is taken.
+
+    Header, slots and the first entries are allocated; the others follow in chunks (D-19).
+    """
+    model = file_model(path.parent)
+    fd, named = _open_nameless(path, tmp_directory)
+    try:
+        inherit_owner(fd, model)
+        syscalls.ftruncate(fd, shape.file_size)
+        allocated = min(index_file.entry_position(shape.slots, 0) + CHUNK_BYTES, shape.file_size)
+        syscalls.fallocate(fd, 0, allocated)
+        syscalls.pwrite(fd, header, 0)
+        syscalls.fsync(fd)
+        if named is None:
+            syscalls.link_unnamed(fd, os.fspath(path))
+        else:
+            syscalls.rename_noreplace(named, os.fspath(path))
+        syscalls.sync_directory(os.fspath(path.parent))
+        file = MappedFile.adopt(fd, os.fspath(path), 0, shape.file_size)
+    except BaseException:
+        syscalls.close(fd)
+        if named is not None:
+            unlink_if_there(named)
+        raise
+    file.close_descriptor()
+    file.advise("random")
+    return IndexSegment(file, shape, allocated=allocated)
+
+
+def _open_nameless(path: Path, tmp_directory: Path) -> tuple[int, str | None]:
+    """A descriptor without a name in the index directory, or with one elsewhere."""
+    try:
+        return syscalls.open_unnamed(os.fspath(path.parent)), None
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS):
+            raise
+    named = os.fspath(tmp_directory / f"index-{path.name}")
+    unlink_if_there(named)
+    return syscalls.open(named, os.O_RDWR | os.O_CREAT | os.O_EXCL), named
+
+
+def open_segment(
+    path: Path, access: Literal["read", "private", "write"], usual: Shape
+) -> IndexSegment:
+    """The file at `path`; `usual` is the shape that is tried first.
+
+    Raises:
+        OSError, ReadFailedError: it cannot be opened or read, or has entries and no shape that fits.
+        ValueError: it is no index file, or one without entries.
+    """
+    size = path.lstat().st_size
+    file = MappedFile.open(str(path), 0, size, access)
+    try:
+        file.close_descriptor()
+        shape = _deduce_shape(file, usual)
+        if shape is None:
+            text = (
+                f"its {size} bytes are no index file of {usual.slots} slots and "
+                f"{usual.entries} entries ({usual.file_size} bytes)"
+            )
+            if _has_entries(file):
+                raise ReadFailedError(f"{path.name}: {text}; 'rocketstore rebuild' makes it anew")
+            raise ValueError(text)
+        file.advise("random")
+    except BaseException:
+        file.close()
+        raise
+    return IndexSegment(file, shape)
+
+
+def _has_entries(file: MappedFile) -> bool:
+    """Whether it was an index file once, by the count in its header; one that was just made has none."""
+    count = file.read(COUNT_AT, 4) if file.size >= COUNT_AT + 4 else b""
+    return int.from_bytes(count, "big", signed=True) > 1
+
+
+def _deduce_shape(file: MappedFile, configured: Shape) -> Shape | None:
+    """The shape of a file, from its length and its entries; None when nothing fits its length.
+
+    A file that power loss tore may look like no shape at all: then the configured one is taken.
+    """
+    fitting = [shape for shape in (configured, DEFAULT_SHAPE) if shape.file_size == file.size]
+    for shape in fitting:
+        if index_file.plausible(file, *shape):
+            return shape
+    deduced = index_file.deduce(file)
+    if deduced is not None:
+        return Shape(*deduced)
+    return fitting[0] if fitting else None

@@ -1,0 +1,395 @@
+"""The key index of a store: which records may have a key.
+
+It is derived from the log and optional: an index that cannot be written degrades with its cause and
+is rebuilt later; it never refuses a put (K-58). One thread, the dispatcher, writes; any may query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore._native import index_file, syscalls
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.errors import ReadFailedError
+from rocketstore.log.index.names import following_name, is_index_name, names_in, new_name
+from rocketstore.log.index.segment import (
+    IndexSegment,
+    Shape,
+    create_in_memory,
+    create_segment,
+    open_segment,
+)
+from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.state_files import make_directories
+from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.mapped_files.mapped_file_queue import Access
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["IndexStore", "IndexTarget"]
+
+logger = logging.getLogger(__name__)
+
+#: An entry's time can be so much before its record's: it counts whole seconds.
+TIME_LOST_MS: Final = 1000
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+#: Names tried for a new file before the directory is taken to be broken.
+NAMES_TRIED: Final = 1000
+
+
+class IndexTarget(NamedTuple):
+    """Where the dispatcher puts keys: a file, its slots, the first entry without a block."""
+
+    file: MappedFile
+    slots: int
+    limit: int
+
+
+class IndexStore:
+    """All index files of a store, oldest first.
+
+    `access` is that of `MappedFile.open`. Nothing here syncs by itself but the making of a file.
+    """
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        access: Access,
+        slots: int,
+        entries: int,
+    ) -> None:
+        self._layout = layout
+        self._access: Access = access
+        self._shape = Shape(slots, entries)
+        self._lock = threading.Lock()  # held while the tuple of files is replaced
+        self._files: tuple[IndexSegment, ...] = ()
+        self._names_synced = access != "write"
+        self._times_fell: bool | None = None  # not looked yet
+        self._degraded: BaseException | None = None
+        self._on_degraded: Callable[[], object] = lambda: None
+        self._failed: set[str] = set()  # files whose sync failed: never synced again (D-13)
+        self._unread: Exception | None = None  # why a reader's queries would be short
+
+    def load(self) -> None:
+        """Open the files of the directory; a directory that is missing or empty is an empty index.
+
+        Files that are open already stay open, so a reader beside a live writer calls this again.
+        """
+        if self._access == "memory":
+            return
+        self._times_fell = self._times_fell or None
+        self._unread = None
+        known = {segment.name: segment for segment in self._files}
+        try:
+            names = sorted(path.name for path in self._layout.index.iterdir())
+        except FileNotFoundError:
+            names = []
+        files = []
+        for name in names:
+            if name in known:
+                files.append(known[name])
+            elif not is_index_name(name):
+                logger.warning("%s: not an index file, ignored", self._layout.index / name)
+            else:
+                segment = self._open(name)
+                if segment is not None:
+                    files.append(segment)
+        with self._lock:
+            self._files = tuple(files)
+
+    def note_fall(self) -> None:
+        """Store times fall somewhere: those of entries behind that are not kept, and a query asks for none."""
+        self._times_fell = True
+
+    def _fell(self) -> bool:
+        if self._times_fell is None:
+            state = load_store_state(self._layout)
+            self._times_fell = bool(
+                state is None
+                or state.falls
+                or state.foreign
+                or not rocketstore_wrote_last(self._layout)
+            )
+        return self._times_fell
+
+    def _open(self, name: str) -> IndexSegment | None:
+        assert self._access != "memory"
+        path = self._layout.index / name
+        try:
+            return open_segment(path, self._access, self._shape)
+        except FileNotFoundError:
+            return None  # removed by the writer meanwhile
+        except (OSError, ReadFailedError) as error:
+            self._unread = error
+            logger.warning("%s: ignored, it cannot be read: %s", path, error)
+        except ValueError as error:
+            logger.warning("%s: ignored: %s", path, error)
+        return None
+
+    @property
+    def files(self) -> tuple[IndexSegment, ...]:
+        """A snapshot, oldest first."""
+        return self._files
+
+    @property
+    def degraded(self) -> BaseException | None:
+        """Why keys are not being indexed, or None. While it is set nothing here becomes durable."""
+        return self._degraded
+
+    def when_degraded(self, call: Callable[[], object]) -> None:
+        """Calls it once, in the thread that meets the failure; at once where it was met before."""
+        self._on_degraded = call
+        if self._degraded is not None:
+            call()
+
+    def degrade(self, cause: BaseException) -> None:
+        """Stop indexing because of `cause`; the first one stays. Puts go on."""
+        if self._degraded is None:
+            self._degraded = cause
+            self._on_degraded()
+            logger.error("the key index of %s is degraded: %s", self._layout.root, cause)
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Records that start below this are indexed: where indexing goes on after a clean stop.
+
+        Records without keys leave no trace, so it can lie before what was really looked at.
+        """
+        for segment in reversed(self._files):
+            header = segment.header()
+            if not header.empty:
+                return header.end_offset + 1
+        return 0
+
+    # -- writing: the dispatcher's thread
+
+    @property
+    def target(self) -> IndexTarget | None:
+        """Where the next key goes; None when there is no file yet or the index is degraded."""
+        if self._degraded is not None or not self._files:
+            return None
+        segment = self._files[-1]
+        return IndexTarget(segment.file, segment.shape.slots, segment.limit)
+
+    def make_room(self) -> IndexTarget | None:
+        """Called when there is no target, or when a put into it was told that it is full.
+
+        Gives the file its next blocks, or begins a new file. None when that fails: the index is
+        degraded then, and the cause is in `degraded`.
+        """
+        if self._access == "read":
+            raise ValueError("an index opened to read gets no keys")
+        if self._degraded is not None:
+            return None
+        try:
+            if not self._files or self._files[-1].full:
+                self._roll()
+            else:
+                self._files[-1].reserve(on_disk=self._access == "write")
+        except OSError as error:
+            self.degrade(error)
+        return self.target
+
+    def put(self, topic: str, key: str, physical_offset: int, store_timestamp_ms: int) -> bool:
+        """Index one key; False when the index is degraded. The dispatcher does it natively."""
+        key_hash = hash_of(topic, key)
+        while True:
+            target = self.target or self.make_room()
+            if target is None:
+                return False
+            segment = self._files[-1]
+            if index_file.put(
+                segment.file,
+                *segment.shape,
+                segment.limit,
+                key_hash,
+                physical_offset,
+                store_timestamp_ms,
+            ):
+                return True
+            if self.make_room() is None:
+                return False
+
+    def _roll(self) -> None:
+        """A new file behind the last one, which carries that one's end (Q-22)."""
+        last = self._files[-1] if self._files else None
+        end = last.header() if last else None
+        header = index_file.fresh_header(
+            end.end_timestamp_ms if end else 0, end.end_offset if end else 0
+        )
+        taken = [*names_in(self._layout.index), *(segment.name for segment in self._files)]
+        name = new_name(syscalls.realtime_ms(), max(taken, default=""))
+        if self._access != "write":
+            segment = create_in_memory(name, self._shape, header)
+        else:
+            segment = self._create(name, header)
+        with self._lock:
+            self._files = (*self._files, segment)
+
+    def _create(self, name: str, header: bytes) -> IndexSegment:
+        directory = self._layout.index
+        if not directory.exists():
+            make_directories(self._layout)
+        for _ in range(NAMES_TRIED):
+            try:
+                return create_segment(directory / name, self._shape, header, self._layout.tmp)
+            except FileExistsError:
+                name = following_name(name)
+        raise FileExistsError(f"{directory}: no free name after {name}")
+
+    def sync(self) -> bool:
+        """Make what was put before this call durable; False when the index is degraded."""
+        self._sync_names()
+        for segment in self._files:
+            if segment.name in self._failed:
+                continue
+            try:
+                segment.sync()
+            except (OSError, ReadFailedError) as error:
+                self._failed.add(segment.name)
+                self.degrade(error)
+        return self._degraded is None
+
+    def _sync_names(self) -> None:
+        """Once: a process that died may have given names that everybody sees and the disk does not have."""
+        if self._names_synced or not self._files:
+            return
+        self._names_synced = True
+        try:
+            syscalls.sync_directory(str(self._layout.index))
+        except OSError as error:
+            self._failed.update(segment.name for segment in self._files)
+            self.degrade(error)
+
+    # -- repair and retention
+
+    def begin_of(self, physical_offset: int) -> int:
+        """Begin of the file that has the entries of this record, at most `physical_offset`.
+
+        Resetting from there rebuilds that file under a new inode (D-13).
+        """
+        for segment in reversed(self._files):
+            header = segment.header()
+            if not header.empty and header.begin_offset <= physical_offset:
+                return header.begin_offset
+        return physical_offset
+
+    def reset_from(self, physical_offset: int) -> None:
+        """Drop every key of records at `physical_offset` and beyond, and mend what a crash tore.
+
+        Below it everything has to be durable. Files that begin at it or later go, newest first; the
+        one that is left at the end is cut and its chains are linked anew. Idempotent, so a crash in
+        between is mended by the next call. Afterwards the index is sound, unless this failed too:
+        then it stays degraded, and what it still proposes is refuted by the records.
+        """
+        if self._access == "read":
+            raise ValueError("an index opened to read cannot be reset")
+        try:
+            self._drop_from(physical_offset)
+        except (OSError, ReadFailedError) as error:
+            self.degrade(error)
+        else:
+            if not self._failed:
+                self._degraded = None
+
+    def _drop_from(self, physical_offset: int) -> None:
+        while self._files:
+            segment = self._files[-1]
+            header = segment.header()
+            if not header.empty and header.begin_offset < physical_offset:
+                segment.cut(physical_offset, on_disk=self._access == "write")
+                if not segment.header().empty:
+                    return
+            self._remove(segment)
+
+    def needed_count(self, minimum_offset: int, indexed: int) -> int:
+        """Files that an open has to find where records in [minimum_offset, indexed) have their keys: neither
+        those that `trim` removes nor those that `reset_from` does. All, where that cannot be read."""
+        try:
+            headers = [segment.header() for segment in self._kept_from(minimum_offset)]
+        except ReadFailedError as error:
+            self.degrade(error)
+            return len(self._files)
+        return sum(not header.empty and header.begin_offset < indexed for header in headers)
+
+    def _kept_from(self, minimum_offset: int) -> tuple[IndexSegment, ...]:
+        old = itertools.takewhile(
+            lambda segment: segment.header().end_offset < minimum_offset, self._files[:-1]
+        )
+        return self._files[sum(1 for _ in old) :]
+
+    def trim(self, minimum_offset: int) -> list[str]:
+        """Remove the oldest files whose records lie below `minimum_offset`; never the newest."""
+        gone = self._files[: -len(self._kept_from(minimum_offset))]
+        for segment in gone:
+            self._remove(segment)
+        return [segment.name for segment in gone]
+
+    def _remove(self, segment: IndexSegment) -> None:
+        with self._lock:
+            self._files = tuple(other for other in self._files if other is not segment)
+        if self._access == "write":
+            with contextlib.suppress(FileNotFoundError):
+                syscalls.unlink(segment.file.path)
+            syscalls.sync_directory(str(self._layout.index))
+        segment.file.close()
+        self._failed.discard(segment.name)
+
+    # -- reading
+
+    def query(
+        self, topic: str, key: str, begin_ms: int = 0, end_ms: int = INT64_MAX, limit: int = 64
+    ) -> list[int]:
+        """Physical offsets of records that may have the key, newest first, each once.
+
+        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what entries lose,
+        or any time where store times fall. The caller compares topic, key and store time with the record.
+
+        Raises:
+            ReadFailedError: this reader could not open or read one of the files.
+        """
+        if self._unread is not None and self._access == "read":
+            raise ReadFailedError(
+                f"{self._layout.index}: what has the key {key!r} is not known, a file of the index "
+                f"cannot be read: {self._unread}"
+            ) from self._unread
+        key_hash = hash_of(topic, key)
+        begin_ms = max(INT64_MIN, begin_ms - TIME_LOST_MS)
+        end_ms = min(INT64_MAX, end_ms)
+        if (begin_ms > 0 or end_ms < INT64_MAX) and self._fell():
+            begin_ms, end_ms = INT64_MIN, INT64_MAX
+        found: set[int] = set()
+        for segment in reversed(self._files):
+            header = segment.header()
+            if header.empty:
+                continue
+            # The clock of a RocketMQ store can fall, and its end lies before its begin then.
+            first = min(header.begin_timestamp_ms, header.end_timestamp_ms)
+            last = max(header.begin_timestamp_ms, header.end_timestamp_ms)
+            if first <= end_ms and last >= begin_ms:
+                wanted = limit + 1 - len(found)  # the record at the border may stand in both files
+                found.update(o for o, _ in segment.find(key_hash, begin_ms, end_ms, wanted))
+            if first < begin_ms or len(found) >= limit:
+                break
+        return sorted(found, reverse=True)[:limit]
+
+    def close(self) -> None:
+        """Let go of the files, without a sync. Queries find nothing afterwards."""
+        with self._lock:
+            files, self._files = self._files, ()
+        for segment in files:
+            segment.file.close()
+
+
+def hash_of(topic: str, key: str) -> int:
+    """What the index keeps of a topic and a key: 31 bits."""
+    return index_file.key_hash(
+        topic.encode("utf-8", "surrogateescape"), key.encode("utf-8", "surrogateescape")
+    )

@@ -1,0 +1,114 @@
+"""Deleting a store: its own files by name, nothing that somebody else put beside them.
+
+A mark comes first and goes last. Whatever stops a removal in between, the next open for writing goes on
+with it: what is left of a store, a checkpoint without its log perhaps, is never taken for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.paths import make_directories, parse_segment_name, write_state_file
+from rocketstore.log.layout.state_files import sync_file_system
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["finish_removal", "remove_store", "remove_tree"]
+
+
+def remove_store(layout: StoreLayout) -> None:
+    """Removes log, queues, index, marks and our own directory; directories go when they are empty.
+
+    Raises:
+        OSError: a file could not be removed; it is named (K-86). What is left goes when this is called
+            again, or when the store is opened for writing.
+    """
+    _mark(layout)
+    _remove_contents(layout)
+    _remove_file(layout.lock)
+    _remove_directory(layout.root)
+
+
+def finish_removal(layout: StoreLayout) -> None:
+    """Ends a removal that was stopped, and makes the directories of a new store. Under the lock."""
+    if layout.removal.exists():
+        logger.warning("%s: destroy() was stopped half-way, what it left is removed", layout.root)
+        _remove_contents(layout)
+        make_directories(layout)
+
+
+def _mark(layout: StoreLayout) -> None:
+    """By a name alone where it can be done: a full disk must not keep a store from going."""
+    if layout.own_checkpoint.exists():
+        syscalls.rename(str(layout.own_checkpoint), str(layout.removal))
+        syscalls.sync_directory(str(layout.own))
+    else:
+        write_state_file(layout, layout.removal, "")
+
+
+def _remove_contents(layout: StoreLayout) -> None:
+    for directory in layout.logs:
+        _remove_numbered(directory)
+    for topic in _directories(layout.consume_queue):
+        for queue in _directories(topic):
+            _remove_numbered(queue)
+            _remove_directory(queue)
+        _remove_directory(topic)
+    _remove_numbered(layout.index)
+    offsets = layout.consumer_offsets
+    backup = offsets.with_name(
+        offsets.name + ".bak"
+    )  # RocketMQ's, which stands in for one that is not there
+    for path in (layout.abort, layout.checkpoint, offsets, backup):
+        _remove_file(path)
+    for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
+        _remove_directory(path)
+    remove_tree(layout.own, but=layout.removal)
+    sync_file_system(layout.root)  # after a power cut nothing is there again without the mark
+    _remove_file(layout.removal)
+    _remove_directory(layout.own)
+
+
+def _directories(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    return [Path(entry.path) for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+
+
+def _remove_numbered(directory: Path) -> None:
+    """Files whose names are numbers: segments, queue files, index files."""
+    if not directory.is_dir():
+        return
+    for name in sorted(os.listdir(directory)):
+        if parse_segment_name(name) is not None or name.isdecimal():
+            _remove_file(directory / name)
+
+
+def remove_tree(directory: Path, but: Path | None = None) -> None:
+    """Removes everything below `directory`, except for one file."""
+    for child in _directories(directory):
+        remove_tree(child, but)
+        _remove_directory(child)
+    if directory.is_dir():
+        for name in os.listdir(directory):
+            if directory / name != but:
+                _remove_file(directory / name)
+
+
+def _remove_file(path: Path) -> None:
+    if os.path.lexists(path):
+        syscalls.unlink(str(path))
+
+
+def _remove_directory(path: Path) -> None:
+    if path.is_dir() and not os.listdir(path):
+        syscalls.rmdir(str(path))
+    elif path.is_dir():
+        logger.warning("%s is kept: it holds files that do not belong to the store", path)

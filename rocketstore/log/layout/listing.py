@@ -1,0 +1,140 @@
+"""What lies in the directory of a log or a queue, before any of it is believed (format.md 1.1, 1.2)."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import itertools
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.layout.state_files import make_like
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+
+__all__ = [
+    "Shape",
+    "file_at",
+    "has_place",
+    "list_segments",
+    "make_directory",
+    "short_files",
+    "usual_size",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A file that is not as long as the files of its queue, or whose place is taken by the one before."""
+
+    path: str
+    found_bytes: int
+    wanted_bytes: int
+    last: bool
+
+    @property
+    def start_offset(self) -> int:
+        return int(os.path.basename(self.path))
+
+    @property
+    def missing_bytes(self) -> int:
+        return max(0, self.wanted_bytes - self.found_bytes)
+
+    def __str__(self) -> str:
+        where = "last" if self.last else "not the last"
+        return f"{self.path}: {self.found_bytes} bytes instead of {self.wanted_bytes} ({where})"
+
+
+def list_segments(
+    directories: Iterable[Path], name: str
+) -> tuple[list[tuple[int, int, str]], list[str]]:
+    """Start, length and path of each file, in order, and the names that are none of a `name` (K-44):
+    these are left alone, with a warning each. Directories are skipped, links never followed."""
+    found: list[tuple[int, int, str]] = []
+    aliens: list[str] = []
+    for directory in directories:
+        entries: list[os.DirEntry[str]] = []
+        with contextlib.suppress(FileNotFoundError):
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                continue
+            start = parse_segment_name(entry.name)
+            if start is None or not entry.is_file(follow_symlinks=False):
+                aliens.append(entry.name)
+                logger.warning("%s: %r is no file of a %s", directory, entry.name, name)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
+                found.append((start, entry.stat(follow_symlinks=False).st_size, entry.path))
+    return sorted(found), aliens
+
+
+def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int | None:
+    """File size of a queue whose configuration is not known, of the starts and lengths of its files: the
+    length with which most files reach up to the next one, for any file may have lost its end. Among several
+    the most common, then the one at whose multiples most files start, and the greater one."""
+    starts = sorted({each[0] for each in found})
+    steps = Counter(later - start for start, later in itertools.pairwise(starts))
+    counts = Counter(each[1] for each in found if each[1] > 0)
+    return max(
+        counts,
+        key=lambda size: (
+            steps[size],
+            counts[size],
+            sum(each[0] % size == 0 for each in found),
+            size,
+        ),
+        default=None,
+    )
+
+
+def has_place(start: int, size: int) -> bool:
+    """Whether a file of a size can start where its name says: its end has to be a 64-bit offset, too."""
+    return size > 0 and start % size == 0 and start + size < 1 << 63
+
+
+def short_files(found: Sequence[tuple[int, int, str]], size: int) -> list[tuple[int, int, str]]:
+    """Those that are too short although others follow: start, length and path."""
+    return [
+        one for one, _ in itertools.pairwise(found) if has_place(one[0], size) and one[1] < size
+    ]
+
+
+def make_directory(directory: Path) -> None:
+    """Makes a directory and those above it that are missing, with the owner and mode of the one that
+    is there; each name is synced, or a crash could take the files with it (D-18)."""
+    missing = [directory, *itertools.takewhile(lambda above: not above.exists(), directory.parents)]
+    if directory.exists():
+        return
+    model = missing[-1].parent.stat()
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            make_like(path, model)
+        syscalls.sync_directory(os.fspath(path.parent))
+
+
+def file_at(files: tuple[MappedFile, ...], file_size: int | None, offset: int) -> MappedFile | None:
+    """Which of `files`, in order, holds `offset`."""
+    if not files or not file_size or offset < files[0].start_offset:
+        return None
+    index = (offset - files[0].start_offset) // file_size
+    if index < len(files) and _holds(files[index], offset):
+        return files[index]
+    # A gap before it: files are fewer than their numbers say.
+    index = bisect.bisect_right(files, offset, key=attrgetter("start_offset")) - 1
+    return files[index] if _holds(files[index], offset) else None
+
+
+def _holds(file: MappedFile, offset: int) -> bool:
+    return file.start_offset <= offset < file.end_offset

@@ -1,0 +1,230 @@
+"""The lock of a store, the mark of its last writer, and the file that says "not stopped cleanly".
+
+RocketMQ locks byte 0 of `lock` with a POSIX lock, we with an open-file-description lock: the two
+exclude each other both ways (D-04), and ours does not vanish when some other descriptor of the file
+is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from rocketstore._native import syscalls
+from rocketstore._native.waiting import Signal
+from rocketstore.errors import StoreClosedError, StoreLockedError
+from rocketstore.log.layout.paths import StoreLayout, inherit_owner
+from rocketstore.log.layout.positions_page import writer_pid
+
+__all__ = [
+    "OUR_MARK",
+    "StoreLock",
+    "abort_exists",
+    "create_abort",
+    "remove_abort",
+    "rocketstore_wrote_last",
+]
+
+#: D-01: bytes 0 to 3 of `lock` while rocketstore was the last writer. RocketMQ writes "lock".
+OUR_MARK = b"rock"
+#: An open file description stays locked until the last forked child of its owner is gone (D-35).
+RETRY_MS = 1000
+RETRY_STEP_MS = 20
+#: What to do about a store that this very process has open.
+HELD_HERE = (
+    "use the store that is open, or close it; one that no variable holds any more stays open "
+    "until the process ends, which closes it; mode='r' reads it meanwhile"
+)
+
+
+class StoreLock:
+    """The right to write one store. Hold it from before the first read until after the last write.
+
+    `previous` is what the first four bytes of the file said when the lock was taken.
+    """
+
+    def __init__(self, layout: StoreLayout, fd: int, previous: bytes) -> None:
+        self._layout = layout
+        self._fd = fd
+        self._file = os.fstat(fd)  # `is_of` asks from other threads, also while `release` closes
+        self._token = syscalls.process_token()
+        self.previous = previous
+        _held.add(self)
+
+    @classmethod
+    def acquire(cls, layout: StoreLayout) -> StoreLock:
+        """Takes the lock; makes the file when it is missing.
+
+        Raises:
+            StoreLockedError: somebody has it, who is said as far as it is known.
+        """
+        path = os.fspath(layout.lock)
+        left_ms = RETRY_MS
+        while True:
+            fd = _open_lock(layout)
+            try:
+                if not syscalls.lock_first_byte(fd):
+                    holder = syscalls.first_byte_holder(fd)
+                    last_try = left_ms <= 0 or _held_here(fd)
+                    if holder is not None and (holder >= 0 or last_try):
+                        if _held_here(fd):
+                            raise StoreLockedError(path, f"this process ({os.getpid()})", HELD_HERE)
+                        raise StoreLockedError(path, _describe(layout, holder))
+                elif _still_named(fd, path):
+                    return cls(layout, fd, syscalls.pread(fd, len(OUR_MARK), 0))
+            except BaseException:
+                syscalls.close(fd)
+                raise
+            syscalls.close(fd)
+            if left_ms <= 0:
+                raise StoreLockedError(path, "somebody who takes and leaves it all the time")
+            Signal().wait(0, RETRY_STEP_MS)
+            left_ms -= RETRY_STEP_MS
+
+    @staticmethod
+    def probe(layout: StoreLayout) -> int | None:
+        """Who holds the lock: None nobody, -1 a rocketstore, > 0 the pid of a RocketMQ, 0 one whose
+        pid has no number in this container. Changes nothing; the answer may be old on arrival."""
+        try:
+            fd = syscalls.open(os.fspath(layout.lock), os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            return syscalls.first_byte_holder(fd)
+        finally:
+            syscalls.close(fd)
+
+    def mark_ours(self) -> None:
+        """Says that rocketstore writes here now; before any other change to the store (D-01)."""
+        if self._fd < 0 or syscalls.forked_since(self._token):
+            raise StoreClosedError(f"{self._layout.lock} is not held here")
+        syscalls.pwrite(self._fd, OUR_MARK, 0)
+        syscalls.fsync(self._fd)
+
+    @property
+    def held(self) -> bool:
+        return self._fd >= 0 and not syscalls.forked_since(self._token)
+
+    def is_of(self, file: os.stat_result) -> bool:
+        """Whether this is a lock on that file."""
+        return self.held and os.path.samestat(self._file, file)
+
+    def release(self) -> None:
+        """Idempotent. In a forked child it only closes: an unlock would drop the parent's lock."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        _held.discard(self)
+        try:
+            if not syscalls.forked_since(self._token):
+                # A child may still have the descriptor: closing ours would leave the store locked.
+                syscalls.unlock_first_byte(fd)
+        finally:
+            syscalls.close(fd)
+
+
+#: Until `release`, whoever has forgotten the lock: its descriptor is open. Copied in one step: other threads
+#: add and discard meanwhile.
+_held: set[StoreLock] = set()
+
+
+def _leave_in_child() -> None:
+    for lock in tuple(_held):
+        with contextlib.suppress(OSError):
+            lock.release()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
+
+
+def _open_lock(layout: StoreLayout) -> int:
+    path = os.fspath(layout.lock)
+    try:
+        return syscalls.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        fd = syscalls.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        inherit_owner(fd, layout.root.stat())
+        syscalls.sync_directory(os.fspath(layout.root))
+    except BaseException:
+        syscalls.close(fd)
+        raise
+    return fd
+
+
+def _still_named(fd: int, path: str) -> bool:
+    """Whether the file that is locked is the one that the next process would open."""
+    try:
+        named = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), named)
+
+
+def _held_here(fd: int) -> bool:
+    """Whether another open store of this process has the lock: waiting would not help."""
+    found = os.fstat(fd)
+    return any(lock.is_of(found) for lock in tuple(_held))
+
+
+def _describe(layout: StoreLayout, holder: int) -> str:
+    if holder > 0:
+        try:
+            with contextlib.closing(_Descriptor(f"/proc/{holder}/comm")) as comm:
+                name = syscalls.pread(comm.fd, 64, 0).decode(errors="replace").strip()
+        except OSError:
+            name = "?"
+        return f"process {holder} ({name}), with the kind of lock that RocketMQ takes"
+    if holder == 0:
+        return "a process of another container, with the kind of lock that RocketMQ takes"
+    pid = writer_pid(layout.positions)
+    if pid is None:
+        return "another rocketstore process, or a forked child of it"
+    if pid == os.getpid():
+        return f"this process ({pid}), which has the store open already, or a forked child of it"
+    return f"rocketstore process {pid}, or a forked child of it"
+
+
+class _Descriptor:
+    def __init__(self, path: str) -> None:
+        self.fd = syscalls.open(path, os.O_RDONLY)
+
+    def close(self) -> None:
+        syscalls.close(self.fd)
+
+
+def rocketstore_wrote_last(layout: StoreLayout) -> bool:
+    """Whether `lock` says so (D-01), for who does not hold it. False when it cannot be read."""
+    try:
+        with contextlib.closing(_Descriptor(os.fspath(layout.lock))) as lock:
+            return syscalls.pread(lock.fd, len(OUR_MARK), 0) == OUR_MARK
+    except OSError:
+        return False
+
+
+# ---- abort (format.md 9) ----
+
+
+def abort_exists(layout: StoreLayout) -> bool:
+    """Whether the store runs, or was not stopped cleanly by whoever ran it last."""
+    return os.path.lexists(layout.abort)
+
+
+def create_abort(layout: StoreLayout) -> None:
+    """Durable when it returns. Holds our process id, as RocketMQ 5's does; nobody reads it."""
+    fd = syscalls.open(os.fspath(layout.abort), os.O_WRONLY | os.O_CREAT)
+    try:
+        inherit_owner(fd, layout.root.stat())
+        syscalls.ftruncate(fd, 0)
+        syscalls.pwrite(fd, str(os.getpid()).encode(), 0)
+        syscalls.fsync(fd)
+    finally:
+        syscalls.close(fd)
+    syscalls.sync_directory(os.fspath(layout.root))
+
+
+def remove_abort(layout: StoreLayout) -> None:
+    """The last thing of a clean stop, after everything else is durable."""
+    with contextlib.suppress(FileNotFoundError):
+        syscalls.unlink(os.fspath(layout.abort))
+    syscalls.sync_directory(os.fspath(layout.root))

@@ -1,0 +1,214 @@
+"""Where everything of a store lies, and which names are allowed to lie there (format.md 1)."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketstore.errors import InvalidTopicError
+from rocketstore.log.layout.state_files import (
+    check_owner,
+    clean_tmp,
+    file_model,
+    inherit_owner,
+    make_directories,
+    read_json,
+    write_state_file,
+)
+
+__all__ = [
+    "StoreLayout",
+    "check_group",
+    "check_owner",
+    "check_topic",
+    "clean_tmp",
+    "file_model",
+    "inherit_owner",
+    "is_safe_topic",
+    "make_directories",
+    "parse_segment_name",
+    "read_json",
+    "segment_name",
+    "write_state_file",
+]
+
+SEGMENT_DIGITS = 20
+SEGMENT_OFFSET_MAX = 2**63 - 1
+TOPIC_BYTES_MAX = 127
+#: Longer names need records of version 2, or are `%RETRY%` names of RocketMQ 5 (format.md 12.1).
+WIDE_TOPIC_BYTES_MAX = 255
+GROUP_BYTES_MAX = 255
+QUEUE_ID_MAX = 2**31 - 1
+
+_ALLOWED = "% | - _ and ASCII letters and digits"
+_NOT_ALLOWED = re.compile(r"[^%|a-zA-Z0-9_-]")
+_SAFE_TOPIC = re.compile(rb"[%|a-zA-Z0-9_-]{1,255}")
+_SEGMENT_NAME = re.compile(r"[0-9]{20}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLayout:
+    """The paths of one store. `root` is made absolute: a later chdir must not move the store."""
+
+    root: Path
+    #: Where the commit log lies, if not in one directory under the root.
+    log_directories: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", Path(os.path.abspath(self.root)))
+
+    # What RocketMQ knows.
+
+    @property
+    def commit_log(self) -> Path:
+        return self.root / "commitlog"
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """Every directory with files of the commit log."""
+        return self.log_directories or (self.commit_log,)
+
+    @property
+    def consume_queue(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
+    def batch_consume_queue(self) -> Path:
+        return self.root / "batchconsumequeue"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+    @property
+    def consumer_offsets(self) -> Path:
+        return self.config / "consumerOffset.json"
+
+    def queue_directory(self, topic: str, queue_id: int) -> Path:
+        """Where a queue's files lie. InvalidTopicError for a name that could leave the store."""
+        if not is_safe_topic(topic.encode("utf-8", "surrogateescape")):
+            _check_name("topic", topic, WIDE_TOPIC_BYTES_MAX)
+        if not 0 <= queue_id <= QUEUE_ID_MAX:
+            raise ValueError(f"queue_id = {queue_id}: 0 … {QUEUE_ID_MAX}")
+        return self.consume_queue.joinpath(topic, str(queue_id))
+
+    # What only we know.
+
+    @property
+    def own(self) -> Path:
+        return self.root / "rocketstore"
+
+    @property
+    def own_checkpoint(self) -> Path:
+        return self.own / "checkpoint"
+
+    @property
+    def positions(self) -> Path:
+        return self.own / "positions"
+
+    @property
+    def store_json(self) -> Path:
+        return self.own / "store.json"
+
+    @property
+    def recovery(self) -> Path:
+        return self.own / "recovery.json"
+
+    @property
+    def queue_ends(self) -> Path:
+        return self.own / "queue_ends"
+
+    @property
+    def removal(self) -> Path:
+        return self.own / "removal"
+
+    @property
+    def live(self) -> Path:
+        return self.own / "live"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.own / "quarantine"
+
+    @property
+    def tmp(self) -> Path:
+        return self.own / "tmp"
+
+    @property
+    def journal(self) -> Path:
+        return self.own / "journal"
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Every directory that a store that is open for writing has, parents first."""
+        rocketmq = (self.root, self.commit_log, self.consume_queue, self.index, self.config)
+        return (*rocketmq, self.own, self.live, self.quarantine, self.tmp)
+
+
+def segment_name(start_offset: int) -> str:
+    """File name of what starts at this byte offset of its log or queue."""
+    if not 0 <= start_offset <= SEGMENT_OFFSET_MAX:
+        raise ValueError(f"start_offset = {start_offset}: 0 … {SEGMENT_OFFSET_MAX}")
+    return f"{start_offset:020d}"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """The start offset that a file name tells, None for any other name."""
+    if not _SEGMENT_NAME.fullmatch(name):
+        return None
+    start_offset = int(name)
+    return start_offset if start_offset <= SEGMENT_OFFSET_MAX else None
+
+
+def check_topic(topic: str, *, wide: bool = False) -> bytes:
+    """The topic as it is stored. `wide`: names that need a record of version 2 are allowed.
+
+    A topic becomes a directory, so this is also what keeps a message inside its store.
+    """
+    return _check_name("topic", topic, WIDE_TOPIC_BYTES_MAX if wide else TOPIC_BYTES_MAX)
+
+
+def check_group(group: str) -> bytes:
+    """The consumer group as it is stored. Groups follow the rule of topics, and its error."""
+    return _check_name("group", group, GROUP_BYTES_MAX)
+
+
+def is_safe_topic(raw: bytes) -> bool:
+    """Whether a name out of a record may become a directory."""
+    return _SAFE_TOPIC.fullmatch(raw) is not None
+
+
+def _check_name(field: str, name: str, bytes_max: int) -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"{field} must be str, not {type(name).__name__}")
+    illegal = _NOT_ALLOWED.search(name)
+    if illegal is not None:
+        fault = f"{illegal[0]!r} at position {illegal.start()} is not allowed"
+    elif not name:
+        fault = "it is empty"
+    elif len(name) > bytes_max:
+        fault = f"it has {len(name)} bytes"
+    else:
+        return name.encode("ascii")
+    shown = name if len(name) <= bytes_max else name[:bytes_max] + "…"
+    raise InvalidTopicError(
+        f"{field} = {shown!r}: {fault}; allowed are {_ALLOWED}, 1 to {bytes_max} bytes"
+    )

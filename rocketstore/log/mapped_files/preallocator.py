@@ -1,0 +1,312 @@
+"""Makes the next segment before it is needed, in a thread of its own (D-06, D-16, semantics 5).
+
+A put picks up what is ready. An error of the disk goes to the put that waits, with its cause, and is
+forgotten: the next one tries again, after a pause that grows while the disk says no (K-36).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.waiting import Signal
+from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
+from rocketstore.log.mapped_files.unfinished_files import withdraw_file
+from rocketstore.log.worker import Worker
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+
+__all__ = ["Preallocator"]
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUESTS: Final = 2
+#: With those that are ready and not taken: no more zeros than that stand behind the log (D-07).
+MAX_SEGMENTS: Final = 3
+#: A creation that took longer is told (S004-52): for information, since a disk with nothing else to do may take as
+#: long; above the second number as a warning.
+SLOW_CREATION_MS: Final = 10
+VERY_SLOW_CREATION_MS: Final = 500
+BACKOFF_MIN_S: Final = 0.010
+BACKOFF_MAX_S: Final = 1.0
+
+
+class _Request:
+    """A segment that is asked for: queued, then being made, then ready; or failed."""
+
+    __slots__ = ("error", "file", "making", "start", "waiting")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.making = False
+        self.waiting = 0  # threads in `take`
+        self.file: MappedFile | None = None
+        self.error: BaseException | None = None
+
+
+class Preallocator(Worker):
+    """`create(start_offset)` makes one segment: allocated, synced, named (MappedFileQueue.make).
+
+    At most two requests wait at a time; the smaller start comes first.
+    `withdraw` takes one back that is not needed. `allowed(queued)` says how many more may be asked for
+    (WriteBufferPool.allowed).
+    """
+
+    def __init__(
+        self,
+        create: Callable[[int], MappedFile],
+        on_failure: Callable[[BaseException], None],
+        *,
+        segment_size: int | None = None,
+        withdraw: Callable[[MappedFile], None] = withdraw_file,
+        allowed: Callable[[int], int] | None = None,
+    ) -> None:
+        super().__init__("rocketstore-preallocator", self._worker_failed)
+        self._create = create
+        self._fail_store = on_failure
+        self._segment_size = segment_size
+        self._withdraw = withdraw
+        self._allowed = allowed
+        self._changed = Signal()
+        # Not a condition: that waits, enters and leaves in Python, where a signal's handler may raise.
+        self._guard = threading.RLock()
+        # Everything below is guarded by it.
+        self._requests: dict[int, _Request] = {}
+        self._taken = -1  # start of the newest segment that was handed over
+        # That segment: a signal's handler may have ended the put before it had it.
+        self._given: MappedFile | None = None
+        self._backoff_s = 0.0
+        self._not_before = 0.0  # time.monotonic() of the next try
+        self._last_error: OSError | None = None
+        self._end: BaseException | None = None  # why no segment is made any more
+
+    # ---- asking ----
+
+    def request(self, start_offset: int, *, ahead: bool = False) -> bool:
+        """Asks for a segment without waiting; with `ahead` for the one behind it too, if there is room.
+        False when two others are asked for already, `allowed` says no, or none is made any more."""
+        with self._guard:
+            # A put that has not seen yet that its segment was taken may ask for it again.
+            if self._end is not None or start_offset <= self._taken:
+                return False
+            asked = self._ask(start_offset, urgent=False) is not None
+            if asked and ahead and self._segment_size is not None:
+                self._ask(start_offset + self._segment_size, urgent=False)
+        self.wake()
+        return asked
+
+    def take(self, start_offset: int, timeout_s: float, *, ahead: bool = False) -> MappedFile:
+        """The segment that starts at `start_offset`, which is the caller's from now on.
+
+        Raises:
+            DiskFullError, OSError: why it could not be made. Nothing was changed; try again.
+            BackpressureError: not within `timeout_s`, or no write buffer is left for it.
+            StoreClosedError, StoreFailedError: none will be made any more.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._guard:
+                self._expire(start_offset)
+                if self._given is not None:
+                    return self._given
+                request = self._ask(start_offset, urgent=True)
+                if request is None:
+                    raise BackpressureError(
+                        f"no write buffer is left for the segment at {start_offset}; "
+                        "commits do not keep up with puts, try again"
+                    )
+                if ahead and self._segment_size is not None:
+                    self._ask(start_offset + self._segment_size, urgent=False)
+            file = self._wait(request, deadline, timeout_s)
+            if file is not None:
+                return file
+
+    def _ask(self, start: int, *, urgent: bool) -> _Request | None:
+        """The request for `start`, made unless there is one. An urgent one takes another's place."""
+        self._check_alive()
+        request = self._requests.get(start)
+        if request is not None:
+            return request
+        queued = sum(request.file is None for request in self._requests.values())
+        if self._allowed is not None and self._allowed(queued) <= 0:
+            logger.warning("segment %d is not made ahead: no write buffer is left for it", start)
+            return None
+        if queued >= MAX_REQUESTS or len(self._requests) >= MAX_SEGMENTS:
+            if not urgent:
+                return None
+            self._drop_one()
+        request = self._requests[start] = _Request(start)
+        return request
+
+    def _drop_one(self) -> None:
+        """Forgets the request that is needed last, to make room for one that is needed now."""
+        request = self._requests.pop(max(self._requests))
+        request.error = BackpressureError(f"a segment before {request.start} is needed first")
+        self._discard(request)
+        self._changed.notify()
+
+    def _expire(self, start: int) -> None:
+        """The log has gone past these: whoever asked does not want them any more."""
+        for old in [start_of for start_of in self._requests if start_of < start]:
+            self._discard(self._requests.pop(old))
+        if self._given is not None and self._given.start_offset != start:
+            self._given = None
+
+    def _wait(self, request: _Request, deadline: float, timeout_s: float) -> MappedFile | None:
+        """The file; None to ask again, because what was made has been taken away."""
+        self.wake()
+        request.waiting += 1
+        try:
+            while True:
+                seen = self._changed.count
+                with self._guard:
+                    if request.file is not None or request.error is not None:
+                        return self._hand_over(request)
+                    self._check_alive()
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise self._too_late(request, timeout_s)
+                self._changed.wait(seen, math.ceil(left * 1000))
+        finally:
+            request.waiting -= 1
+
+    def _hand_over(self, request: _Request) -> MappedFile | None:
+        if request.error is not None:
+            raise request.error
+        file = request.file
+        if self._requests.get(request.start) is not request or file is None:
+            return None  # another thread has taken it
+        self._given, self._taken = file, request.start
+        del self._requests[request.start]
+        if file.fd >= 0 and os.fstat(file.fd).st_nlink == 0:
+            # D-04: a Java that starts beside us removes empty segments before it fails.
+            logger.warning("%s was removed by another process; it is made again", file.path)
+            self._given = None
+            file.close()
+            return None
+        return file
+
+    def _too_late(self, request: _Request, timeout_s: float) -> BackpressureError:
+        """The request stays, so that a later call finds its outcome."""
+        others = len(self._requests) - 1
+        state = "is being made" if request.making else f"waits, {others} others with it"
+        text = f"the segment at {request.start} was not ready after {timeout_s:.1f} s: it {state}"
+        if self._last_error is not None:
+            text += f"; the last try ended with: {self._last_error}"
+        error = BackpressureError(text)
+        error.__cause__ = self._last_error
+        logger.warning("%s", text)
+        return error
+
+    def _check_alive(self) -> None:
+        if self._end is None:
+            return
+        if isinstance(self._end, StoreClosedError):
+            raise StoreClosedError(*self._end.args)
+        error = StoreFailedError(f"no segment is made any more: {self._end!r}")
+        raise error from self._end
+
+    # ---- making ----
+
+    def step(self) -> float | None:
+        """Makes the segment with the smallest start."""
+        with self._guard:
+            queued = [request for request in self._requests.values() if request.file is None]
+            if not queued:
+                return None
+            pause_s = self._not_before - time.monotonic()
+            if pause_s > 0:
+                return pause_s
+            request = min(queued, key=lambda request: request.start)
+            request.making = True
+        began = time.monotonic()
+        try:
+            file = self._create(request.start)
+        except FileExistsError:
+            raise  # D-06: a name that we do not know of; the store fails
+        except OSError as error:
+            self._failed(request, error)
+            return 0
+        elapsed_ms = (time.monotonic() - began) * 1000
+        if elapsed_ms > SLOW_CREATION_MS:
+            logger.log(
+                logging.WARNING if elapsed_ms > VERY_SLOW_CREATION_MS else logging.INFO,
+                "creating the segment at %d took %.0f ms, queue length %d, puts waiting: %d",
+                request.start,
+                elapsed_ms,
+                len(queued),
+                request.waiting,
+            )
+        self._ready(request, file)
+        return 0
+
+    def _ready(self, request: _Request, file: MappedFile) -> None:
+        with self._guard:
+            request.making = False
+            request.file = file
+            self._backoff_s = self._not_before = 0.0
+            self._last_error = None
+            if self._requests.get(request.start) is not request:
+                self._discard(request)  # expired while it was made
+            self._changed.notify()
+
+    def _failed(self, request: _Request, error: OSError) -> None:
+        with self._guard:
+            request.making = False
+            self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_MIN_S), BACKOFF_MAX_S)
+            self._not_before = time.monotonic() + self._backoff_s
+            if self._last_error is None or self._last_error.errno != error.errno:
+                logger.warning("the segment at %d cannot be made: %s", request.start, error)
+            self._last_error = error
+            # A wish that nobody waits for is tried again, but not for ever: each try takes what a disk has left, for
+            # a moment, from whoever else writes there. The put that needs it asks anew, and seldom waits for a pause.
+            if request.waiting or self._backoff_s >= BACKOFF_MAX_S:
+                request.error = error
+                if self._requests.get(request.start) is request:
+                    del self._requests[request.start]
+            self._changed.notify()
+
+    def _discard(self, request: _Request) -> None:
+        file, request.file = request.file, None
+        if file is not None:
+            self._withdraw(file)
+
+    # ---- end ----
+
+    def spare(self) -> MappedFile | None:
+        """A segment that is ready and not taken, the one with the smallest start."""
+        with self._guard:
+            ready = [r for r in self._requests.values() if r.file is not None]
+            return min(ready, key=lambda request: request.start).file if ready else None
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """No more segments; whoever waits for one hears it now."""
+        self._finish(StoreClosedError("the store was closed while a put waited for a segment"))
+        return super().stop(timeout_s)
+
+    def _worker_failed(self, error: BaseException) -> None:
+        self._finish(error)
+        self._fail_store(error)
+
+    def _finish(self, end: BaseException) -> None:
+        with self._guard:
+            if self._end is None:
+                self._end = end
+            self._changed.notify()
+
+    def discard(self) -> None:
+        """Removes what was made and not taken (D-07). For the end, after `stop`. A file that a failed disk
+        keeps is an empty segment behind the log, which the next open knows."""
+        with self._guard:
+            requests, self._requests = self._requests, {}
+            for request in requests.values():
+                try:
+                    self._discard(request)
+                except OSError as error:
+                    logger.warning("an unused segment cannot be removed: %s", error)

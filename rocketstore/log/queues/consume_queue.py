@@ -1,0 +1,400 @@
+"""One consume queue: for each message of a (topic, queue id), where its record is.
+
+Unit n stands at byte 20·n of an endless file, so the queue offset in a record decides where its unit goes and
+dispatching twice changes nothing. Files are mapped when they are needed and given back when a store has many queues
+and this one rests; blocks are reserved ahead of the writes: a full disk is an exception and no signal (D-19).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rocketstore._native import queue_file
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.queue_state import QueueEnd
+from rocketstore.log.layout.listing import file_at
+from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.mapped_files.new_file import NewFile
+from rocketstore.log.queues.block_reservation import ReservedBlocks
+from rocketstore.log.queues.extension_units import ExtensionUnits
+from rocketstore.log.queues.queue_preallocator import NextFile
+from rocketstore.log.queues.units import QUEUE_OFFSET_MAX, UNIT_SIZE, UnitRefusedError, check_gap
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["ConsumeQueue"]
+
+#: A queue that fills a file within this has the next one made ahead.
+FILLED_S = 120
+
+
+class ConsumeQueue:
+    """Units of one queue. Only the dispatcher writes them; `max_offset` is what it has published."""
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        access: Access,
+        file_size: int,
+        *,
+        tmp_directory: Path,
+        log_minimum: Callable[[], int],
+        make_directory: Callable[[Path], None],
+        mapped: Callable[[ConsumeQueue], None] = lambda _: None,
+        ask_ahead: Callable[[NextFile], None] = lambda _: None,
+        spare: Callable[[Path, int], NewFile | None] = lambda _, __: None,
+    ) -> None:
+        """Told: `mapped` when files were mapped, `ask_ahead` of a file that is needed soon. `spare`: a first file."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.file_size = file_size
+        self._access: Access = access
+        self._log_minimum = log_minimum
+        self._make_directory = make_directory
+        self._files = MappedFileQueue(
+            directory,
+            access,
+            file_size=file_size,
+            name="consume queue",
+            tmp_directory=tmp_directory,
+        )
+        self.next_file = NextFile(self._files, spare)
+        self._ask_ahead = ask_ahead
+        self._grown_at = time.monotonic()
+        self._filled_before = False
+        self.extension = ExtensionUnits.beside(directory)
+        self._lock = threading.RLock()  # held by whoever needs the files to stay where they are
+        self._told = mapped
+        self._only_here = access == "memory"  # memory holds what no file does
+        self._mapped = False
+        self.loaded = False
+        self.used = False
+        #: Where it ended when the store was closed last, at least; 0: not known (format 20.9).
+        self.known_end = 0
+        self._blocks = ReservedBlocks()
+        #: How far readers may look.
+        self.end = QueueEnd()
+        self._min_offset = 0
+        self._min_for = -1
+
+    # ---- load ----
+
+    def load(self) -> None:
+        """Maps the files and finds the end: the first unit that is not written ends the queue."""
+        if not self.loaded:
+            self._snapshot()
+
+    def _snapshot(self) -> tuple[MappedFile, ...]:
+        """The files, mapped as long as the caller holds them."""
+        with self._lock:
+            self.used = True
+            if not self._mapped:
+                self._files.load()
+                if self._files.shapes and self._access != "read":
+                    self._files.repair_last()
+                    self._only_here = self._access != "write"
+                for file in self._files.files:
+                    file.advise("random")
+                self._mapped = True
+                self._told(self)
+            if not self.loaded:
+                self._find_end()
+                self.loaded = True
+            return self._files.files
+
+    def park(self) -> bool:
+        """Gives the files back until they are needed. False while somebody is at work in another thread,
+        or where memory holds what no file does."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._only_here:
+                return False
+            # An end that could not be found is looked for again, in files mapped anew.
+            self._mapped = False
+            self.next_file.drop()
+            self._files.forget()
+            return True
+        finally:
+            self._lock.release()
+
+    def _find_end(self) -> None:
+        """ReadFailedError where the disk does not give the units back: then the queue has no end that could
+        be believed, and is asked again the next time."""
+        last = self._files.last
+        if last is not None:
+            self._max_offset = last.start_offset // UNIT_SIZE + queue_file.written_units(last)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.queue_id}"
+
+    @property
+    def units_per_file(self) -> int:
+        return self.file_size // UNIT_SIZE
+
+    # ---- reading ----
+
+    @property
+    def _max_offset(self) -> int:
+        return self.end.value
+
+    @_max_offset.setter
+    def _max_offset(self, value: int) -> None:
+        self.end.value = value
+
+    @property
+    def written_end(self) -> int:
+        """Queue offset behind the last unit."""
+        self.load()
+        return self._max_offset
+
+    @property
+    def max_offset(self) -> int:
+        """The same, or where the queue is known to have ended: what lies between is missing."""
+        return max(self.written_end, self.known_end)
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message whose record is still in the log; pre-blanks do not count."""
+        self.load()
+        minimum = self._log_minimum()
+        if minimum != self._min_for:
+            self._min_offset = self._find_minimum(minimum)
+            self._min_for = minimum if self._min_offset < self._max_offset else -1
+        return min(self._min_offset, self._max_offset)
+
+    def _find_minimum(self, minimum: int) -> int:
+        for file in self._snapshot():
+            first = file.start_offset // UNIT_SIZE
+            count = min(self.units_per_file, self._max_offset - first)
+            if count <= 0:
+                break
+            found = queue_file.first_kept(file, 0, count, minimum)
+            if found < count:
+                return first + found
+        return self._max_offset
+
+    def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
+        """File, byte position of the unit in it, units readable from there in this file."""
+        file = file_at(self._snapshot(), self.file_size, queue_offset * UNIT_SIZE)
+        if file is None:
+            return None
+        position = queue_offset * UNIT_SIZE - file.start_offset
+        available = min(file.end_offset // UNIT_SIZE, self._max_offset) - queue_offset
+        return (file, position, available) if available > 0 else None
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """(physical_offset, size, tags_code) of one unit; None where none is."""
+        located = self.locate(queue_offset)
+        return (
+            None if located is None else queue_file.read_unit(located[0], located[1] // UNIT_SIZE)
+        )
+
+    @property
+    def physical_begin(self) -> int | None:
+        """Of the first record that is still in the log; None for an empty queue."""
+        first = self.unit(self.min_offset)
+        return None if first is None else first[0]
+
+    @property
+    def physical_end(self) -> int:
+        """End of the record of the last unit; -1 for an empty queue."""
+        for file in reversed(self._snapshot()):
+            count = min(self.units_per_file, self._max_offset - file.start_offset // UNIT_SIZE)
+            end = queue_file.physical_end(file, max(0, count))
+            if end >= 0:
+                return end
+        return -1
+
+    # ---- writing: the dispatcher only ----
+
+    def publish(self, max_offset: int) -> None:
+        """Readers see the units below `max_offset`."""
+        self.end.raise_to(max_offset)
+
+    def room_for(self, queue_offset: int) -> tuple[MappedFile, int, int]:
+        """(file, queue offset of its first unit, units that may be written in it) with `queue_offset`
+        inside. Makes the file, fills what lies in front of a queue's first unit with pre-blanks.
+
+        Raises:
+            DiskFullError, OSError: no room; nothing was changed.
+            UnitRefusedError: there is no such place, or the gap in front is too large to be believed.
+        """
+        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+            raise UnitRefusedError(f"{self.name}: no unit {queue_offset}")
+        position = queue_offset * UNIT_SIZE
+        with self._lock:
+            self._only_here = self._access != "write"
+            self._snapshot()
+            file = self._files.find(position)
+            while file is None:
+                file = self._grow(position)
+            first = file.start_offset // UNIT_SIZE
+            limit = self._reserve(file, position - file.start_offset + UNIT_SIZE)
+            if file is self._files.last and self._is_full_soon(position):
+                self._ask_ahead(self.next_file)
+        return file, first, limit // UNIT_SIZE
+
+    def _is_full_soon(self, position: int) -> bool:
+        """Whether the last file, written as fast as until now, is full within FILLED_S of its making; the
+        one before it tells where nothing is written yet."""
+        if self._access != "write" or self._filled_before:
+            return self._access == "write"  # in memory a file is made at once
+        written = position - (self._files.end_offset - self.file_size)
+        return (time.monotonic() - self._grown_at) * self.file_size < FILLED_S * written
+
+    def _grow(self, position: int) -> MappedFile | None:
+        files = self._files
+        if files.last is not None:
+            check_gap(self.name, files.end_offset // UNIT_SIZE, position // UNIT_SIZE)
+            if position < files.begin_offset:
+                raise UnitRefusedError(
+                    f"{self.name}: unit {position // UNIT_SIZE} was trimmed away"
+                )
+        if position < files.end_offset:
+            return self._restore(position)
+        start = files.end_offset if files.files else files.start_for(position)
+        if self._access == "write":
+            self._make_directory(self.directory)
+        file, whole = self.next_file.take(start)
+        if whole:
+            self._blocks.has_all(file)
+        now = time.monotonic()
+        self._filled_before = bool(files.files) and now - self._grown_at < FILLED_S
+        self._grown_at = now
+        file.close_descriptor()
+        file.advise("random")
+        first = not files.files
+        files.publish(file)
+        if first:
+            if position > start:
+                self._reserve(file, position - start)
+                queue_file.fill_pre_blank(file, 0, (position - start) // UNIT_SIZE)
+            self._max_offset = max(self._max_offset, position // UNIT_SIZE)
+        return files.find(position)
+
+    def _restore(self, position: int) -> MappedFile:
+        """A file in place of one that somebody took away from the middle."""
+        start = self._files.start_for(position)
+        if not any(low <= start <= high - self.file_size for low, high in self._files.gaps):
+            raise UnitRefusedError(
+                f"{self.name}: no file has unit {position // UNIT_SIZE}, and none can"
+            )
+        logger.warning("%s: the file at %d is missing, it is made again", self.directory, start)
+        file = self._files.make(start, sparse=True)
+        file.close_descriptor()
+        file.advise("random")
+        self._files.restore(file)
+        return file
+
+    def _reserve(self, file: MappedFile, wanted: int) -> int:
+        """Bytes of `file` that have blocks, at least `wanted`."""
+        if self._access != "write":
+            return file.size
+        return self._blocks.reserve(file, wanted)
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
+        """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""
+        with self._lock:
+            self.fill_gap(queue_offset)
+            file, first, _ = self.room_for(queue_offset)
+            queue_file.write_unit(file, queue_offset - first, physical_offset, size, tags_code)
+            self.publish(queue_offset + 1)
+
+    def fill_gap(self, queue_offset: int) -> int:
+        """Pre-blanks from the end of the queue up to `queue_offset`; returns how many."""
+        if not self._snapshot() or queue_offset <= self._max_offset:
+            return 0
+        filled = check_gap(self.name, self._max_offset, queue_offset)
+        while self._max_offset < queue_offset:
+            file, first, _ = self.room_for(self._max_offset)
+            count = min(queue_offset, first + self.units_per_file) - self._max_offset
+            self._reserve(file, (self._max_offset - first + count) * UNIT_SIZE)
+            queue_file.fill_pre_blank(file, self._max_offset - first, count)
+            self._max_offset += count
+        return filled
+
+    # ---- care ----
+
+    def sync(self, first_unit: int, end_unit: int) -> None:
+        """Forces the units [first_unit, end_unit) to the disk, with the names of their files (D-18). Raises
+        OSError."""
+        if self._access != "write":
+            return
+        self.next_file.sync_name()
+        for file in self._snapshot():
+            low = max(file.start_offset, first_unit * UNIT_SIZE)
+            high = min(file.end_offset, end_unit * UNIT_SIZE)
+            if low < high:
+                file.sync(low - file.start_offset, high - file.start_offset)
+
+    def truncate_from(self, physical_offset: int) -> bool:
+        """Clears, on disk, every unit at or beyond `physical_offset` and everything behind; True when
+        something was cleared. Files that hold nothing else go, but the first."""
+        with self._lock:
+            self._snapshot()
+            changed = self._truncate_from(physical_offset)
+            self._only_here = self._only_here or (changed and self._access != "write")
+            return changed
+
+    def _truncate_from(self, physical_offset: int) -> bool:
+        changed = False
+        while (last := self._files.last) is not None:
+            before = self._max_offset
+            if self._ends_below(last, physical_offset):
+                break
+            left = queue_file.cut(last, physical_offset)
+            self._max_offset = last.start_offset // UNIT_SIZE + left
+            if self._max_offset < before:
+                changed = True
+                if self._access == "write":
+                    last.sync(left * UNIT_SIZE, last.size)
+            if left or len(self._files.files) == 1:
+                break
+            self._files.remove_from(last.start_offset)
+            self._find_end()  # units at the end of the file before may never have reached the disk
+            changed = True
+        self._min_for = -1
+        return changed
+
+    def _ends_below(self, file: MappedFile, physical_offset: int) -> bool:
+        """Whether the file has neither a unit at or beyond `physical_offset` nor anything behind its end;
+        told without looking at its units, nearly always."""
+        written = self._max_offset - file.start_offset // UNIT_SIZE
+        end = queue_file.physical_end(file, written)
+        stale = file.find_data(written * UNIT_SIZE, file.size) < file.size
+        return 0 <= end <= physical_offset and not stale
+
+    def trim(self, minimum: int) -> list[str]:
+        """Removes whole files whose last record lies below `minimum`; the last file always stays."""
+        keep = 0
+        with self._lock:
+            for file in self._snapshot()[:-1]:
+                end = queue_file.physical_end(file, self.units_per_file)
+                if end > minimum:
+                    break
+                keep = file.end_offset if end >= 0 else keep  # pre-blanks go with what follows
+            self._only_here = self._only_here or (keep > 0 and self._access != "write")
+            return self._files.remove_before(keep) if keep else []
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        return self._snapshot()
+
+    def close(self) -> None:
+        with self._lock:
+            self._mapped = True  # never again
+            self.next_file.drop(closed=True)
+            self._files.close()
+        self.extension.close()
+
+    def __repr__(self) -> str:
+        return f"ConsumeQueue({self.topic!r}, {self.queue_id}, max_offset={self.max_offset})"

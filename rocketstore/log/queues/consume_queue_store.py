@@ -1,0 +1,337 @@
+"""All consume queues of a store: `consumequeue/<topic>/<queue id>/`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketstore._native.checkpoint import crc32c
+from rocketstore.errors import ReadFailedError
+from rocketstore.log.layout.state_files import sync_file_system
+from rocketstore.log.mapped_files.mapped_file_queue import Access
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.directories import QueueDirectories, queues_in
+from rocketstore.log.queues.mapping_cache import MappedQueues
+from rocketstore.log.queues.preallocated import SpareFiles
+from rocketstore.log.queues.saved_ends import (
+    QueueEnds,
+    drop_queue_ends,
+    load_queue_ends,
+    queue_key,
+    save_queue_ends,
+)
+from rocketstore.log.queues.units import UnitRefusedError, has_units_up_to
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.new_file import NewFile
+    from rocketstore.log.queues.queue_preallocator import Ahead
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["ConsumeQueueStore"]
+
+#: More dirty queues than this are synced with one call for the whole file system (D-19).
+SYNC_EACH_MAX = 64
+
+
+class ConsumeQueueStore:
+    """Queues by topic and id. Only the dispatcher adds some."""
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        access: Access,
+        file_size: int,
+        log_minimum: Callable[[], int],
+    ) -> None:
+        self._layout = layout
+        self._tmp = layout.tmp
+        self._access: Access = access
+        self._file_size = file_size
+        self._log_minimum = log_minimum
+        self._lock = threading.RLock()  # a signal's handler may come inside
+        #: By topic and queue id; None: it has a directory, and nobody has asked for it.
+        self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
+        self._making: dict[tuple[str, int], ConsumeQueue] = {}
+        self._mapped = MappedQueues()
+        #: Told of a file that will be needed soon.
+        self.ask_ahead: Callable[[Ahead], None] = lambda _: None
+        self._directories = QueueDirectories(layout.consume_queue)
+        self._spares = SpareFiles(layout.consume_queue, layout.tmp, file_size)
+        self._digest: tuple[int, int] | None = None
+        self._ends = QueueEnds()
+        self._ends_hold = False
+        self._failed = False
+
+    def load(self) -> None:
+        """Knows every queue that has a directory; its files are opened when they are needed."""
+        if self._access == "memory":
+            return
+        self._ends = load_queue_ends(self._layout)
+        for topic, queue_id, _ in queues_in(self._layout.consume_queue):
+            # An object for each would cost seconds and megabytes where they are many.
+            self._queues.setdefault(topic, {})[queue_id] = None
+
+    def add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, known from now on; its directory is made with its first file."""
+        with self._lock:
+            queues = self._queues.setdefault(topic, {})
+            return queues.get(queue_id) or self._made(queues, topic, queue_id)
+
+    def _made(
+        self, queues: dict[int, ConsumeQueue | None], topic: str, queue_id: int
+    ) -> ConsumeQueue:
+        new = ConsumeQueue(
+            topic,
+            queue_id,
+            self._layout.queue_directory(topic, queue_id),
+            self._access,
+            self._file_size,
+            tmp_directory=self._tmp,
+            log_minimum=self._log_minimum,
+            make_directory=self._directories.make,
+            mapped=self._mapped.mapped,
+            ask_ahead=lambda following: self.ask_ahead(following),
+            spare=self._spare,
+        )
+        if self._ends_hold:
+            new.known_end = self._ends.least(topic, queue_id)
+        # A handler may make it anywhere in here, too. Whoever was the first to note his is taken, by both.
+        key = topic, queue_id
+        new = self._making.setdefault(key, new)
+        queues[queue_id] = queue = queues.get(queue_id) or new
+        self._making.pop(key, None)
+        return queue
+
+    def expect(self, count: int) -> None:
+        """Messages will soon come to so many new queues: their first files are made before."""
+        self._spares.expect(count)
+        self._ask_for_spares()
+
+    def _ask_for_spares(self) -> None:
+        if self._spares.wanted:
+            self.ask_ahead(self._spares)
+
+    def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
+        found = self._spares.take(directory, start_offset)
+        self._ask_for_spares()
+        return found
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        queues = self._queues.get(topic, {})
+        found = queues.get(queue_id)
+        if found is not None or queue_id not in queues:
+            return found
+        with self._lock:
+            return queues[queue_id] or self._made(queues, topic, queue_id)
+
+    def topics(self) -> list[str]:
+        with self._lock:
+            return sorted(self._queues)
+
+    def queues(self, topic: str) -> list[int]:
+        with self._lock:
+            return sorted(self._queues.get(topic, ()))
+
+    def all(self) -> list[ConsumeQueue]:
+        with self._lock:
+            return [
+                queue or self._made(queues, topic, queue_id)
+                for topic, queues in list(self._queues.items())
+                for queue_id, queue in list(queues.items())
+            ]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._queues.values()))
+
+    def max_physical_end(self) -> int:
+        """End of the last record that any queue has; -1 when there is no unit at all."""
+        return max((queue.physical_end for queue in self.all()), default=-1)
+
+    def truncate(self, physical_offset: int) -> int:
+        """Clears units at or beyond `physical_offset` in every queue; returns in how many."""
+        return sum(queue.truncate_from(physical_offset) for queue in self.all())
+
+    def trim(self, minimum: int) -> None:
+        for queue in self.all():
+            queue.trim(minimum)
+
+    def sync(self, dirty: Iterable[tuple[str, int, int, int]]) -> bool:
+        """Forces (topic, queue id, first unit, end unit) ranges. False once a sync has failed: the queue
+        files are degraded then, and never synced again (D-13); the next open rebuilds what they lost."""
+        if self._failed:
+            return False
+        ranges = list(dirty)
+        try:
+            if len(ranges) > SYNC_EACH_MAX:
+                for topic, queue_id, _, _ in ranges:
+                    self.add(topic, queue_id).next_file.check_names()
+                sync_file_system(self._layout.consume_queue)
+            else:
+                queues = [self.add(topic, queue_id) for topic, queue_id, _, _ in ranges]
+                self._directories.sync(queue.directory for queue in queues)
+                for queue, (_, _, first, end) in zip(queues, ranges, strict=True):
+                    queue.sync(first, end)
+        except OSError as error:
+            self.degrade(error)
+        return not self._failed
+
+    @property
+    def degraded(self) -> bool:
+        """Whether units may be missing on disk although their queue has them."""
+        return self._failed
+
+    def degrade(self, cause: BaseException) -> None:
+        """What stands in the queue files is not trusted to be on disk any more."""
+        if not self._failed:
+            self._failed = True
+            logger.error("consume queues are not synced any more: %s", cause)
+
+    def digest(self) -> tuple[int, int]:
+        """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
+        with self._lock:
+            if self._digest is None or self._digest[0] != len(self):  # none is ever taken away
+                self._digest = _digest(
+                    (topic, n) for topic, queues in list(self._queues.items()) for n in list(queues)
+                )
+            return self._digest
+
+    def digest_below(self, dispatched: int) -> tuple[int, int]:
+        """The same of those whose first record lies below `dispatched`. While queues are brought up to the end of a
+        log, others may be left of a process that was killed, their names not on disk."""
+        return _digest(
+            (queue.topic, queue.queue_id)
+            for queue in self.all()
+            if (begin := queue.physical_begin) is not None and begin < dispatched
+        )
+
+    def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
+        """Whether a queue is missing since a checkpoint said `digest`. One whose first record lies at or
+        behind `dispatched` may be new since then, the last ones first; it is filled by dispatching from there.
+        Without a record in the log a queue is either very old or very new.
+        """
+        if self.digest() == digest:
+            return False
+        begins = [(queue.physical_begin, (queue.topic, queue.queue_id)) for queue in self.all()]
+        empty = [name for begin, name in begins if begin is None]
+        filled = sorted((begin, name) for begin, name in begins if begin is not None)
+        by_age = [name for _, name in filled]
+        believed = (
+            [name for begin, name in filled if begin < dispatched],
+            by_age[: digest[0]],
+            [*empty, *by_age][: digest[0]],
+        )
+        return all(_digest(names) != digest for names in believed)
+
+    # ---- where queues ended when the store was closed ----
+
+    def has_shortened(self, dispatched: int) -> bool:
+        """Whether a queue ends before where it ended then: units or files of it are missing. Not asked where
+        our checkpoint says that queues have less of the log: they are being made anew."""
+        return 0 < self._ends.log_end <= dispatched and any(map(self._is_shorter, self.all()))
+
+    def _is_shorter(self, queue: ConsumeQueue) -> bool:
+        least = self._ends.least(queue.topic, queue.queue_id)
+        if not least or has_units_up_to(queue.directory, self._file_size, least):
+            return False
+        return queue.written_end < least
+
+    def know_ends(self, log_end: int) -> None:
+        """From now on queues that end before are known to lack something. Nothing is known where the log ends
+        before, at `log_end`."""
+        if self._ends.log_end > log_end:
+            self.forget_ends()
+            return
+        self._ends_hold = True
+        for queue in self._made_ones():
+            queue.known_end = self._ends.least(queue.topic, queue.queue_id)
+
+    def made_anew(self, log_end: int) -> None:
+        """All units come from the log: what was known of ends is used up. What the log has no message for, behind
+        the last one, was handed out before: pre-blanks hold its place."""
+        if self._ends.log_end > log_end:
+            return
+        filled = []
+        for queue in self._made_ones():
+            end = self._ends.least(queue.topic, queue.queue_id)
+            if queue.written_end >= end or not queue.files:
+                continue
+            try:
+                lost = queue.fill_gap(end)
+            except UnitRefusedError as error:
+                logger.warning("%s: where it ended is not believed: %s", queue.name, error)
+                continue
+            except OSError as error:
+                logger.error("%s: ended at %d, which is not noted: %s", queue.name, end, error)
+                return  # no put to that queue; the next open tries again
+            filled.append((queue.topic, queue.queue_id, 0, end))
+            logger.warning(
+                "%s: ends at %d as before, and its last messages (%d) are lost: "
+                "put one, or run repair, before RocketMQ starts",
+                queue.name, end, lost,
+            )  # fmt: skip
+        # Pre-blanks behind units that a loss of power takes say nothing.
+        if not filled or self._access != "write" or self.sync(filled):
+            self.forget_ends()
+
+    def forget_ends(self) -> None:
+        """What was known is of another log, or of other queues: nothing is, now or later."""
+        self._ends = QueueEnds()
+        if self._access == "write":
+            drop_queue_ends(self._layout)
+
+    def save_ends(self, log_end: int) -> None:
+        """At a clean close: all units are durable, of a log up to `log_end`."""
+        found: dict[int, int] = {}
+        for queue in self._made_ones():
+            if queue.loaded and queue.max_offset:
+                key = queue_key(queue.topic, queue.queue_id)
+                found[key] = min(queue.max_offset, found.get(key, queue.max_offset))
+        ends = self._ends.with_ends(log_end, found)
+        if ends != self._ends:
+            save_queue_ends(self._layout, ends)
+
+    def end_for_puts(self, topic: str, queue_id: int) -> int:
+        """Offset of the next message of a queue, as far as its units tell.
+
+        Raises:
+            ReadFailedError: it lacks units of messages that are in the log; another message must not get the
+                offset of one of them. The next open makes them anew, since this one does not stop cleanly.
+        """
+        queue = self.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if queue.written_end >= queue.known_end:
+            return queue.written_end
+        error = ReadFailedError(
+            f"{queue.directory}: ends at {queue.written_end}, ended at {queue.known_end} when the "
+            "store was closed: files of the queue, or their units, are missing; what was not "
+            "trimmed of the messages is in the log"
+        )
+        error.add_note("close the store and open it again: that makes them anew")
+        self.degrade(error)
+        raise error
+
+    def _made_ones(self) -> list[ConsumeQueue]:
+        with self._lock:
+            return [
+                queue
+                for queues in list(self._queues.values())
+                for queue in list(queues.values())
+                if queue
+            ]
+
+    def close(self) -> None:
+        for queue in self._made_ones():
+            queue.close()
+        self._spares.drop(closed=True)
+
+
+def _digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:
+    names = sorted(f"{topic}/{queue_id}" for topic, queue_id in queues)
+    return len(names), crc32c("\n".join(names).encode())

@@ -1,0 +1,69 @@
+"""The directories of queues and of their topics. Their names come to the disk with the units in them, and not
+before (D-18): until then nothing relies on them, and a store may get thousands in a second."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_topic
+from rocketstore.log.layout.state_files import make_like
+
+__all__ = ["QueueDirectories", "directory_names", "is_queue_id", "queues_in"]
+
+logger = logging.getLogger(__name__)
+
+
+def queues_in(root: Path) -> Iterator[tuple[str, int, str]]:
+    """Topic, queue id and path of each queue that has a directory; other names are no queues (format 6.1).
+    There may be many: with a `Path` for each this takes three times as long."""
+    top = os.fspath(root)
+    for topic in directory_names(top):
+        if not is_safe_topic(os.fsencode(topic)):
+            logger.warning("%s/%s cannot be a topic, ignored", top, topic)
+            continue
+        for name in directory_names(f"{top}/{topic}"):
+            if is_queue_id(name):
+                yield topic, int(name), f"{top}/{topic}/{name}"
+
+
+def directory_names(path: str | os.PathLike[str]) -> list[str]:
+    """Directories in a directory, in order; none where there is no such directory. Links do not count."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a directory can be that of a queue: a number without zeros in front."""
+    if not (name.isascii() and name.isdecimal() and len(name) <= 10):
+        return False
+    return str(int(name)) == name and int(name) <= QUEUE_ID_MAX
+
+
+class QueueDirectories:
+    """`root`/topic/queue id. Only the dispatcher makes some; another thread syncs them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        #: In which every name is on disk. At first none: a process that died may have given names.
+        self._synced: set[Path] = set()
+
+    def make(self, directory: Path) -> None:
+        """The directory of a queue, and that of its topic; what is missing of them."""
+        for path in (directory.parent, directory):
+            if not path.is_dir():
+                make_like(path, self._root.stat())
+                self._synced.discard(path.parent)
+
+    def sync(self, directories: Iterable[Path]) -> None:
+        """The names of these queues' directories, and of their topics', are on disk. Raises OSError."""
+        for parent in (self._root, *{directory.parent for directory in directories}):
+            if parent not in self._synced:
+                self._synced.add(parent)  # before: what is made meanwhile takes it away again
+                syscalls.sync_directory(os.fspath(parent))

@@ -1,0 +1,111 @@
+"""Extension units: what stands for a tags code that is an address (format 6.5).
+
+A broker with `enableConsumeQueueExt` writes them beside each queue. Here they are read: they hold the real
+tags code of a message and its store time. What the bits of their maps mean is the broker's affair.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.queues.units import UNIT, list_files
+
+__all__ = ["LAST_ADDRESS", "ExtensionUnit", "ExtensionUnits", "is_address", "with_addresses"]
+
+#: Up to here a unit's tags code is the address of an extension unit; hashes and times are larger.
+LAST_ADDRESS: Final = -(1 << 31) - 1
+_FIRST_ADDRESS: Final = -(1 << 63)
+#: Size of the unit, tags code, store time, size of the bit map, which follows.
+_FIXED: Final = struct.Struct(">hqqh")
+
+
+class ExtensionUnit(NamedTuple):
+    """What RocketMQ knew of a message when it made its unit."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    bit_map: bytes
+
+
+class ExtensionUnits:
+    """The extension files of one queue, if it has any. Threads may share it."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        """`directory`: of the files; it need not be there."""
+        self._directory = directory
+        self._lock = threading.RLock()
+        self._file_size = 0
+        self._files: dict[int, MappedFile] = {}
+
+    @staticmethod
+    def beside(queue_directory: Path) -> ExtensionUnits:
+        """Those of the queue whose units lie in a directory."""
+        above, topic, queue = os.fspath(queue_directory).rsplit(os.sep, 2)
+        return ExtensionUnits(f"{os.path.dirname(above)}/consumequeue_ext/{topic}/{queue}")
+
+    def unit(self, address: int) -> ExtensionUnit | None:
+        """The unit at an address; None where there is none, or no whole one: then nothing is known."""
+        offset = address - _FIRST_ADDRESS
+        with self._lock:
+            file = self._file_of(offset)
+            if file is None:
+                return None
+            position = offset - file.start_offset
+            if file.size - position < _FIXED.size:
+                return None
+            size, tags_code, store_ms, bits = _FIXED.unpack(file.read(position, _FIXED.size))
+            if bits < 0 or size != _FIXED.size + bits or size > file.size - position:
+                return None
+            bit_map = file.read(position + _FIXED.size, bits)
+        return ExtensionUnit(tags_code, store_ms, bit_map)
+
+    def _file_of(self, offset: int) -> MappedFile | None:
+        if not self._file_size:
+            self._file_size = usual_size(list_files(self._directory)) or 0
+            if not self._file_size:
+                return None
+        start = offset - offset % self._file_size
+        if start not in self._files:
+            path = os.path.join(self._directory, segment_name(start))
+            try:
+                file = MappedFile.open(path, start, self._file_size, "read")
+            except (OSError, ValueError):  # gone with its queue's units, not there yet, or cut
+                return None
+            file.close_descriptor()
+            self._files.setdefault(start, file)  # a signal's handler may have opened it, too
+        return self._files[start]
+
+    def close(self) -> None:
+        """Lets the files go; the next look opens them again."""
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+
+
+def is_address(tags_code: int) -> bool:
+    """Whether it says where the real tags code is."""
+    return tags_code <= LAST_ADDRESS
+
+
+def with_addresses(
+    tags_codes: frozenset[int], units: bytes, extension: ExtensionUnits
+) -> frozenset[int]:
+    """Codes to look for in some queue units: with them the addresses that stand for one of these codes,
+    and those of which nothing is known, so that their records have to be looked at."""
+    codes = numpy.frombuffer(units, UNIT)["tags_code"]
+    found = set(tags_codes)
+    for address in codes[codes <= LAST_ADDRESS].tolist():
+        unit = extension.unit(address)
+        if unit is None or unit.tags_code in tags_codes:
+            found.add(address)
+    return frozenset(found) if len(found) > len(tags_codes) else tags_codes

@@ -1,0 +1,93 @@
+"""Messages in further queues: INNER_MULTI_DISPATCH (format 6.7).
+
+A unit of a light queue points to a record of another queue, which names the light queue and the
+message's offset in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UnitRefusedError
+
+if TYPE_CHECKING:
+    from rocketstore._native.message import Message
+    from rocketstore.log.queues.consume_queue import ConsumeQueue
+
+__all__ = ["check_place", "is_listed", "light_queues", "listed_queues", "offset_in_queue"]
+
+logger = logging.getLogger(__name__)
+
+LIGHT_PREFIX = "%LMQ%"
+#: Prefixes of topics whose messages are in no further queue, whatever they say (format 6.7).
+NEVER_LISTED = ("%RETRY%", "rmq_sys_")
+NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+def is_listed(topic: str) -> bool:
+    """Whether messages of a topic may be in further queues. One that is sent again or later keeps the
+    properties of the message that it was, whose units in these queues stay what they are."""
+    return not topic.startswith(NEVER_LISTED) and topic != "SCHEDULE_TOPIC_XXXX"
+
+
+def light_queues(message: Message) -> list[tuple[str, int, int]]:
+    """Further queues of a message: name, queue id, queue offset."""
+    properties = message.properties
+    names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    if len(names) != len(offsets):
+        return []
+    return [
+        (name, 0 if name.startswith(LIGHT_PREFIX) else message.queue_id, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if name and "/" not in name and NUMBER.fullmatch(offset)
+    ]
+
+
+def listed_queues(
+    properties: Mapping[str, str], queue_id: int, physical_offset: int
+) -> list[tuple[str, int, int]]:
+    """The same of a record that is dispatched, whose names become directories."""
+    if "INNER_MULTI_QUEUE_OFFSET" not in properties:
+        return []
+    names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    if len(names) != len(offsets):
+        logger.warning("record %d: as many queue names as offsets expected", physical_offset)
+        return []
+    return [
+        (name, 0 if name.startswith(LIGHT_PREFIX) else queue_id, int(text))
+        for name, text in zip(names, offsets, strict=True)
+        if NUMBER.fullmatch(text) and is_safe_topic(os.fsencode(name))
+    ]
+
+
+def check_place(
+    queue: ConsumeQueue, queue_offset: int, physical_offset: int
+) -> tuple[int, int, int] | None:
+    """The unit that stands where a record says it is in a further queue; UnitRefusedError where it cannot be."""
+    there = queue.unit(queue_offset)
+    if there is not None and there[0] < physical_offset and 0 < there[1] < PRE_BLANK_SIZE:
+        raise UnitRefusedError(f"{queue.name}: unit {queue_offset} is of the record at {there[0]}")
+    if (
+        queue.files
+        and queue_offset > queue.written_end
+        and not queue.topic.startswith(LIGHT_PREFIX)
+    ):
+        # Whoever sent it may not move the end of a queue that others put to.
+        raise UnitRefusedError(f"{queue.name}: ends at {queue.written_end}, not at {queue_offset}")
+    return there
+
+
+def offset_in_queue(message: Message, topic: str, queue_id: int) -> int:
+    """Queue offset of a message in the queue that it was read from."""
+    if message.topic != topic or message.queue_id != queue_id:
+        for name, listed_id, queue_offset in light_queues(message):
+            if (name, listed_id) == (topic, queue_id):
+                return queue_offset
+    return message.queue_offset

@@ -1,0 +1,83 @@
+"""Units of a consume queue (format 6.1) and the files that hold units of any kind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+import numpy
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.paths import parse_segment_name, segment_name
+
+__all__ = [
+    "PRE_BLANK_SIZE",
+    "QUEUE_OFFSET_MAX",
+    "UNIT",
+    "UNIT_SIZE",
+    "UnitRefusedError",
+    "check_gap",
+    "has_units_up_to",
+    "list_files",
+]
+
+UNIT_SIZE: Final = 20
+PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+UNIT: Final = numpy.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+#: A gap of more units than this is not filled: such a record's offset is not believed.
+GAP_UNITS_MAX: Final = 1 << 22
+#: More than this is mapped, not read.
+READ_BYTES_MAX: Final = 64 << 10
+#: With room for a whole file behind it, the byte behind a unit is still an i64.
+QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
+
+
+class UnitRefusedError(ValueError):
+    """A queue offset that a record cannot have; nothing was changed."""
+
+
+def check_gap(queue: str, end: int, queue_offset: int) -> int:
+    """Units that are missing between the end of a queue and an offset; UnitRefusedError for too many."""
+    if queue_offset - end > GAP_UNITS_MAX:
+        raise UnitRefusedError(f"{queue}: {queue_offset} is too far behind its end, {end}")
+    return queue_offset - end
+
+
+def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """Start offsets and sizes of the log-like files of a directory, in order; other names are
+    passed over."""
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                start = parse_segment_name(entry.name)
+                if start is None or not entry.is_file(follow_symlinks=False):
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # that one was removed meanwhile
+                    found.append((start, entry.stat(follow_symlinks=False).st_size))
+    except FileNotFoundError:
+        return []
+    return sorted(found)
+
+
+def has_units_up_to(directory: str | os.PathLike[str], file_size: int, end: int) -> bool:
+    """Whether the file of a queue in which the unit in front of `end` stands has that one and all before it: told
+    by one read, where many queues are asked. False where they are too many for that, or it is not known."""
+    position = (end - 1) * UNIT_SIZE
+    start = position - position % file_size
+    size = position - start + UNIT_SIZE
+    if size > READ_BYTES_MAX:
+        return False
+    try:
+        fd = syscalls.open(os.path.join(directory, segment_name(start)), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        data = syscalls.pread(fd, size, 0)
+    except OSError:
+        return False
+    finally:
+        syscalls.close(fd)
+    units = numpy.frombuffer(data, UNIT, len(data) // UNIT_SIZE)
+    return len(data) == size and bool(((units["physical_offset"] >= 0) & (units["size"] > 0)).all())

@@ -1,0 +1,220 @@
+"""One batch queue: a unit of 46 bytes for each record, which stands for one message or more (format 6.6).
+
+Where a unit stands says nothing about its queue offset, so units are searched by it. They are read here
+and never written; whoever writes them may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.queues.units import list_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from rocketstore.log.follow.queue import Horizon
+
+__all__ = ["BATCH_UNIT_SIZE", "BatchQueue", "BatchUnit", "decode_unit"]
+
+#: Physical offset, size, tags code, store time, queue offset of the first message, number of messages,
+#: offset after compaction, reserved.
+_UNIT: Final = struct.Struct(">qiqqqhii")
+BATCH_UNIT_SIZE: Final = _UNIT.size
+
+
+class BatchUnit(NamedTuple):
+    """Where a record is, and which queue offsets it takes."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    base_offset: int
+    message_count: int
+
+    @property
+    def physical_end(self) -> int:
+        return self.physical_offset + self.size
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset behind its last message."""
+        return self.base_offset + self.message_count
+
+    @property
+    def written(self) -> bool:
+        whole = self.physical_offset >= 0 and self.size > 0
+        return whole and self.base_offset >= 0 and self.message_count > 0
+
+
+def decode_unit(data: bytes) -> BatchUnit:
+    return BatchUnit(*_UNIT.unpack(data)[:6])
+
+
+class BatchQueue:
+    """The units of one queue, by number. Threads may share it; a bound that is asked for looks for more."""
+
+    def __init__(
+        self,
+        directory: Path,
+        horizon: Callable[[], Horizon],
+        matches: Callable[[BatchUnit], bool] | None = None,
+    ) -> None:
+        """`matches`: whether a unit is that of its record, asked where nobody says how far the units are
+        whole."""
+        self._directory = directory
+        self._horizon = horizon
+        self._matches = matches
+        self._lock = threading.RLock()
+        self._files: dict[int, MappedFile] = {}
+        self._file_size = 0
+        self._units_per_file = 1
+        self._tail: list[BatchUnit] = []
+        self._epoch = -1
+        self._first = self._end = self._tail_at = self._kept = 0
+
+    # ---- bounds ----
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message whose record is kept."""
+        with self._lock:
+            self._refresh()
+            if self._kept == self._end:
+                return self._maximum()
+            return max(0, self._unit(self._kept).base_offset)
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last message; 0 without a unit."""
+        with self._lock:
+            self._refresh()
+            return self._maximum()
+
+    @property
+    def physical_end(self) -> int:
+        """End of the record of the last unit; -1 for an empty queue."""
+        with self._lock:
+            self._refresh()
+            return self._unit(self._end - 1).physical_end if self._end > self._first else -1
+
+    def from_offset(self, queue_offset: int, most: int) -> Sequence[BatchUnit]:
+        """Up to `most` units from the one on that has a queue offset or, where that one is missing, the
+        next ones."""
+        with self._lock:
+            self._refresh()
+            numbers = range(self._kept, self._end)
+            at = bisect_right(numbers, queue_offset, key=self._base_of) - 1
+            if at < 0 or self._unit(numbers[at]).next_offset <= queue_offset:
+                at += 1
+            return [self._unit(number) for number in numbers[at : at + most]]
+
+    def close(self) -> None:
+        """Lets the files go."""
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+            self._first = self._end = self._tail_at = self._kept = 0
+            self._epoch = -1
+
+    def add_tail(self, units: Sequence[BatchUnit]) -> None:
+        """Units behind those of the files, which nobody writes: of records that a crash left without."""
+        with self._lock:
+            self._refresh()
+            self._tail += units
+            self._end += len(units)
+            self._epoch = -1
+
+    # ---- units ----
+
+    def _maximum(self) -> int:
+        return self._unit(self._end - 1).next_offset if self._end > self._first else 0
+
+    def _base_of(self, number: int) -> int:
+        return self._unit(number).base_offset
+
+    def _physical_of(self, number: int) -> int:
+        return self._unit(number).physical_offset
+
+    def _unit(self, number: int) -> BatchUnit:
+        if self._tail and number >= self._tail_at:
+            return self._tail[number - self._tail_at]
+        start = number // self._units_per_file * self._file_size
+        position = number % self._units_per_file * BATCH_UNIT_SIZE
+        return decode_unit(self._files[start].read(position, BATCH_UNIT_SIZE))
+
+    def _refresh(self) -> None:
+        """Takes over what has come since."""
+        horizon = self._horizon()
+        if horizon.epoch == self._epoch:
+            return
+        if not self._tail:  # else nobody writes
+            if self._end % self._units_per_file == 0 or horizon.minimum > 0:
+                self._list()
+            self._advance(horizon)
+        numbers = range(self._first, self._end)
+        self._kept = self._first + bisect_left(numbers, horizon.minimum, key=self._physical_of)
+        self._epoch = horizon.epoch
+
+    def _list(self) -> None:
+        """Which files there are, in order and without a gap from the last one back."""
+        found = list_files(self._directory)
+        size = self._file_size or usual_size(found) or 0
+        if size < BATCH_UNIT_SIZE:
+            return
+        self._file_size, self._units_per_file = size, size // BATCH_UNIT_SIZE
+        starts = [start for start, length in found if length == size and has_place(start, size)]
+        for at in range(len(starts) - 1, 0, -1):
+            if starts[at - 1] + size != starts[at]:
+                starts = starts[at:]
+                break
+        files: dict[int, MappedFile] = {}
+        for start in starts:
+            file = self._files.pop(start, None) or self._open(start)
+            if file is None:
+                files.clear()  # it was taken away while we looked: so were all before it
+            else:
+                files[start] = file
+        for gone in self._files.values():
+            gone.close()
+        self._files = files
+        self._first = min(files) // size * self._units_per_file if files else self._end
+        self._end = max(self._end, self._first)
+
+    def _open(self, start: int) -> MappedFile | None:
+        try:
+            path = str(self._directory / segment_name(start))
+            file = MappedFile.open(path, start, self._file_size, "read")
+        except (FileNotFoundError, ValueError):
+            return None
+        file.close_descriptor()
+        return file
+
+    def _advance(self, horizon: Horizon) -> None:
+        """Moves the end behind the last unit that is written, of a record below the visible end."""
+        before, each = self._end, self._units_per_file
+        while self._end // each * self._file_size in self._files:
+            stop = (self._end // each + 1) * each
+            numbers = range(self._end, stop)
+            self._end += bisect_left(
+                numbers, True, key=lambda n: not self._good(n, horizon.visible)
+            )
+            if self._end < stop:
+                break
+        if horizon.dispatched is None and self._matches is not None:
+            while self._end > before and not self._matches(self._unit(self._end - 1)):
+                self._end -= 1
+        self._tail_at = self._end
+
+    def _good(self, number: int, visible: int) -> bool:
+        unit = self._unit(number)
+        return unit.written and unit.physical_end <= visible

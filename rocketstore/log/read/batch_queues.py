@@ -1,0 +1,95 @@
+"""What a broker may keep instead of plain consume queues: batch queues (format 6.6).
+
+They are read here and not written. A topic has plain queues or batch queues, and a RocketMQ that finds both
+for one topic does not load the store.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from rocketstore.log.follow.queue import Horizon
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.queues.directories import directory_names, is_queue_id
+from rocketstore.log.read.batch_queue import BatchQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.read.batch_queue import BatchUnit
+
+__all__ = ["BatchQueues", "batch_directory", "batch_topics", "batches_end"]
+
+
+class BatchQueues:
+    """All batch queues of a store, opened when they are asked for. Any thread may use it."""
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        horizon: Callable[[], Horizon],
+        matches: Callable[[str, int, BatchUnit], bool] | None = None,
+    ) -> None:
+        """`matches`: whether a unit of a queue is that of its record, where nobody says it (`BatchQueue`)."""
+        self._layout = layout
+        self._horizon = horizon
+        self._matches = matches
+        self._lock = threading.RLock()
+        self._queues: dict[tuple[str, int], BatchQueue] = {}
+
+    def topics(self) -> list[str]:
+        return batch_topics(self._layout)
+
+    def queues(self, topic: str) -> list[int]:
+        if not is_safe_topic(os.fsencode(topic)):
+            return []
+        names = directory_names(self._layout.batch_consume_queue / topic)
+        return sorted(int(name) for name in names if is_queue_id(name))
+
+    def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
+        with self._lock:
+            known = self._queues.get((topic, queue_id))
+            if known is None and is_safe_topic(os.fsencode(topic)):
+                directory = batch_directory(self._layout, topic, queue_id)
+                if directory.is_dir():
+                    new = BatchQueue(directory, self._horizon, self._matches_in(topic, queue_id))
+                    known = self._queues.setdefault((topic, queue_id), new)
+            return known
+
+    def _matches_in(self, topic: str, queue_id: int) -> Callable[[BatchUnit], bool] | None:
+        matches = self._matches
+        return None if matches is None else lambda unit: matches(topic, queue_id, unit)
+
+    def close(self) -> None:
+        """Lets all files go, and forgets what was known of them."""
+        with self._lock:
+            for queue in self._queues.values():
+                queue.close()
+            self._queues.clear()
+
+
+def batches_end(layout: StoreLayout) -> int:
+    """End of the last record that any batch queue has; -1 when there is no unit at all."""
+    everything = Horizon(0, 0, (1 << 64) - 1, 0)
+    batches = BatchQueues(layout, lambda: everything)
+    end = -1
+    for topic in batches.topics():
+        for queue_id in batches.queues(topic):
+            queue = batches.queue(topic, queue_id)
+            end = end if queue is None else max(end, queue.physical_end)
+        batches.close()
+    return end
+
+
+def batch_topics(layout: StoreLayout) -> list[str]:
+    """Topics whose queues are batch queues."""
+    return directory_names(layout.batch_consume_queue)
+
+
+def batch_directory(layout: StoreLayout, topic: str, queue_id: int) -> Path:
+    """Where the files of a batch queue lie."""
+    return layout.batch_consume_queue / topic / str(queue_id)

@@ -1,0 +1,114 @@
+"""Reads batch queues: from units to records, and from records to the messages that they stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.scanner import read_message
+from rocketstore.errors import CorruptRecordError, DecompressionError
+from rocketstore.log.read.fetch_result import (
+    FOUND,
+    MESSAGE_WAS_REMOVING,
+    OFFSET_OVERFLOW_ONE,
+    Fetch,
+)
+from rocketstore.log.read.inner_batch import count_of, messages_of
+from rocketstore.log.read.source import segment_at
+
+if TYPE_CHECKING:
+    from rocketstore._native.message import Message
+    from rocketstore.log.read.batch_queue import BatchQueue, BatchUnit
+    from rocketstore.log.read.source import ReadSource
+
+__all__ = ["batch_end", "batch_time", "disagreement", "fetch_batches", "record_of"]
+
+#: Records that one look takes at most.
+MOST_UNITS: Final = 512
+
+
+def fetch_batches(
+    source: ReadSource, queue: BatchQueue, topic: str, queue_id: int, offset: int, most: int
+) -> Fetch:
+    """Up to `most` messages from a queue offset on. Their tags are the messages' own, so that units are
+    not chosen by that of their record.
+
+    A record that does not hold raises `CorruptRecordError`, but only once it is the first one.
+    """
+    messages: list[Message] = []
+    next_offset = offset
+    units = queue.from_offset(offset, min(most, MOST_UNITS))
+    if not units:
+        return Fetch([], offset, OFFSET_OVERFLOW_ONE)  # cut while we looked
+    for unit in units:
+        try:
+            record = record_of(source, unit, topic, queue_id)
+            found = [] if record is None else messages_of(record, unit.message_count)
+        except (CorruptRecordError, DecompressionError, ModuleNotFoundError) as error:
+            if messages:
+                break
+            where = f"{topic}/{queue_id}, queue offset {offset}"
+            error.add_note(f"{where}: seek({unit.next_offset}) steps over it")
+            raise
+        messages += [message for message in found if message.queue_offset >= offset]
+        next_offset = max(next_offset, unit.next_offset)
+        if len(messages) >= most:
+            break
+    if len(messages) > most:
+        del messages[most:]
+        next_offset = messages[-1].queue_offset + 1
+    return Fetch(messages, next_offset, FOUND if messages else MESSAGE_WAS_REMOVING)
+
+
+def record_of(
+    source: ReadSource, unit: BatchUnit, topic: str, queue_id: int, *, verify: int | None = None
+) -> Message | None:
+    """The record of a unit; None when it is no longer kept.
+
+    Raises:
+        CorruptRecordError: another stands there, or none.
+    """
+    at = unit.physical_offset
+    if not unit.written:
+        raise CorruptRecordError(at, "queue unit")
+    # In this order: the files reach as far as the visible end at least, and those that a trim took away
+    # lie below the minimum.
+    visible = source.visible()
+    file = segment_at(source.segments(), source.segment_size, at)
+    if at < source.minimum():
+        return None
+    if file is None or unit.physical_end > min(visible, file.end_offset):
+        raise CorruptRecordError(at, "queue unit")
+    position = at - file.start_offset
+    checks = source.verify if verify is None else verify
+    record = read_message(file, position, position + unit.size, verify=checks)
+    if disagreement(unit, record, topic, queue_id):
+        raise CorruptRecordError(at, "queue unit")
+    return record
+
+
+def disagreement(unit: BatchUnit, record: Message, topic: str, queue_id: int) -> str:
+    """What a unit says that its record does not, or ""."""
+    if record.size != unit.size:
+        return f"says {unit.size} bytes, the record at {unit.physical_offset} has {record.size}"
+    place = (topic, queue_id, unit.base_offset)
+    own = (record.topic, record.queue_id, record.queue_offset)
+    if own != place:
+        return f"points to {unit.physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
+    if count_of(record) != unit.message_count:
+        return f"says {unit.message_count} messages, the record {count_of(record)}"
+    return ""
+
+
+def batch_time(queue: BatchQueue, from_offset: int, to_offset: int) -> tuple[int, int] | None:
+    """Queue offset and store time of the first message in [from_offset, to_offset), as its unit has it."""
+    for unit in queue.from_offset(from_offset, 1):
+        first = max(from_offset, unit.base_offset)
+        return (first, unit.store_timestamp_ms) if first < to_offset else None
+    return None
+
+
+def batch_end(queue: BatchQueue, queue_offset: int) -> int | None:
+    """Physical end of the record that has a queue offset; None where none has it."""
+    for unit in queue.from_offset(queue_offset, 1):
+        return unit.physical_end if unit.base_offset <= queue_offset else None
+    return None

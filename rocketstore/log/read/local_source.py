@@ -1,0 +1,88 @@
+"""The store of this process as a source for readers (`reader.ReadSource`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.positions import Positions
+    from rocketstore._native.waiting import Signal
+    from rocketstore.log.dispatch.dispatcher import Dispatcher
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.queues.consume_queue import ConsumeQueue
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+    from rocketstore.log.read.batch_queue import BatchQueue
+    from rocketstore.log.read.batch_queues import BatchQueues
+
+__all__ = ["StoreSource"]
+
+
+class StoreSource:
+    """Segments, queues and the dispatcher of one store; readers that are behind run the dispatcher."""
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        queues: ConsumeQueueStore,
+        dispatcher: Dispatcher,
+        positions: Positions,
+        arrival: Signal,
+        *,
+        batches: BatchQueues,
+        verify: int,
+        check: Callable[[], None],
+        time_breaks: Sequence[tuple[int, int]],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._positions = positions
+        self._arrival = arrival
+        self._batches = batches
+        self._verify = verify
+        self.check = check
+        self._time_breaks = time_breaks
+
+    @property
+    def segment_size(self) -> int:
+        return self._log.file_size or 1
+
+    @property
+    def verify(self) -> int:
+        return self._verify
+
+    @property
+    def arrival(self) -> Signal:
+        return self._arrival
+
+    def topics(self) -> Sequence[str]:
+        self.catch_up()
+        return [*self._queues.topics(), *self._batches.topics()]
+
+    def queues(self, topic: str, /) -> Sequence[int]:
+        self.catch_up()
+        return self._queues.queues(topic) or self._batches.queues(topic)
+
+    def queue(self, topic: str, queue_id: int, /) -> ConsumeQueue | BatchQueue | None:
+        return self._queues.get(topic, queue_id) or self._batches.queue(topic, queue_id)
+
+    def segments(self) -> tuple[MappedFile, ...]:
+        return self._log.files
+
+    def minimum(self) -> int:
+        files = self._log.files
+        return files[0].start_offset if files else self._positions.wrote
+
+    def visible(self) -> int:
+        return self._positions.visible
+
+    def time_breaks(self) -> Sequence[tuple[int, int]]:
+        """Those of the open: no other comes while the store is."""
+        return self._time_breaks
+
+    def catch_up(self) -> None:
+        """You read your own visible writes at once."""
+        if self._positions.dispatched < self._positions.visible:
+            self._dispatcher.catch_up(self._positions.visible)

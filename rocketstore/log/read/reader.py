@@ -1,0 +1,400 @@
+"""Reading a queue: units to records, with RocketMQ's read statuses (format 16).
+
+A reader works on a `ReadSource`: the store of this process, or a store that another process writes
+(`log.follower`). It keeps no state of its own, so any number of threads may share one.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstore._native.scanner import read_message
+from rocketstore._native.unit_reader import UnitRun, read_units
+from rocketstore.errors import (
+    CorruptRecordError,
+    MessageNotFoundError,
+    OffsetOutOfRangeError,
+    ReadFailedError,
+    StoreClosedError,
+)
+from rocketstore.log.queues.extension_units import with_addresses
+from rocketstore.log.queues.multi_dispatch import offset_in_queue
+from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.batch_reader import batch_end, batch_time, fetch_batches
+from rocketstore.log.read.fetch_result import (
+    FOUND,
+    MESSAGE_WAS_REMOVING,
+    NO_MATCHED_LOGIC_QUEUE,
+    NO_MATCHED_MESSAGE,
+    NO_MESSAGE_IN_QUEUE,
+    OFFSET_FOUND_NULL,
+    OFFSET_OVERFLOW_BADLY,
+    OFFSET_OVERFLOW_ONE,
+    OFFSET_TOO_SMALL,
+    Fetch,
+)
+from rocketstore.log.read.source import segment_at
+from rocketstore.log.read.time_search import breaks_of, offset_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.message import Message
+    from rocketstore.log.queues.extension_units import ExtensionUnits
+    from rocketstore.log.read.source import QueueView, ReadSource
+    from rocketstore.log.read.time_search import Boundary
+
+__all__ = ["Reader"]
+
+UNIT_SIZE = 20
+PRE_BLANK_SIZE = 0x7FFFFFFF
+# Units that one fetch looks at for a filter that takes none of them: RocketMQ's 16,000 bytes.
+FILTER_UNITS = 800
+_STORE_TIME = attrgetter("store_timestamp_ms")
+_PHYSICAL_OFFSET = attrgetter("physical_offset")
+
+
+class _Place(NamedTuple):
+    """Where a unit stands: its queue, its offset there, its file and position, and where the queue's
+    extension units are."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    file: MappedFile
+    position: int
+    extension: ExtensionUnits
+
+
+class Reader:
+    """Fetches messages of a source by queue offset or physical offset."""
+
+    __slots__ = ("_record", "_source")
+
+    def __init__(
+        self, source: ReadSource, record_get: Callable[[int, int], None] | None = None
+    ) -> None:
+        """`record_get` counts: it is told how many messages each look at a queue gave, and its time in ns."""
+        self._source = source
+        self._record = record_get
+
+    @property
+    def source(self) -> ReadSource:
+        return self._source
+
+    def fetch(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None = None,
+    ) -> Fetch:
+        """Up to `max_messages` messages of one queue from `offset` on, within one queue file.
+
+        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose unit has
+        one of these codes: different tags can have one code, so the caller still compares the tag. A
+        record that does not hold raises `CorruptRecordError`, one that the disk does not give back
+        `ReadFailedError`, but only once it is the first one.
+        """
+        began = time.monotonic_ns()
+        found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
+        if self._record is not None:
+            self._record(len(found.messages), time.monotonic_ns() - began)
+        return found
+
+    def _fetch(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None,
+    ) -> Fetch:
+        queue = self._queue_at(topic, queue_id, offset)
+        if queue is None:
+            return Fetch([], 0, NO_MATCHED_LOGIC_QUEUE)
+        maximum = queue.max_offset
+        if maximum == 0:
+            return Fetch([], 0, NO_MESSAGE_IN_QUEUE)
+        minimum = queue.min_offset
+        if offset < minimum:
+            return Fetch([], minimum, OFFSET_TOO_SMALL)
+        if offset == maximum:
+            return Fetch([], offset, OFFSET_OVERFLOW_ONE)
+        if offset > maximum:
+            return Fetch([], maximum, OFFSET_OVERFLOW_BADLY)
+        found = Fetch([], offset, OFFSET_TOO_SMALL)
+        try:
+            if isinstance(queue, BatchQueue):
+                found = fetch_batches(self._source, queue, topic, queue_id, offset, max_messages)
+            else:
+                found = self._fetch_units(
+                    queue, topic, queue_id, offset, maximum, max_messages, tags_codes
+                )
+        except (CorruptRecordError, ReadFailedError, StoreClosedError):
+            self._source.check()
+            if offset >= queue.min_offset:
+                raise
+        minimum = queue.min_offset
+        if offset < minimum:
+            # Trimmed away since the look: what is left is not all that was asked for.
+            return Fetch([], minimum, OFFSET_TOO_SMALL)
+        return found
+
+    def _fetch_units(
+        self,
+        queue: QueueView,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        maximum: int,
+        max_messages: int,
+        tags_codes: frozenset[int] | None,
+    ) -> Fetch:
+        located = queue.locate(offset)
+        if located is None:
+            return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
+        file, position, available = located
+        wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
+        count = min(wanted, available, maximum - offset)
+        place = _Place(topic, queue_id, offset, file, position, queue.extension)
+        return self._read(place, count, max_messages, tags_codes)
+
+    def run_from(self, topic: str, queue_id: int, offset: int) -> UnitRun | None:
+        """What can be read from an offset on within one queue file, for `go_on`; None without anything."""
+        source = self._source
+        queue = source.queue(topic, queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return None
+        maximum = queue.max_offset
+        if not queue.min_offset <= offset < maximum:
+            return None
+        located = queue.locate(offset)
+        if located is None:
+            return None
+        file, position, available = located
+        minimum, visible = source.minimum(), source.visible()
+        return UnitRun(
+            file,
+            position,
+            min(available, maximum - offset),
+            source.segment_size,
+            topic=topic.encode(),
+            queue_id=queue_id,
+            first_queue_offset=offset,
+            log_minimum=minimum,
+            limit_offset=visible,
+            verify=source.verify,
+        )
+
+    def go_on(self, run: UnitRun, max_messages: int) -> bool:
+        """Whether the next batch of a run has messages. False is for a fetch to explain: nothing more, the log
+        was trimmed meanwhile, or something does not hold."""
+        began, source = time.monotonic_ns(), self._source
+        if source.minimum() != run.log_minimum:
+            return False
+        try:
+            # In this order: the files reach as far as what was visible then at least.
+            found = run.fetch(max_messages, source.segments())
+        except (CorruptRecordError, ReadFailedError, StoreClosedError):
+            return False
+        if source.minimum() != run.log_minimum:
+            return False
+        if self._record is not None:
+            self._record(found, time.monotonic_ns() - began)
+        return found > 0
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""
+        self._source.check()
+        self._source.catch_up()
+        queue = self._source.queue(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def get(self, physical_offset: int, *, verify: int | None = None) -> Message:
+        """The message whose record begins at a physical offset."""
+        source = self._source
+        source.check()
+        if physical_offset >= source.visible():
+            source.catch_up()
+        # In this order: the files then reach as far as the visible end at least.
+        minimum, visible = source.minimum(), source.visible()
+        segments = source.segments()
+        if not minimum <= physical_offset < visible:
+            status = OFFSET_TOO_SMALL if physical_offset < minimum else OFFSET_OVERFLOW_BADLY
+            raise OffsetOutOfRangeError(physical_offset, minimum, visible, status)
+        file = segment_at(segments, source.segment_size, physical_offset)
+        if file is None:
+            raise OffsetOutOfRangeError(physical_offset, minimum, visible, OFFSET_FOUND_NULL)
+        limit = min(file.size, visible - file.start_offset)
+        position = physical_offset - file.start_offset
+        try:
+            return read_message(
+                file, position, limit, verify=source.verify if verify is None else verify
+            )
+        except CorruptRecordError as error:
+            if error.reason in ("body crc", "record crc"):
+                raise
+            text = f"no record begins at physical offset {physical_offset} ({error.reason})"
+            raise MessageNotFoundError(text) from error
+
+    def first_store_time(self, segment: MappedFile) -> int | None:
+        """Store time in ms of the record that a log file begins with; None for one that cannot be believed."""
+        limit = min(segment.size, self._source.visible() - segment.start_offset)
+        if limit <= 0:
+            return None
+        try:
+            return read_message(segment, 0, limit, verify=self._source.verify).store_timestamp_ms
+        except (CorruptRecordError, ReadFailedError):
+            return None
+
+    def unit_end(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Physical end of the record that a unit points to; None for no unit or a pre-blank."""
+        queue = self._source.queue(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return None
+        if isinstance(queue, BatchQueue):
+            return batch_end(queue, queue_offset)
+        located = queue.locate(queue_offset)
+        if located is None:
+            return None
+        try:
+            unit = located[0].read(located[1], UNIT_SIZE)
+        except StoreClosedError:
+            self._source.check()
+            return None  # trimmed away meanwhile
+        physical_offset = int.from_bytes(unit[:8], "big", signed=True)
+        size = int.from_bytes(unit[8:12], "big", signed=True)
+        if size == PRE_BLANK_SIZE or size <= 0 or physical_offset < 0:
+            return None
+        return physical_offset + size
+
+    def offset_at(
+        self, topic: str, queue_id: int, when_ms: int, *, boundary: Boundary = "lower"
+    ) -> int:
+        """Queue offset for a time (`time_search.offset_at`); 0 for a queue that does not exist."""
+        self.bounds(topic, queue_id)
+        queue = self._source.queue(topic, queue_id)
+        if queue is None:
+            return 0
+        store_time = partial(self._first_number, _STORE_TIME, topic, queue_id)
+        place = partial(self._first_number, _PHYSICAL_OFFSET, topic, queue_id)
+        ranges = () if isinstance(queue, BatchQueue) else self._source.time_breaks()
+        breaks = breaks_of(queue, ranges, place)
+        found = offset_at(queue, when_ms, store_time, boundary=boundary, breaks=breaks)
+        if found < queue.max_offset or isinstance(queue, BatchQueue):
+            return found
+        return queue.written_end  # what is missing behind it may be younger: who reads hears of it
+
+    def _first_number(
+        self,
+        number_of: Callable[[Message], int],
+        topic: str,
+        queue_id: int,
+        from_offset: int,
+        to_offset: int,
+    ) -> tuple[int, int] | None:
+        """Queue offset of the first message in [from_offset, to_offset), and one number of it; None without.
+
+        For `time_search`. Records that cannot be believed are none. Of a batch queue: the store time.
+        """
+        source = self._source
+        offset, width = from_offset, 1
+        while offset < to_offset:
+            source.check()
+            queue = source.queue(topic, queue_id)
+            if queue is None:
+                return None
+            if isinstance(queue, BatchQueue):
+                return batch_time(queue, offset, to_offset)
+            located = queue.locate(offset)
+            if located is None:
+                offset = _next_file(queue, offset)
+                continue
+            file, position, available = located
+            count = min(width, available, to_offset - offset)
+            place = _Place(topic, queue_id, offset, file, position, queue.extension)
+            try:
+                found = self._units(place, count, None, verify=source.verify)
+            except (CorruptRecordError, ReadFailedError, StoreClosedError):
+                if count > 1:  # the last of these: trimmed away
+                    width = 1
+                    continue
+                found = []
+            if found:
+                first = found[0]
+                # A record may name the queue twice: the search has to come on.
+                at = max(offset, offset_in_queue(first, topic, queue_id))
+                return at, number_of(first)
+            offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
+        return None
+
+    def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | BatchQueue | None:
+        """The queue; behind a catch-up when the offset asked for has not arrived yet."""
+        source = self._source
+        source.check()
+        queue = source.queue(topic, queue_id)
+        if queue is None or offset >= queue.max_offset:
+            source.catch_up()
+            queue = source.queue(topic, queue_id)
+        return queue
+
+    def _read(
+        self, place: _Place, count: int, max_messages: int, tags_codes: frozenset[int] | None
+    ) -> Fetch:
+        """Records of `count` units from a place on; fewer when one of them does not hold."""
+        messages: list[Message] | None = None
+        while messages is None:
+            try:
+                messages = self._units(place, count, tags_codes, self._source.verify)
+            except (CorruptRecordError, ReadFailedError) as error:
+                if count == 1:
+                    where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
+                    error.add_note(f"{where}: seek({place.offset + 1}) steps over it")
+                    raise
+                # What lies in front of the fault is handed out first.
+                count //= 2
+        if len(messages) > max_messages:
+            del messages[max_messages:]
+            last = offset_in_queue(messages[-1], place.topic, place.queue_id)
+            return Fetch(messages, max(last, place.offset) + 1, FOUND)
+        if messages:
+            return Fetch(messages, place.offset + count, FOUND)
+        status = MESSAGE_WAS_REMOVING if tags_codes is None else NO_MATCHED_MESSAGE
+        return Fetch(messages, place.offset + count, status)
+
+    def _units(
+        self, place: _Place, count: int, tags_codes: frozenset[int] | None, verify: int
+    ) -> list[Message]:
+        source = self._source
+        if tags_codes is not None:
+            units = place.file.read(place.position, count * UNIT_SIZE)
+            tags_codes = with_addresses(tags_codes, units, place.extension)
+        # In this order: the files then reach as far as the visible end at least.
+        minimum, visible = source.minimum(), source.visible()
+        return read_units(
+            place.file,
+            place.position,
+            count,
+            source.segments(),
+            source.segment_size,
+            topic=place.topic.encode(),
+            queue_id=place.queue_id,
+            first_queue_offset=place.offset,
+            log_minimum=minimum,
+            limit_offset=visible,
+            verify=verify,
+            tags_codes=tags_codes,
+        )
+
+
+def _next_file(queue: QueueView, queue_offset: int) -> int:
+    """First queue offset of the file behind the one that should hold `queue_offset`; the end of a queue that
+    has no file."""
+    units = queue.file_size // UNIT_SIZE or max(1, queue.max_offset)
+    return (queue_offset // units + 1) * units

@@ -1,0 +1,117 @@
+"""What a reader needs of a store, whoever writes it, and where in it an offset lies."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.queues.extension_units import ExtensionUnits
+    from rocketstore.log.read.batch_queue import BatchQueue
+
+__all__ = ["Arrivals", "QueueView", "ReadSource", "segment_at"]
+
+
+class QueueView(Protocol):
+    """One consume queue, as a reader sees it. Offsets are queue offsets."""
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def max_offset(self) -> int: ...
+
+    @property
+    def written_end(self) -> int:
+        """Queue offset behind the last unit; units up to `max_offset` are missing."""
+        ...
+
+    @property
+    def file_size(self) -> int: ...
+
+    @property
+    def extension(self) -> ExtensionUnits:
+        """What units hold addresses of, if the queue has such."""
+        ...
+
+    def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
+        """File, position of the unit in it, and how many units can be read from there in this file.
+        None when the file that should hold the unit is not there."""
+        ...
+
+
+class Arrivals(Protocol):
+    """Counts arrivals, so that a wait that begins late cannot miss one."""
+
+    @property
+    def count(self) -> int: ...
+
+    def wait(self, seen: int, timeout_ms: int | None, /) -> int: ...
+
+
+class ReadSource(Protocol):
+    """What a reader needs of a store."""
+
+    @property
+    def segment_size(self) -> int: ...
+
+    @property
+    def verify(self) -> int:
+        """Checksums that are tested in each record handed out: `RS_VERIFY_*` bits."""
+        ...
+
+    @property
+    def arrival(self) -> Arrivals: ...
+
+    def check(self) -> None:
+        """Raises `StoreClosedError` when nothing can be read any more."""
+        ...
+
+    def topics(self) -> Sequence[str]: ...
+
+    def queues(self, topic: str, /) -> Sequence[int]: ...
+
+    def queue(self, topic: str, queue_id: int, /) -> QueueView | BatchQueue | None: ...
+
+    def segments(self) -> tuple[MappedFile, ...]:
+        """The log's files in order; a snapshot. Files can be missing where damage took them."""
+        ...
+
+    def minimum(self) -> int:
+        """The least physical offset that is kept."""
+        ...
+
+    def visible(self) -> int:
+        """The physical offset up to which messages may be shown (D-32)."""
+        ...
+
+    def time_breaks(self) -> Sequence[tuple[int, int]]:
+        """Ranges of physical offsets in which store times may fall from one record to the next."""
+        ...
+
+    def catch_up(self) -> None:
+        """Brings the queues up to the visible end, where this process has the dispatcher."""
+        ...
+
+
+def segment_at(
+    segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
+) -> MappedFile | None:
+    """The file that holds a physical offset: by arithmetic, by halving where files are missing.
+
+    There is no fallback to another file (K-46).
+    """
+    if not segments:
+        return None
+    index = (physical_offset - segments[0].start_offset) // segment_size
+    if index >= len(segments) or segments[max(0, index)].start_offset > physical_offset:
+        index = bisect_right(segments, physical_offset, key=_start_of) - 1
+    file = segments[max(0, index)]
+    return file if file.start_offset <= physical_offset < file.start_offset + file.size else None
+
+
+def _start_of(file: MappedFile) -> int:
+    return file.start_offset

@@ -1,0 +1,134 @@
+"""Whether a checkpoint of ours still speaks of the bytes that lie there (D-02).
+
+A checkpoint is taken with a fingerprint of the log below its durable offset D: names and sizes of the
+segments, the record that ends at D, and the last bytes below D. Another writer, a restored backup or a
+replaced disk changes one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstore._native.checkpoint import crc32c
+from rocketstore.log.layout.paths import segment_name
+
+if TYPE_CHECKING:
+    from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+
+__all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
+
+TAIL_BYTES = 4096
+#: `cut` of a checkpoint that was taken back.
+DISCARDED = -2
+
+
+class Verdict(NamedTuple):
+    """`speaks`: the checkpoint may be used. `stands`: the bytes below its durable offset are the same.
+    `missing`: segments that it speaks of are not there. `why` says what is missing or differs."""
+
+    speaks: bool
+    stands: bool
+    missing: bool
+    why: str
+
+
+def fingerprint(log: MappedFileQueue, flushed: int, last_record_start: int) -> dict[str, int]:
+    """The fields of an `OwnCheckpoint` that tie it to the bytes below `flushed`.
+
+    `last_record_start`: where the record (or blank) begins that ends at `flushed`; -1 when unknown.
+    Bytes below `flushed` never change, so a writer may go on meanwhile.
+    """
+    starts = [file.start_offset for file in log.files if file.start_offset < flushed]
+    return {
+        "flushed": flushed,
+        "segment_count": len(starts),
+        "segments_digest": _digest(starts, log.file_size or 0),
+        **_record_fields(log, flushed, last_record_start),
+        "tail_crc": _tail_crc(log, flushed),
+    }
+
+
+def discard_checkpoint(file: CheckpointFile, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
+    """Takes back what our checkpoint says, durably: it is not about this log any more.
+
+    To be done once another program has written (D-01), before anything tells that we did: a recovery that
+    is killed must not leave a checkpoint that seems to be true. Gives what the checkpoint says now.
+    """
+    if own is None or own.cut == DISCARDED:
+        return own
+    discarded = dataclasses.replace(own, generation=own.generation + 1, cut=DISCARDED, clean=False)
+    file.store(discarded)
+    return discarded
+
+
+def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
+    """Compares a checkpoint with the log. Says nothing about who wrote last (D-01)."""
+    missing = _missing(own, log)
+    if missing:
+        return Verdict(False, False, True, missing)
+    why = _difference(own, log)
+    if not why and own.cut == DISCARDED:
+        why = "no recovery has finished since another program wrote"
+        return Verdict(False, True, False, why)
+    return Verdict(not why, not why, False, why)
+
+
+def _missing(own: OwnCheckpoint, log: MappedFileQueue) -> str:
+    """Which segments that the checkpoint speaks of are not there, or ""."""
+    size = log.file_size or 0
+    if own.flushed > log.end_offset:
+        return f"the log ends at {log.end_offset}, but is durable up to {own.flushed}"
+    if size and log.start_for(own.minimum) < log.begin_offset:
+        return f"the log begins at {log.begin_offset}, but should at {own.minimum}"
+    # What retention has taken is not missing: its minimum was written down first (D-27).
+    lost = [
+        start
+        for start, end in log.gaps
+        if start < own.flushed and own.minimum < end and own.segment_count
+    ]
+    return f"missing from {segment_name(lost[0])} on" if lost else ""
+
+
+def _difference(own: OwnCheckpoint, log: MappedFileQueue) -> str:
+    """What is not as the checkpoint has it, or ""."""
+    size = log.file_size or 0
+    last = log.start_for(own.flushed - 1) if own.flushed > 0 and size else 0
+    starts = [last - size * n for n in reversed(range(own.segment_count if size else 0))]
+    if (starts and starts[0] < 0) or _digest(starts, size) != own.segments_digest:
+        return "the names and sizes of the segments differ"
+    found = _record_fields(log, own.flushed, own.last_record_start)
+    known = (own.last_record_start, own.last_record_size, own.last_record_crc)
+    if tuple(found.values()) != known:
+        return f"the record before {own.flushed} differs"
+    if _tail_crc(log, own.flushed) != own.tail_crc:
+        return f"the bytes below {own.flushed} differ"
+    return ""
+
+
+def _digest(starts: list[int], size: int) -> int:
+    text = "".join(f"{segment_name(start)} {size}\n" for start in starts)
+    return crc32c(text.encode()) if text else 0
+
+
+def _record_fields(log: MappedFileQueue, flushed: int, start: int) -> dict[str, int]:
+    """Place, size and checksum of the last record; none when it does not lie in one file."""
+    file = log.find(start) if 0 <= start < flushed else None
+    if file is None or flushed > file.end_offset:
+        return {"last_record_start": -1, "last_record_size": 0, "last_record_crc": 0}
+    record = file.read(start - file.start_offset, flushed - start)
+    return {
+        "last_record_start": start,
+        "last_record_size": flushed - start,
+        "last_record_crc": crc32c(record),
+    }
+
+
+def _tail_crc(log: MappedFileQueue, flushed: int) -> int:
+    file = log.find(flushed - 1) if flushed > 0 else None
+    if file is None:
+        return 0
+    position = flushed - file.start_offset
+    count = min(TAIL_BYTES, position)
+    return crc32c(file.read(position - count, count))

@@ -1,0 +1,73 @@
+"""Which files of a log are missing, as its files and queues tell, where no checkpoint says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketstore._native import queue_file
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.layout.log_dirs import NAME_THEM, list_log
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.queues.directories import queues_in
+from rocketstore.log.queues.units import UNIT_SIZE, list_files
+from rocketstore.log.read.batch_queues import batches_end
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["missing_segments", "queue_file_size"]
+
+
+def missing_segments(layout: StoreLayout) -> list[str]:
+    """What is missing of a log that somebody else may be writing: one sentence for each range.
+
+    The queues are looked at first: a unit follows its record, so the log reaches as far as they do.
+    """
+    queues_end = max(_queues_end(layout), batches_end(layout))
+    found = []
+    end = -1
+    for start, length, _ in list_log(layout):
+        if end >= 0 and start > end:
+            found.append(f"between {end} and {start}")
+        end = max(end, start + length)
+    if queues_end > max(end, 0):
+        where = "there is no log" if end < 0 else f"the log ends at {end}"
+        found.append(f"{where}, but the queues point up to {queues_end}")
+    return [f"segments of the commit log are missing: {text}; {NAME_THEM}" for text in found]
+
+
+def _queues_end(layout: StoreLayout) -> int:
+    """End of the last record that any consume queue has; -1 when there is no unit at all. One file at a
+    time is mapped: a broker may have many."""
+    end = -1
+    for _, _, queue in queues_in(layout.consume_queue):
+        for start, size in reversed(list_files(queue)):
+            last = _file_end(f"{queue}/{segment_name(start)}", start, size)
+            if last >= 0:
+                end = max(end, last)
+                break
+    return end
+
+
+def _file_end(path: str, start: int, size: int) -> int:
+    """As `_queues_end`, of one file."""
+    if size < UNIT_SIZE:
+        return -1
+    try:
+        file = MappedFile.open(path, start, size - size % UNIT_SIZE, "read")
+    except (FileNotFoundError, ValueError):  # it was taken away, or cut, since it was listed
+        return -1
+    try:
+        return queue_file.physical_end(file, queue_file.written_units(file))
+    finally:
+        file.close()
+
+
+def queue_file_size(layout: StoreLayout) -> int | None:
+    """Length of the files of the first consume queue that has a whole one; None without one."""
+    for _, _, queue in queues_in(layout.consume_queue):
+        size = usual_size([each for each in list_files(queue) if each[1] % UNIT_SIZE == 0])
+        if size is not None:
+            return size
+    return None

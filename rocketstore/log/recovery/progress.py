@@ -1,0 +1,101 @@
+"""What a long recovery keeps beside the durable offset, so that one that is killed goes on and does not
+start over: what it found below that offset, and how it judges what lies behind it.
+
+The file is there from the first step that was saved until queues and index have caught up. Where it is
+missing or says something else than our checkpoint, recovery begins again where it began before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore.log.layout.state_files import read_json, remove_state_file, write_state_file
+from rocketstore.log.recovery.report import Damage
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["RecoveryProgress", "drop_progress", "load_progress", "save_progress"]
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+MAX_BYTES: Final = 64 << 20
+MAX_DEPTH: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryProgress:
+    """Offsets are physical. `mode` and `clean`: how the first attempt judged the last writer, which
+    later ones cannot see any more."""
+
+    mode: str
+    clean: bool
+    #: Where the first attempt began, and up to where all is checked and durable.
+    start: int
+    end: int
+    #: Where queues that no checkpoint counts begin to be filled.
+    dispatch_start: int
+    damage: tuple[Damage, ...] = ()
+    first_time_fall: int = -1
+
+    def up_to(self, end: int) -> RecoveryProgress:
+        """The same for an attempt that goes on at `end`, which finds again what lies behind."""
+        damage = tuple(one for one in self.damage if one.end <= end)
+        fall = self.first_time_fall if self.first_time_fall < end else -1
+        return dataclasses.replace(self, end=end, damage=damage, first_time_fall=fall)
+
+
+def load_progress(layout: StoreLayout) -> RecoveryProgress | None:
+    """What an earlier recovery left; None without one, or when nobody can read it."""
+    found = read_json(layout.recovery, MAX_BYTES, MAX_DEPTH)
+    if not isinstance(found, dict) or found.get("version") != VERSION:
+        return None
+    try:
+        return _parse(found)
+    except (TypeError, ValueError, KeyError) as error:
+        logger.warning("%s is no progress of a recovery: %r", layout.recovery, error)
+        return None
+
+
+def save_progress(layout: StoreLayout, progress: RecoveryProgress) -> None:
+    """Replaces the file; durable when this returns, as it has to be before our checkpoint moves."""
+    document = {"version": VERSION, **dataclasses.asdict(progress)}
+    write_state_file(layout, layout.recovery, json.dumps(document) + "\n")
+
+
+def drop_progress(layout: StoreLayout) -> None:
+    """Nothing is left to be gone on with."""
+    remove_state_file(layout.recovery)
+
+
+def _parse(found: dict[str, Any]) -> RecoveryProgress:
+    if found["mode"] not in ("unclean", "foreign-clean", "foreign-unclean"):
+        raise ValueError(f"mode {found['mode']!r}")
+    return RecoveryProgress(
+        mode=found["mode"],
+        clean=found["clean"] is True,
+        start=_offset(found["start"]),
+        end=_offset(found["end"]),
+        dispatch_start=_offset(found["dispatch_start"]),
+        damage=tuple(
+            Damage(
+                _offset(one["start"]),
+                _offset(one["end"]),
+                str(one["reason"]),
+                tuple(str(topic) for topic in one["topics"]),
+            )
+            for one in found["damage"]
+        ),
+        first_time_fall=int(found["first_time_fall"]),
+    )
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} is no offset")
+    return value

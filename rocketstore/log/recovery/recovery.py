@@ -1,0 +1,399 @@
+"""Opening a log after whatever happened to it: neither loses nor destroys (DESIGN 8, durability.md 3).
+
+The start is the durable offset of our checkpoint where that still speaks of these bytes, else what
+RocketMQ's rule gives (format.md 14.2, 14.3). From there every record is checked. The first thing that
+is none is a torn tail, which is cut, or damage, which stays. What may be changed on disk is changed in
+an order that a crash at any point leaves a store that the next recovery brings to the same end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketstore._native.scanner import read_message
+from rocketstore.errors import CorruptRecordError, MissingSegmentsError
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
+from rocketstore.log.layout.log_dirs import NAME_THEM
+from rocketstore.log.recovery.fingerprint import (
+    Verdict,
+    discard_checkpoint,
+    fingerprint,
+    judge_checkpoint,
+)
+from rocketstore.log.recovery.marks import Marks
+from rocketstore.log.recovery.progress import RecoveryProgress, drop_progress, save_progress
+from rocketstore.log.recovery.repair import LogRepair
+from rocketstore.log.recovery.report import Damage, Island, RecoveryReport
+from rocketstore.log.recovery.walk import LogWalk, Rules
+
+if TYPE_CHECKING:
+    from rocketstore.log.commitlog.checkpoint import CheckpointFile
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+
+__all__ = [
+    "Damage",
+    "Island",
+    "Marks",
+    "RecoveryReport",
+    "discard_checkpoint",
+    "fingerprint",
+    "judge_checkpoint",
+    "recover",
+]
+
+logger = logging.getLogger(__name__)
+
+#: (what, done bytes, total bytes).
+Progress = Callable[[str, int, int], None]
+
+#: RocketMQ's checkpoint times are believed less this (format.md 8.3).
+ROCKETMQ_MARGIN_MS = 3000
+#: Files that RocketMQ reads after a clean stop (format.md 14.2).
+ROCKETMQ_CLEAN_FILES = 3
+NO_VERDICT = Verdict(False, False, False, "")
+
+
+def recover(
+    log: MappedFileQueue,
+    layout: StoreLayout,
+    marks: Marks,
+    *,
+    checkpoint: CheckpointFile | None,
+    max_unflushed_bytes: int,
+    max_record_bytes: int,
+    check_crc: bool = True,
+    force: bool = False,
+    on_progress: Progress | None = None,
+    on_foreign: Callable[[int, int], None] | None = None,
+    boot_id: bytes = bytes(16),
+    run_id: bytes = bytes(16),
+) -> RecoveryReport:
+    """Finds the end of a loaded log and makes it safe to append there.
+
+    With `log.access` "write" the disk is changed, and `checkpoint` is where our checkpoint goes; with
+    "private" or "read" nothing is, and no bytes make it raise. `on_foreign` is told, before a checkpoint
+    is stored, which range another program may have written.
+
+    Raises:
+        MissingSegmentsError: segments are missing, only for "write" and without `force` (D-25).
+        DiskFullError: no room for the copies that have to be kept.
+        OSError: reading, writing or syncing failed.
+    """
+    began = time.monotonic()
+    attempt = _Recovery(log, layout, marks, log.access == "write", force, on_progress)
+    attempt.judge()
+    attempt.choose_start()
+    before = marks.own.generation if marks.own is not None else 0
+    window = max(max_unflushed_bytes, attempt.own.max_unflushed if attempt.own is not None else 0)
+    base = dataclasses.replace(
+        attempt.own or OwnCheckpoint(generation=before),
+        max_unflushed=window,
+        boot_id=boot_id,
+        run_id=run_id,
+    )
+    synced = marks.synced if attempt.mode == "unclean" else 0
+    repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress, synced)
+    report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
+    (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
+    return report
+
+
+@dataclass(slots=True)
+class _Recovery:
+    """The decisions of one recovery, in the order in which they are taken."""
+
+    log: MappedFileQueue
+    layout: StoreLayout
+    marks: Marks
+    writes: bool
+    force: bool
+    on_progress: Progress | None = None
+    verdict: Verdict = NO_VERDICT
+    own: OwnCheckpoint | None = None  # only while it speaks of these bytes
+    resumed: RecoveryProgress | None = None  # up to our durable offset
+    mode: str = ""
+    start: int = 0
+    dispatch_start: int = 0
+    index_start: int = 0
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    # ---- whose bytes ----
+
+    def judge(self) -> None:
+        """D-02, D-03, D-25: does our checkpoint speak of this log, and is all of it there?"""
+        log, marks = self.log, self.marks
+        if marks.own is not None:
+            self.verdict = judge_checkpoint(marks.own, log)
+        if marks.ours and self.verdict.missing:
+            self._missing(self.verdict.why)
+        # After a crash as well: a file has its name before it has a record, a record before its unit.
+        if log.files and (marks.derived_end or 0) > log.end_offset:
+            self._missing(
+                f"the log ends at {log.end_offset}, but the queues point up to {marks.derived_end}"
+            )
+        if not log.files and marks.derived_end:
+            self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
+        given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
+        for start, end in log.gaps:
+            if end > given_up:  # D-27: unlinks come to the disk in any order
+                self._missing(f"between {start} and {end}")
+        for shape in log.shapes:
+            if not shape.last:
+                wrong = (
+                    f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"
+                )
+                self._missing(wrong)
+        if marks.ours and self.verdict.speaks:
+            self.own = marks.own
+        elif marks.own is not None:
+            self.notes.append(self._why_not())
+        stopped = self.own is not None and self.own.clean and self.own.cut < 0
+        if self.own is not None:
+            self.mode = "clean" if marks.clean and stopped and self._ends_cleanly() else "unclean"
+        elif not log.files:
+            self.mode = "clean" if marks.clean else "unclean"
+        else:
+            self.mode = "foreign-clean" if marks.clean else "foreign-unclean"
+            if log.begin_offset > 0:
+                begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
+                self.notes.append(f"{begin}; {NAME_THEM}")
+        self._resume()
+
+    def _resume(self) -> None:
+        """Goes on from where an earlier attempt came to. A cut that it had begun is finished by our own
+        rules: what stands below it was judged before."""
+        own, progress = self.own, self.marks.progress
+        if own is None or progress is None or self.mode != "unclean":
+            return
+        end = min(own.flushed, progress.end)
+        if end < progress.start:
+            return
+        self.resumed = progress.up_to(end)
+        if own.cut < 0:
+            self.mode = progress.mode
+        self.notes.append(f"an earlier recovery came to {end}: this one went on from there")
+
+    def _why_not(self) -> str:
+        if not self.marks.ours:
+            return "another program wrote last: our checkpoint is not used"
+        return f"our checkpoint is not used: {self.verdict.why}"
+
+    def _missing(self, what: str) -> None:
+        """D-25: an unmounted disk must not become an empty store."""
+        text = f"segments of the commit log are missing: {what}"
+        if self.writes and not self.force:
+            raise MissingSegmentsError(
+                f"{self.layout.commit_log}: {text}; mount or restore them ({NAME_THEM}), "
+                "or open with force=True to go on without"
+            )
+        logger.error("%s: %s; %s", self.layout.logs[0], text, NAME_THEM)
+        self.missing.append(f"{text}; {NAME_THEM}")
+
+    def _ends_cleanly(self) -> bool:
+        """Nothing stands at the end of a log that was stopped cleanly."""
+        assert self.own is not None
+        end = self.own.flushed
+        file = self.log.find(end)
+        if file is None:
+            return True
+        position = end - file.start_offset
+        return not any(file.read(position, min(8, file.size - position)))
+
+    # ---- from where ----
+
+    def choose_start(self) -> None:
+        """The start of the scan, and of dispatch. Damage in front of dispatch has to be known, so the
+        scan begins no later (K-55)."""
+        begin = self.log.begin_offset
+        if self.own is not None:
+            own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
+            if resumed is not None and wish is not None:
+                wish = resumed.dispatch_start
+            self.dispatch_start = self._clamp(min(own.dispatched, own.flushed), wish)
+            indexed = min(own.indexed, own.flushed) if self.marks.indexed else own.flushed
+            self.index_start = self._clamp(indexed, self.marks.index_from)
+            wanted = min(own.flushed, self.dispatch_start, self.index_start)
+            if resumed is not None and resumed.start <= wanted:
+                wanted = max(wanted, resumed.end)
+            self.start = max(begin, own.minimum, wanted)
+        elif self.log.files:
+            self.start = self._foreign_start()
+            self.dispatch_start = self._clamp(self.start, self.marks.dispatch_from)
+            self.index_start = self._clamp(self.start, self.marks.index_from)
+            self.start = min(self.start, self.dispatch_start, self.index_start)
+        elif self.force or not self.writes:
+            self.start = self.dispatch_start = self.index_start = self._restart()
+
+    def _clamp(self, offset: int, wish: int | None) -> int:
+        begin = max(self.log.begin_offset, self.own.minimum if self.own is not None else 0)
+        return max(begin, offset if wish is None else min(offset, wish))
+
+    def _restart(self) -> int:
+        """Where a log begins again that was lost: no offset is used twice."""
+        own = self.marks.own
+        claimed = max(own.flushed if own is not None else 0, self.marks.derived_end or 0)
+        size = self.log.file_size or 0
+        return -(-claimed // size) * size if size else 0
+
+    def _foreign_start(self) -> int:
+        """RocketMQ's rule, lowered to the file in which the queues end, so that no unit is missing."""
+        files, marks = self.log.files, self.marks
+        if marks.derived_end is None:
+            return files[0].start_offset
+        start = files[max(0, len(files) - ROCKETMQ_CLEAN_FILES)].start_offset
+        if not marks.clean:
+            start = self._crash_start()
+        below = [f.start_offset for f in files if f.start_offset <= marks.derived_end]
+        return min(start, below[-1] if below else files[0].start_offset)
+
+    def _crash_start(self) -> int:
+        physic, logics, index = self.marks.rocketmq_times
+        least = max(0, min(physic, logics) - ROCKETMQ_MARGIN_MS)
+        if self.marks.index_safe:
+            least = min(least, index)
+        for file in reversed(self.log.files):
+            try:
+                first = read_message(file, 0, file.size, verify=0)
+            except CorruptRecordError:
+                continue
+            if 0 < first.store_timestamp_ms <= least:
+                return file.start_offset
+        return self.log.begin_offset
+
+    # ---- what is done ----
+
+    def run(
+        self, repair: LogRepair, *, window: int, check_crc: bool, began: float
+    ) -> RecoveryReport:
+        own, resumed = self.own, self.resumed
+        foreign = self.mode.startswith("foreign")
+        if self.writes:
+            if resumed is None:
+                drop_progress(self.layout)
+            if foreign and resumed is None:
+                repair.discard(self.marks.own)
+            repair.prepare(own.flushed if own is not None else self.start, self.start)
+        limit = None
+        if own is not None and (own.cut >= 0 or self.mode == "clean"):
+            # A cut that was begun is finished where it was decided; a clean log ends where it says.
+            limit = own.cut if own.cut >= 0 else own.flushed
+        rules = Rules(
+            durable=own.flushed if own is not None and not foreign else -1,
+            window=window,
+            clean=resumed.clean if resumed is not None else self.marks.clean,
+            check_crc=check_crc,
+            foreign=self.marks.foreign,
+            record_crc=self.marks.record_crc,
+            limit=limit,
+        )
+        walk = LogWalk(self.log.files, rules)
+        if own is not None:
+            walk.last_record_start = own.last_record_start
+            walk.last_store_timestamp_ms = own.last_store_timestamp_ms
+        known_from = None
+        if resumed is not None and self.start >= resumed.end:
+            known_from, walk.damage = resumed.start, list(resumed.damage)
+            walk.first_time_fall = resumed.first_time_fall
+        advances = self.mode != "clean" and self.writes and limit is None
+        walk.on_valid = self._watcher(repair if advances else None)
+        walk.run(self.start, known_from)
+        self._warn_of_times(walk)
+        if self.writes:
+            if self.mode != "clean":
+                repair.settle(walk, rewrite=self.mode != "foreign-clean")
+            repair.finish(
+                walk,
+                whole_tail=self.mode != "clean",
+                foreign=self._foreign_range(walk.end),
+                starts=self._starts(walk.end),
+            )
+        return self._report(walk, repair, began)
+
+    def _watcher(self, repair: LogRepair | None) -> Callable[[LogWalk, int], None]:
+        total = max(1, self.log.end_offset - self.start)
+
+        def watch(walk: LogWalk, offset: int) -> None:
+            if repair is not None:
+                repair.advance(
+                    walk,
+                    offset,
+                    rewrite=self.mode != "foreign-clean",
+                    foreign=self._foreign_range(offset),
+                    starts=self._starts(offset),
+                )
+            if self.on_progress is not None:
+                self.on_progress("log", offset - self.start, total)
+
+        return watch
+
+    def keep_progress(self, walk: LogWalk, offset: int) -> None:
+        """What an attempt after this one has to know to go on at `offset`."""
+        progress = RecoveryProgress(
+            mode=self.mode,
+            clean=self.resumed.clean if self.resumed is not None else self.marks.clean,
+            start=walk.start,
+            end=offset,
+            dispatch_start=self.dispatch_start,
+            damage=tuple(walk.damage),
+            first_time_fall=walk.first_time_fall,
+        )
+        save_progress(self.layout, progress)
+
+    def _starts(self, end: int) -> tuple[int, int]:
+        """What our checkpoint says of queues and index, never beyond the log (D-17)."""
+        index = min(self.index_start, end) if self.marks.indexed else NOT_INDEXED
+        return min(self.dispatch_start, end), index
+
+    def _foreign_range(self, end: int) -> tuple[int, int] | None:
+        """What another program may have written: from our durable offset if that still stands."""
+        if not self.mode.startswith("foreign"):
+            return None
+        own = self.marks.own
+        begin = own.flushed if own is not None and self.verdict.stands else self.log.begin_offset
+        return (min(begin, end), end)
+
+    def _warn_of_times(self, walk: LogWalk) -> None:
+        if self.mode.startswith("foreign") and walk.first_time_fall >= 0:
+            self.notes.append(
+                f"store times fall at {walk.first_time_fall}: what follows may be stale records "
+                "of a log that was cut there before (kept, as RocketMQ keeps them)"
+            )
+
+    def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
+        dispatch_start = min(self.dispatch_start, walk.end)
+        index_start = min(self.index_start, walk.end)
+        begin = self.log.begin_offset if self.log.files else walk.end
+        if self.own is not None:
+            begin = max(begin, self.own.minimum)
+        if self.on_progress is not None:
+            self.on_progress("log", walk.end - self.start, max(1, walk.end - self.start))
+        return RecoveryReport(
+            mode=self.mode,
+            begin=begin,
+            start=self.start,
+            end=walk.end,
+            scanned_bytes=walk.bytes,
+            scanned_records=walk.records,
+            seconds=time.monotonic() - began,
+            was_durable=self.marks.own.flushed if self.marks.own is not None else 0,
+            cut=repair.cut_range,
+            quarantine=tuple(dict.fromkeys(repair.quarantine)),
+            islands=tuple(walk.islands),
+            damage=tuple(walk.damage),
+            foreign=self._foreign_range(walk.end),
+            record_crc_mismatches=walk.record_crc_mismatches,
+            last_record_start=walk.last_record_start,
+            last_store_timestamp_ms=walk.last_store_timestamp_ms,
+            dispatch_start=dispatch_start,
+            index_start=index_start,
+            missing=tuple(self.missing),
+            notes=(*self.notes, *walk.notes, *repair.notes),
+            checkpoint=repair.stored,
+        )

@@ -1,0 +1,290 @@
+"""What recovery changes on disk, in an order that a crash anywhere cannot turn into a loss (D-20 … D-27).
+
+A cut at X: what stays is made durable → our checkpoint says {durable: X, cut: X} → a copy of what goes →
+later segments are removed, last to first → zeros up to the end of the file, synced → the intent is
+cleared. A recovery that finds the intent goes through all of it again; each step finds its work done or
+does the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.descriptors import descriptor_of
+from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.recovery.fingerprint import discard_checkpoint, fingerprint
+from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pieces_of
+from rocketstore.values.plural import counted
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.recovery.quarantine import Piece
+    from rocketstore.log.recovery.walk import LogWalk
+
+__all__ = ["LogRepair"]
+
+logger = logging.getLogger(__name__)
+
+STEP_BYTES = 1 << 20
+#: A write that failed may have spoilt what was synced in the piece of the page cache that it began in: a store to a
+#: mapping has all of that written. The kernel keeps no larger pieces: what one page of page table entries maps.
+BLOCK_BYTES = mmap.PAGESIZE * mmap.PAGESIZE // 8
+#: The durable offset is stored after this much was checked and synced again (D-23).
+ADVANCE_BYTES = 64 << 20
+
+
+class LogRepair:
+    """The disk side of one recovery. Does nothing unless it is called, which only "write" access does."""
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        layout: StoreLayout,
+        checkpoint: CheckpointFile | None,
+        base: OwnCheckpoint,
+        on_foreign: Callable[[int, int], None] | None,
+        keep: Callable[[LogWalk, int], None],
+        synced: int,
+    ) -> None:
+        """`base`: what the checkpoint says now, or what a first one is made from. `keep` is told before
+        the durable offset moves: what else the next attempt has to know is stored then. Below `synced`
+        the disk has what the page cache shows."""
+        self._log = log
+        self._layout = layout
+        self._checkpoint = checkpoint
+        self._last = base
+        self._on_foreign = on_foreign
+        self._keep_progress = keep
+        self._synced = synced
+        self._durable = 0
+        self._noted = 0
+        self._kept = False
+        self.cut_range: tuple[int, int] | None = None
+        self.quarantine: list[str] = []
+        self.notes: list[str] = []
+        self.stored: OwnCheckpoint | None = None
+
+    # ---- before the walk ----
+
+    def discard(self, own: OwnCheckpoint | None) -> None:
+        """Another program wrote last: what was known is taken back before anything changes."""
+        if self._checkpoint is not None:
+            discarded = discard_checkpoint(self._checkpoint, own)
+            if discarded is not None:
+                self._last = dataclasses.replace(self._last, generation=discarded.generation)
+
+    def prepare(self, durable: int, start: int) -> None:
+        """Files of a wrong length get theirs; what retention has given up goes (D-27)."""
+        self._durable, self._noted = durable, start
+        if self._log.shapes:
+            self._repair_lengths()
+        minimum = self._last.minimum
+        if minimum > self._log.begin_offset:
+            self._forget_live(lambda start: start + (self._log.file_size or 0) <= minimum)
+            removed = self._log.remove_before(minimum)
+            if removed:
+                self.notes.append(
+                    f"removed {counted(len(removed), 'segment')} below the minimum {minimum}"
+                )
+
+    def _repair_lengths(self) -> None:
+        log = self._log
+        whole = []
+        for shape in log.shapes:
+            start = parse_segment_name(os.path.basename(shape.path))
+            note = f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"
+            if start is None or (shape.wanted_bytes and start % shape.wanted_bytes):
+                note += ": left alone"
+            elif shape.found_bytes == 0 and shape.last:
+                log.remove_from(start)
+                syscalls.unlink(shape.path)
+                syscalls.sync_directory(os.fspath(log.directory))
+                note += ": removed"
+            else:
+                if shape.found_bytes > shape.wanted_bytes:
+                    extra = start + shape.wanted_bytes
+                    self.quarantine.append(
+                        keep_end_of_file(self._layout, shape.path, shape.wanted_bytes, extra)
+                    )
+                whole.append(shape)
+            self.notes.append(note)
+        log.shapes = whole
+        log.repair_last()
+
+    # ---- what stays becomes durable (D-23) ----
+
+    def advance(
+        self,
+        walk: LogWalk,
+        offset: int,
+        *,
+        rewrite: bool,
+        foreign: tuple[int, int] | None,
+        starts: tuple[int, int],
+    ) -> None:
+        """The records up to `offset` are good: after a while they are made durable and noted, so that a
+        recovery that is killed goes on from here."""
+        if offset - self._noted < ADVANCE_BYTES:
+            return
+        self._noted, self._kept = offset, True
+        if offset <= self._durable:
+            self._keep_progress(walk, offset)
+            return
+        self._make_durable(walk, offset, rewrite=rewrite)
+        if foreign is not None and self._on_foreign is not None:
+            self._on_foreign(*foreign)
+        self._keep_progress(walk, offset)
+        self._store(offset, walk, starts, cut=-1)
+
+    def settle(self, walk: LogWalk, *, rewrite: bool) -> None:
+        """Makes all that was walked durable."""
+        self._make_durable(walk, walk.end, rewrite=rewrite)
+        if rewrite:
+            syscalls.sync_directory(os.fspath(self._log.directory))
+
+    def _make_durable(self, walk: LogWalk, end: int, *, rewrite: bool) -> None:
+        """`rewrite`: the page cache may show what the disk never got, so that a sync alone would not
+        do."""
+        begin = max(self._durable, walk.start)
+        if rewrite:
+            self._write_again(walk, begin, end)
+        else:
+            for file in self._log.files:
+                if file.end_offset > begin and file.start_offset < end:
+                    with descriptor_of(file) as fd:
+                        syscalls.fdatasync(fd)
+        self._durable = max(self._durable, end)
+
+    def _write_again(self, walk: LogWalk, start: int, end: int) -> None:
+        """Stores each good byte in its place again, unless its writer had seen it synced, and syncs. Damaged
+        ranges are not touched."""
+        for file in self._log.files:
+            first, last = max(start, file.start_offset), min(end, file.end_offset)
+            if first >= last:
+                continue
+            first = max(first, self._synced - BLOCK_BYTES)
+            with descriptor_of(file) as fd:
+                for begin, stop in _without(first, last, [(d.start, d.end) for d in walk.damage]):
+                    for offset in range(begin, stop, STEP_BYTES):
+                        position = offset - file.start_offset
+                        data = file.read(position, min(STEP_BYTES, stop - offset))
+                        syscalls.pwrite(fd, data, position)
+                syscalls.fdatasync(fd)
+
+    # ---- the end ----
+
+    def finish(
+        self,
+        walk: LogWalk,
+        *,
+        whole_tail: bool,
+        foreign: tuple[int, int] | None,
+        starts: tuple[int, int],
+    ) -> None:
+        """Cuts what lies behind the end, copies what is damaged, stores the checkpoint.
+
+        `whole_tail`: every byte behind the end is looked at, not only later files (D-08).
+        """
+        end = walk.end
+        if foreign is not None and self._on_foreign is not None:
+            self._on_foreign(*foreign)
+        current = self._log.find(end)
+        keep = current.end_offset if current is not None else end
+        pieces = pieces_of(self._log.files, end if whole_tail else keep, self._log.end_offset)
+        if pieces or self._last.cut >= 0:
+            self._store(end, walk, starts, cut=end)
+            islands = [dataclasses.asdict(island) for island in walk.islands]
+            self._keep(pieces, "behind the end of the log", {"valid_records": islands})
+            self._remove_from(keep)
+            if current is not None:
+                self._zero(current, end)
+            if pieces:
+                self.cut_range = (pieces[0].start, pieces[-1].end)
+        elif self._log.end_offset > keep:
+            self._remove_from(keep)
+        for damage in walk.damage:
+            lost = pieces_of(self._log.files, damage.start, damage.end)
+            self._keep(lost, f"damage: {damage.reason}", {"topics": list(damage.topics)})
+        if self._kept:
+            self._keep_progress(walk, end)
+        self._store(end, walk, starts, cut=-1)
+
+    def _keep(self, pieces: list[Piece], reason: str, details: Mapping[str, Any]) -> None:
+        kept = keep_copy(self._layout, pieces, reason, details)
+        if kept is not None:
+            self.quarantine.append(kept)
+
+    def _remove_from(self, offset: int) -> None:
+        """Later files go, last to first; their second names first, or they would come back (D-05)."""
+        self._forget_live(lambda start: start >= offset)
+        removed = self._log.remove_from(offset)
+        if removed:
+            self.notes.append(
+                f"removed {counted(len(removed), 'segment')} behind the end of the log"
+            )
+
+    def _forget_live(self, gone: Callable[[int], bool]) -> None:
+        live = self._layout.live
+        names = os.listdir(live) if live.exists() else []
+        starts = {name: parse_segment_name(name) for name in names}
+        lost = [name for name, start in starts.items() if start is not None and gone(start)]
+        for name in sorted(lost, reverse=True):
+            syscalls.unlink(os.fspath(live / name))
+        if lost:
+            syscalls.sync_directory(os.fspath(live))
+
+    def _zero(self, file: MappedFile, end: int) -> None:
+        """Zeros from `end` to the end of the file, written and synced. Holes are zeros already, on the
+        disk too; whatever was ever written is written again."""
+        position = end - file.start_offset
+        with descriptor_of(file) as fd:
+            while position < file.size:
+                data = syscalls.seek_data(fd, position)
+                if data is None or data >= file.size:
+                    break
+                position = max(position, data)
+                count = min(STEP_BYTES, file.size - position)
+                syscalls.pwrite(fd, bytes(count), position)
+                position += count
+            syscalls.fdatasync(fd)
+
+    def _store(self, end: int, walk: LogWalk, starts: tuple[int, int], *, cut: int) -> None:
+        """Stores our checkpoint, if it says anything new."""
+        last = self._last
+        minimum = max(last.minimum, self._log.begin_offset) if self._log.files else end
+        fields: dict[str, Any] = {
+            **fingerprint(self._log, end, walk.last_record_start),
+            "dispatched": starts[0],
+            "indexed": starts[1],
+            "minimum": minimum,
+            "last_store_timestamp_ms": walk.last_store_timestamp_ms,
+            "cut": cut,
+            "clean": False,
+        }
+        new = dataclasses.replace(last, **fields)
+        if new != last and self._checkpoint is not None:
+            new = dataclasses.replace(new, generation=last.generation + 1)
+            self._checkpoint.store(new)
+            self._last = new
+        self.stored = self._last
+
+
+def _without(start: int, end: int, holes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """[start, end) without `holes`, which are in order."""
+    for low, high in holes:
+        if low >= end or high <= start:
+            continue
+        if start < low:
+            yield start, low
+        start = max(start, high)
+    if start < end:
+        yield start, end

@@ -1,0 +1,331 @@
+"""Walks a log from a record's start to its end and judges what is no record: torn tail or damage.
+
+Changes nothing; what has to be done about it is the caller's (`recovery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketstore._native.scanner import (
+    VERIFY_BODY_CRC,
+    VERIFY_LENIENT,
+    VERIFY_RECORD_CRC,
+    VERIFY_UNTORN,
+    VERIFY_UNTORN_CRC,
+    SearchBudget,
+    read_message,
+    resynchronise,
+    scan_segment,
+)
+from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketstore.log.recovery.parallel_scan import ScanAhead
+from rocketstore.log.recovery.report import Damage, Island
+from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.scanner import Message, ScanResult
+
+__all__ = ["LogWalk", "Rules"]
+
+#: Bytes between two reports of progress.
+CHUNK_BYTES = 16 << 20
+BLANK_MAGIC = b"\xcb\xd4\x31\x94"
+SIZE_AND_MAGIC = 8
+#: Records behind a tear that are named one by one in a report; beyond, only their range is.
+NAMED_RECORDS = 10_000
+ISLANDS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is known about the bytes that are walked."""
+
+    #: D: everything below was durable; -1 when another program wrote last and nobody knows.
+    durable: int
+    #: A valid record this far behind a fault proves that the fault was durable (D-20).
+    window: int
+    #: The last writer stopped cleanly.
+    clean: bool
+    #: Whether body CRCs are compared.
+    check_crc: bool = True
+    #: Records that we wrote have a record CRC.
+    record_crc: bool = True
+    #: Ranges whose record CRCs may be stale; all of the log when it is not ours.
+    foreign: tuple[tuple[int, int], ...] = ()
+    #: The log is known to end here: a cut that an earlier recovery began (D-22).
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class LogWalk:
+    """One walk over `files`, which are in order and may have gaps. `run` fills the rest."""
+
+    files: Sequence[MappedFile]
+    rules: Rules
+    #: Told of each place up to which records are good; what it does may take long.
+    on_valid: Callable[[LogWalk, int], None] = field(default=lambda walk, offset: None)
+    start: int = 0
+    end: int = 0
+    records: int = 0
+    bytes: int = 0
+    last_record_start: int = -1
+    last_store_timestamp_ms: int = 0
+    first_time_fall: int = -1
+    record_crc_mismatches: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    islands: list[Island] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    #: Of what searches may read, by the starts of files.
+    budgets: dict[int, SearchBudget] = field(default_factory=dict, repr=False)
+    ahead: ScanAhead = field(default_factory=lambda: ScanAhead(CHUNK_BYTES), repr=False)
+
+    def run(self, start: int, known_from: int | None = None) -> None:
+        """Walks from `start`, the start of a record, a blank or a file. `end` is P afterwards.
+        `known_from`: where an earlier walk began that was good up to `start`, but for `damage`."""
+        self.start = start if known_from is None else known_from
+        offset: int | None = start
+        with closing(self.ahead):
+            while offset is not None:
+                self.end = offset
+                if self.rules.limit is not None and offset >= self.rules.limit:
+                    self.end = self.rules.limit
+                    break
+                file = self._file_at(offset)
+                offset = self._over_gap(offset) if file is None else self._step(file, offset)
+
+    # ---- walking ----
+
+    def _file_at(self, offset: int) -> MappedFile | None:
+        return next((f for f in self.files if f.start_offset <= offset < f.end_offset), None)
+
+    def _files_behind(self, offset: int) -> Iterator[MappedFile]:
+        return (file for file in self.files if file.start_offset >= offset)
+
+    def _over_gap(self, offset: int) -> int | None:
+        """Where the log goes on behind missing segments; None at its end."""
+        following = next(self._files_behind(offset), None)
+        if following is None:
+            return None
+        self._add_damage(offset, following.start_offset, "missing segment")
+        return following.start_offset
+
+    def _step(self, file: MappedFile, offset: int) -> int | None:
+        """Walks one chunk; where to go on."""
+        position = offset - file.start_offset
+        verify, until = self._verify_at(offset)
+        to = min(file.size, until - file.start_offset)
+        result = self.ahead.scan(file, position, to, verify=verify)
+        at = file.start_offset + result.end_position
+        self._count(file, offset, result)
+        self.end = at
+        if at > offset:
+            self.on_valid(self, at)
+        if result.status == "end":
+            return at
+        if result.status == "blank":
+            return file.end_offset
+        return self._judge(file, at, result.status)
+
+    def _verify_at(self, offset: int) -> tuple[int, int]:
+        """How records are judged at `offset`, and up to where so."""
+        rules = self.rules
+        until = (1 << 63) - 1 if rules.limit is None else rules.limit
+        verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if rules.check_crc else 0
+        if rules.durable < 0:
+            return verify | VERIFY_LENIENT, until
+        if offset >= rules.durable:
+            # Only here can a record have been written in part.
+            verify |= VERIFY_UNTORN | (VERIFY_UNTORN_CRC if rules.record_crc else 0)
+        else:
+            until = min(until, rules.durable)
+        for start, end in rules.foreign:
+            if start <= offset < end:
+                return verify | VERIFY_LENIENT, min(until, end)
+            if offset < start:
+                until = min(until, start)
+        return verify, until
+
+    def _count(self, file: MappedFile, offset: int, result: ScanResult) -> None:
+        """Adds what was found from `offset` on."""
+        self.bytes += file.start_offset + result.end_position - offset
+        if not result.records:
+            return
+        self.records += result.records
+        self.record_crc_mismatches += result.record_crc_mismatches
+        if self.first_time_fall < 0:
+            fell = result.first_store_timestamp_ms < self.last_store_timestamp_ms
+            self.first_time_fall = offset if fell else result.first_time_fall
+        self.last_record_start = result.last_record_start
+        self.last_store_timestamp_ms = result.last_store_timestamp_ms
+
+    # ---- judging ----
+
+    def _judge(self, file: MappedFile, at: int, status: str) -> int | None:
+        """What stands at `at` is no record. Where the log goes on; None when it ends here."""
+        rules = self.rules
+        nothing = file.find_data(at - file.start_offset, file.size) == file.size
+        following = next(self._next_valid(at + 1), None)
+        if nothing and following == file.end_offset and self._blank_is_missing(file, at):
+            self.notes.append(f"no blank at {at}: the next file follows, so nothing is missing")
+            return file.end_offset
+        if at < rules.durable:
+            until = rules.durable if following is None else min(following, rules.durable)
+            self._add_damage(at, until, status)
+            return until
+        record = next(self._next_records(at + 1), None)
+        if following is None or record is None:
+            return None
+        if rules.durable >= 0:
+            torn = next(self._next_records(at + rules.window), None) is None
+        else:
+            torn = self._is_given_up(record)
+        if torn:
+            self._add_islands(at + 1)
+            return None
+        self._add_damage(at, following, status)
+        return following
+
+    def _next_valid(self, offset: int) -> Iterator[int]:
+        """Records and blanks that can be believed, at or behind `offset`; the first in each file."""
+        for file in self.files:
+            if file.end_offset <= offset:
+                continue
+            position = max(0, offset - file.start_offset)
+            # Holes are not read. A size begins with up to three zeros.
+            data = file.find_data(position, file.size)
+            position = max(position, data - 3)
+            if data == file.size:
+                continue
+            verify, _ = self._verify_at(file.start_offset + position)
+            budget = self.budgets.setdefault(file.start_offset, SearchBudget())
+            found = resynchronise(file, position, file.size, budget=budget, verify=verify)
+            if found is not None:
+                yield file.start_offset + found
+
+    def _next_records(self, offset: int) -> Iterator[int]:
+        """The same without blanks: behind one, its file has no record."""
+        return (found for found in self._next_valid(offset) if not self._is_blank(found))
+
+    def _is_blank(self, offset: int) -> bool:
+        file = self._file_at(offset)
+        if file is None or file.end_offset - offset < SIZE_AND_MAGIC:
+            return False
+        return file.read(offset - file.start_offset, SIZE_AND_MAGIC)[4:] == BLANK_MAGIC
+
+    def _add_damage(self, start: int, end: int, reason: str) -> None:
+        """Notes a range; one that follows another without a record in between is part of it."""
+        topics = tuple(self._topics_at(start))
+        if self.damage and self.damage[-1].end == start:
+            before = self.damage.pop()
+            start, reason, topics = before.start, before.reason, before.topics + topics
+        self.damage.append(Damage(start, end, reason, tuple(dict.fromkeys(topics))))
+
+    def _topics_at(self, offset: int) -> Iterator[str]:
+        """The topic of a record whose frame is whole; its content is what does not hold."""
+        file = self._file_at(offset)
+        if file is not None:
+            message = _read(file, offset)
+            if message is not None:
+                yield message.topic
+
+    def _add_islands(self, offset: int) -> None:
+        """Finds all valid records at or behind `offset`."""
+        named = 0
+        while len(self.islands) < ISLANDS_MAX:
+            start = next(self._next_records(offset), None)
+            if start is None:
+                return
+            file = self._file_at(start)
+            assert file is not None
+            verify, _ = self._verify_at(start)
+            result = scan_segment(file, start - file.start_offset, file.size, verify=verify)
+            offset = file.start_offset + result.end_position
+            topics = set()
+            for message in self._messages(start, offset):
+                if named >= NAMED_RECORDS:
+                    break
+                named += 1
+                topics.add(message.topic)
+            self.islands.append(Island(start, offset, result.records, tuple(sorted(topics))))
+            if result.status == "blank":
+                offset = file.end_offset
+            elif result.status != "end":
+                offset += 1
+
+    # ---- queue offsets (format.md 15.2, equation 6) ----
+
+    def _blank_is_missing(self, file: MappedFile, at: int) -> bool:
+        """D-24: zeros up to the end of `file` stand for a blank that never reached the disk, if the
+        next file was durable, or the store was stopped cleanly, and every queue goes on in it."""
+        following = self._file_at(file.end_offset)
+        if following is None or not (self.rules.clean or file.end_offset <= self.rules.durable):
+            return False
+        last = self._queue_ends(at)
+        seen = set()
+        for message in self._messages(following.start_offset, following.end_offset):
+            queue = _queue_of(message)
+            if queue is None or queue in seen:
+                continue
+            seen.add(queue)
+            if queue in last and message.queue_offset != last[queue] + 1:
+                return False
+        return True
+
+    def _is_given_up(self, offset: int) -> bool:
+        """Whether the record at `offset`, behind a fault, is one that an earlier recovery of RocketMQ
+        gave up: its queue offset was given again in front of the fault (format.md 15.4)."""
+        file = self._file_at(offset)
+        message = _read(file, offset) if file is not None else None
+        queue = _queue_of(message) if message is not None else None
+        if message is None or queue is None:
+            return False
+        if message.queue_offset > self._queue_ends(self.end).get(queue, -1):
+            return False
+        self.notes.append(
+            f"what lies behind {self.end} was given up before: its numbers were used again"
+        )
+        return True
+
+    def _queue_ends(self, end: int) -> dict[tuple[str, int], int]:
+        """Last queue offset of each queue among the records of this walk below `end`."""
+        last: dict[tuple[str, int], int] = {}
+        for message in self._messages(self.start, end):
+            queue = _queue_of(message)
+            if queue is not None:
+                last[queue] = message.queue_offset
+        return last
+
+    def _messages(self, start: int, end: int) -> Iterator[Message]:
+        """Records in [start, end), over blanks and known damage."""
+        offset = start
+        while offset < end:
+            file = self._file_at(offset)
+            damage = next((d for d in self.damage if d.start <= offset < d.end), None)
+            if damage is not None:
+                offset = damage.end
+            elif file is None:
+                return
+            else:
+                message = _read(file, offset)
+                if message is not None:
+                    yield message
+                offset = file.end_offset if message is None else offset + message.size
+
+
+def _read(file: MappedFile, offset: int) -> Message | None:
+    try:
+        return read_message(file, offset - file.start_offset, file.size, verify=0)
+    except (CorruptRecordError, OffsetOutOfRangeError):
+        return None
+
+
+def _queue_of(message: Message) -> tuple[str, int] | None:
+    """The queue that a record has a number in; None for prepared and rolled back ones."""
+    if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
+        return None
+    return message.topic, message.queue_id
