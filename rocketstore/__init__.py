@@ -11,12 +11,13 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
-from rocketstore.archive.shipping import ShipReport, ship
-from rocketstore.column_scan import Scan, scan
+from rocketstore.api import open_store as open  # shadows the builtin on purpose
 from rocketstore.columns import Columns
 from rocketstore.completion_port import CompletionPort
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer, ConsumerBusyError
+from rocketstore.consuming.group_offsets import GroupClaimedError
+from rocketstore.engine.tickets import Ticket
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
@@ -38,14 +39,13 @@ from rocketstore.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
-from rocketstore.frames import FramesResult, encode_frames, shard_queue_id
-from rocketstore.log.consumer_offsets import GroupClaimedError
 from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.message import Message
-from rocketstore.new_message import NewMessage
-from rocketstore.opening import open_store as open  # shadows the builtin on purpose
+from rocketstore.puts.frames import FramesResult, encode_frames, shard_queue_id
+from rocketstore.puts.put_batch import NewMessage
+from rocketstore.scanning.scan import Scan, scan
+from rocketstore.shipping import ShipReport, ship
 from rocketstore.store import Store
-from rocketstore.tickets import Ticket
 from rocketstore.values.compression import decompress
 from rocketstore.writer import Writer
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.column_poll import column_poll
-from rocketstore.consumer_arguments import EDGES, place_of, tag_set
+from rocketstore.consuming.column_poll import column_poll
+from rocketstore.consuming.cursors import Edge, QueueCursors
+from rocketstore.consuming.start import EDGES, place_of, tag_set
 from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
-from rocketstore.log.queue_cursors import Edge, QueueCursors
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore._native.message import Message
-    from rocketstore.column_poll import ColumnPoll
     from rocketstore.columns import Columns
-    from rocketstore.log.consumer_offsets import ConsumerOffsets
-    from rocketstore.log.queue_cursors import Place
+    from rocketstore.consuming.column_poll import ColumnPoll
+    from rocketstore.consuming.cursors import Place
+    from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
 
 __all__ = ["Consumer", "ConsumerBusyError"]

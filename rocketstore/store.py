@@ -9,13 +9,13 @@ from rocketstore._native.waiting import timeout_ms
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
-from rocketstore.frames import FramesResult, put_frames
-from rocketstore.full_message import put_message
 from rocketstore.log.index.query import query_by_key
 from rocketstore.log.read.time_search import Boundary
-from rocketstore.message_columns import Column, message_columns, put_columns
-from rocketstore.new_message import NewMessage, put_batch
-from rocketstore.store_facts import Mode, StoreFacts
+from rocketstore.puts.frames import FramesResult, put_frames
+from rocketstore.puts.put_batch import NewMessage, put_batch
+from rocketstore.puts.put_columns import Column, message_columns, put_columns
+from rocketstore.puts.put_message import put_message
+from rocketstore.store_info import Mode, StoreFacts
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
-    from rocketstore.archive.shipping import ShipReport
     from rocketstore.config.typed_options import LiveOptions
     from rocketstore.engine.options import Progress
+    from rocketstore.shipping import ShipReport
     from rocketstore.values.arguments import Body
 
 __all__ = ["Mode", "Store"]
@@ -325,7 +325,7 @@ class Store(StoreFacts):
 
     def ship(self, uri: str, *, progress: Progress | None = None) -> ShipReport:
         """`rocketstore.ship` of this store: copies its sealed segments to an archive."""
-        from rocketstore.archive.shipping import ship_store
+        from rocketstore.shipping import ship_store
 
         return ship_store(self, uri, progress)
 

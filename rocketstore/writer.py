@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native import rows as native_rows
 from rocketstore._native import writer as native
 from rocketstore._native.put_result import durability_level, durability_name
-from rocketstore.column_arguments import bodies_of, texts_of, whole_of
-from rocketstore.tickets import Completions, Ticket
+from rocketstore.engine.tickets import Completions, Ticket
+from rocketstore.puts.arrays import bodies_of, texts_of, whole_of
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult

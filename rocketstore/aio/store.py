@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from rocketstore.config.typed_options import LiveOptions
     from rocketstore.engine.options import Progress
-    from rocketstore.full_message import MessageFields
-    from rocketstore.message_columns import Column, ColumnFields
-    from rocketstore.store_facts import RunningFlags, Statistics
+    from rocketstore.puts.put_columns import Column, ColumnFields
+    from rocketstore.puts.put_message import MessageFields
+    from rocketstore.store_info import RunningFlags, Statistics
     from rocketstore.values.arguments import Body
 
 __all__ = ["Store"]

@@ -26,13 +26,13 @@ LAST_LINES_S = 1.0
 OURS = (
     "rocketstore.engine.",
     "rocketstore.log.",
-    "rocketstore.services.",
-    "rocketstore.column_poll",
+    "rocketstore.stats.",
+    "rocketstore.consuming.column_poll",
     "rocketstore.consumer",
-    "rocketstore.frames",
-    "rocketstore.full_message",
+    "rocketstore.puts.frames",
+    "rocketstore.puts.put_message",
     "rocketstore.store",
-    "rocketstore.tickets",
+    "rocketstore.engine.tickets",
     "rocketstore.writer",
 )
 

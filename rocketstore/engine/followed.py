@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
+from rocketstore.consuming.group_offsets import FollowedOffsets
 from rocketstore.engine.running import Engine
 from rocketstore.log.commitlog.running_flags import RunningFlags
-from rocketstore.log.consumer_offsets import FollowedOffsets
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.recovery.missing_segments import missing_segments
 from rocketstore.log.recovery.report import RecoveryReport
-from rocketstore.services.statistics import StoreStatistics
+from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
     from rocketstore.engine.options import Options

@@ -15,6 +15,7 @@ from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_
 from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import StoreOptions
+from rocketstore.consuming.group_offsets import recovered_offsets
 from rocketstore.engine import starting
 from rocketstore.engine.catching_up import CatchingUp
 from rocketstore.engine.clean_stop import CleanStop, stopped_cleanly
@@ -25,7 +26,6 @@ from rocketstore.engine.running import Engine
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
-from rocketstore.log.consumer_offsets import recovered_offsets
 from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.index.names import names_in

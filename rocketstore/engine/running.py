@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
     from rocketstore.config import StoreConfig
+    from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.engine.followed import FollowedIndex, FollowedPositions
+    from rocketstore.engine.tickets import Completions
     from rocketstore.engine.write_parts import WriteParts
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.commitlog.running_flags import RunningFlags
-    from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.read.source import ReadSource
     from rocketstore.log.recovery.recovery import RecoveryReport
-    from rocketstore.services.statistics import Statistics, StoreStatistics
-    from rocketstore.tickets import Completions
+    from rocketstore.stats.statistics import Statistics, StoreStatistics
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine.first_offset import FirstOffset
 from rocketstore.engine.ring_size import ring_bytes
 from rocketstore.engine.running import Engine
+from rocketstore.engine.tickets import Completions
 from rocketstore.engine.write_parts import WriteParts
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
@@ -39,17 +40,16 @@ from rocketstore.log.queues.put_states import PutQueues
 from rocketstore.log.queues.queue_preallocator import NextFileMaker
 from rocketstore.log.read.local_source import StoreSource
 from rocketstore.log.recovery.recovery import recovery
-from rocketstore.services.histogram import PUT_TIME_BOUNDS_NS
-from rocketstore.services.statistics import StoreStatistics
-from rocketstore.tickets import Completions
+from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
+from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
+    from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.engine.options import Options
     from rocketstore.log.commitlog.running_flags import RunningFlags
-    from rocketstore.log.consumer_offsets import ConsumerOffsets
     from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.lock import StoreLock

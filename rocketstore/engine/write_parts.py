@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
     from rocketstore._native.ring import Ring
+    from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.checkpointer import Checkpointer
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.commitlog.committer import Committer
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.put_states import PutQueues
     from rocketstore.log.queues.queue_preallocator import NextFileMaker
     from rocketstore.log.worker import Worker
-    from rocketstore.tickets import Completions
 
 __all__ = ["WriteParts"]
 

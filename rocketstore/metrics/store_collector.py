@@ -15,7 +15,7 @@ from rocketstore.values.arguments import text
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from rocketstore.store_facts import Latency, Statistics
+    from rocketstore.store_info import Latency, Statistics
 
 __all__ = ["StoreCollector"]
 

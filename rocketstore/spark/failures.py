@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 
 from rocketstore import RocketStoreError
-from rocketstore.archive.place import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown
 
 __all__ = ["SparkFaceError", "no_store", "told_path"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import rocketstore
 from rocketstore import RocketStoreError, Store
-from rocketstore.message_rows import NEEDED, messages_in
+from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark.planning import Bounds, kept, store_uuid
 from rocketstore.spark.read_options import ReadOptions
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocketstore.archive.place import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.places import directory_of, place_of
 

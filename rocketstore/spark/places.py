@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from rocketstore.archive.manifest import NAME
-from rocketstore.archive.place import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown
 from rocketstore.spark.failures import SparkFaceError
 
 __all__ = ["directory_of", "local_path", "place_of"]

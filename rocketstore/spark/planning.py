@@ -24,8 +24,8 @@ from rocketstore import (
     RocketStoreError,
     Store,
 )
-from rocketstore.archive.place import Place, is_uri, shown
-from rocketstore.message_rows import NEEDED, messages_in
+from rocketstore.archive.object_store import Place, is_uri, shown
+from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark.conditions import keep, narrow
 from rocketstore.spark.failures import SparkFaceError, no_store, told_path
 from rocketstore.spark.options import bad_option

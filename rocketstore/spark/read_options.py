@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketstore.archive.place import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown
 from rocketstore.spark.conditions import Condition, parse_conditions
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.moments import milliseconds

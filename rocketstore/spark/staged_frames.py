@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from rocketstore import Message, MessageNotFoundError, Store
-from rocketstore.frames import crc32
+from rocketstore.puts.frames import crc32
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.journal import Commit, Staged, sync_directory
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
-from rocketstore.frames import crc32
-from rocketstore.message_columns import SCHEDULE_TOPIC
+from rocketstore.puts.frames import crc32
+from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 from rocketstore.spark.bad_rows import BadRows
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.journal import Staged

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
+from rocketstore.api import open_store
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
 from rocketstore.log.layout.listing import short_files
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import MISSING_SEGMENT
 from rocketstore.log.recovery.quarantine import keep_copy, pieces_of
-from rocketstore.opening import open_store
 from rocketstore.tools.repair_damage import (
     BLANK,
     BLANK_MAGIC,

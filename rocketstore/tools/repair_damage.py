@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
-from rocketstore.column_scan import Scan, scan
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
+from rocketstore.scanning.scan import Scan, scan
 from rocketstore.tools.repair_units import RECORD_BYTES_MIN, StandIn, stand_ins, units_into
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.column_scan import scan
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
+from rocketstore.scanning.scan import scan
 from rocketstore.tools.repair_damage import DamagedRange
 from rocketstore.tools.repair_units import (
     RECORD_BYTES_MIN,

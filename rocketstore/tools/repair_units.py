@@ -17,7 +17,7 @@ import numpy
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE, list_files
-from rocketstore.message_columns import SCHEDULE_TOPIC
+from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

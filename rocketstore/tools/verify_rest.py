@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketstore._native import index_file
+from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
-from rocketstore.log.consumer_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json

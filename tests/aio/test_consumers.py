@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import ConsumerBusyError, GroupClaimedError, StoreClosedError
-from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.consuming.group_offsets import ConsumerOffsets
 from tests.aio.loops import Disk, happens, open_small, run, turns
 from tests.process.other_process import PUT, number_of, other_process
 

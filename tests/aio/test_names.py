@@ -9,8 +9,8 @@ import pytest
 
 import rocketstore
 import rocketstore.aio
-from rocketstore.full_message import MessageFields
-from rocketstore.message_columns import ColumnFields
+from rocketstore.puts.put_columns import ColumnFields
+from rocketstore.puts.put_message import MessageFields
 from tests.aio.loops import open_small, run
 
 #: Only in threads.

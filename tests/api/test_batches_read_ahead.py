@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import OffsetOutOfRangeError, scan_reading
-from rocketstore.message_rows import NEEDED, messages_in
+from rocketstore import OffsetOutOfRangeError
+from rocketstore.scanning import parallel as scan_reading
+from rocketstore.scanning.delivered import NEEDED, messages_in
 from tests.support.batch_store import BatchStore
 
 THREADS = 2

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rocketstore import MessageRejectedError, MessageTooLargeError, StoreFailedError
-from rocketstore.column_arguments import offsets_of, whole_of
-from rocketstore.message_columns import whole
+from rocketstore.puts.arrays import offsets_of, whole_of
+from rocketstore.puts.put_columns import whole
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
 
 

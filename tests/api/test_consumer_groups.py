@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore.consumer import Consumer, ConsumerBusyError
+from rocketstore.consuming.group_offsets import ConsumerOffsets, GroupClaimedError
 from rocketstore.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
@@ -21,7 +22,6 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.consumer_offsets import ConsumerOffsets, GroupClaimedError
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.reader import Reader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore import Consumer, Message
-from rocketstore.log import queue_cursors
+from rocketstore.consuming import cursors as queue_cursors
 from rocketstore.log.read.reader import Reader
 from tests.support.consumer_setting import Setting
 from tests.support.striking import at_each_line

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import rocketstore
-from rocketstore import CorruptRecordError, Store, column_poll
+from rocketstore import CorruptRecordError, Store
+from rocketstore.consuming import column_poll
 from tests.support.column_tools import TOPICS, fill_at_random, row_of, rows_of
 
 

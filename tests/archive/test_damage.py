@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore.archive.manifest import Manifest
-from rocketstore.archive.place import Place
+from rocketstore.archive.object_store import Place
 from tests.archive.watched_place import SEGMENT_BYTES, shipped, watch
 from tests.support.column_tools import rows_of
 
@@ -261,7 +261,7 @@ def test_a_place_that_cannot_be_reached_is_one_line(
     def fail(uri: str) -> None:
         raise OSError(f"Unable to load libjvm for {uri}\ndlopen(a) failed\ndlopen(b) failed")
 
-    monkeypatch.setattr("rocketstore.archive.place.file_system", fail)
+    monkeypatch.setattr("rocketstore.archive.object_store.file_system", fail)
     with pytest.raises(rocketstore.ReadFailedError) as caught:
         rocketstore.scan("hdfs://me:secret@lake/orders")
     said = "Unable to load libjvm for hdfs://lake/orders"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive.place import Place
+from rocketstore.archive.object_store import Place
 from rocketstore.columns import COLUMNS
 from tests.archive.object_server import (
     MISSING,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive.objects import ObjectFiles
-from rocketstore.archive.place import Place
+from rocketstore.archive.object_store import Place
+from rocketstore.archive.segments import ObjectFiles
 from rocketstore.columns import COLUMNS
 from tests.archive.watched_place import SEGMENT_BYTES, objects, shipped, watch
 from tests.support.column_tools import rows_of

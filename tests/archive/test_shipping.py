@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive import shipping
+from rocketstore import shipping
 from rocketstore.archive.manifest import Manifest
-from rocketstore.archive.place import Place
+from rocketstore.archive.object_store import Place
 from tests.archive.watched_place import (
     MANIFEST,
     SEGMENT_BYTES,

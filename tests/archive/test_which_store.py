@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive import shipping
-from rocketstore.archive.place import Place
+from rocketstore import shipping
+from rocketstore.archive.object_store import Place
 from tests.archive.watched_place import (
     SEGMENT_BYTES,
     objects,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive import place, shipping
+from rocketstore import shipping
+from rocketstore.archive import object_store as place
 from rocketstore.archive.manifest import Manifest
 from tests.support.column_tools import fill_at_random
 

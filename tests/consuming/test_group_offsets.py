@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from rocketstore.errors import StoreReadOnlyError
-from rocketstore.log import consumer_offsets
-from rocketstore.log.consumer_offsets import (
+from rocketstore.consuming import group_offsets as consumer_offsets
+from rocketstore.consuming.group_offsets import (
     Clamped,
     ConsumerOffsets,
     FollowedOffsets,
     GroupClaimedError,
 )
+from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.paths import StoreLayout
 
 

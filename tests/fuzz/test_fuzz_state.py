@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketstore._native.positions import MAGIC
+from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
-from rocketstore.log.consumer_offsets import ConsumerOffsets
 from rocketstore.log.layout.paths import StoreLayout, read_json
 from rocketstore.log.layout.positions_page import PositionsPage, State, writer_pid
 from rocketstore.log.layout.store_json import load_store_state

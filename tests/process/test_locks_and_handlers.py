@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from rocketstore import BackpressureError, StoreClosedError, tickets
+from rocketstore import BackpressureError, StoreClosedError
 from rocketstore._native.durations import Durations
-from rocketstore.log import consumer_offsets
+from rocketstore.consuming import group_offsets as consumer_offsets
+from rocketstore.engine import tickets
 from rocketstore.log.dispatch import arrival_notifier as arrivals
 from rocketstore.log.dispatch import dispatcher
 from rocketstore.log.queues import consume_queue_store, extension_units
 from rocketstore.log.queues import mapping_cache as mapped_queues
 from rocketstore.log.queues import put_states as put_queues
-from rocketstore.services import histogram, statistics
+from rocketstore.stats import histogram, statistics
 from tests.support.small_store import everything, open_small
 from tests.support.striking import at_each_line
 

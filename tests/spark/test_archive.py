@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.archive import shipping
+from rocketstore import shipping
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import spark as face
-from rocketstore.archive.place import Place
+from rocketstore.archive.object_store import Place
 from rocketstore.spark import jobs
 from tests.archive.object_server import (
     MISSING,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.message_rows import NEEDED, messages_in
+from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark import jobs
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.group_offsets import GroupOffsets
@@ -254,6 +254,6 @@ def test_chunks_that_grow_are_handed_out_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = make(tmp_path)
-    monkeypatch.setattr("rocketstore.message_rows.CHUNK_BYTES", 200)
+    monkeypatch.setattr("rocketstore.scanning.delivered.CHUNK_BYTES", 200)
     found = batches(tmp_path)
     assert len(found) > 5 and rows_in(found) == rows_of(messages)

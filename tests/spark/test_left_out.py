@@ -16,8 +16,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def test_a_long_list_of_damage_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    from rocketstore.column_scan import Scan
     from rocketstore.log.read.column_reader import ScanReport
+    from rocketstore.scanning.scan import Scan
     from rocketstore.spark.planning import told_lost
 
     report = ScanReport()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.consumer import Consumer
-from rocketstore.log.consumer_offsets import ConsumerOffsets
+from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import make_directories

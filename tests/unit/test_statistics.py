@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rocketstore._native.durations import Durations
-from rocketstore.services.histogram import (
+from rocketstore.stats.histogram import (
     PERCENTILE_BUCKETS,
     PUT_TIME_BOUNDS_NS,
     PUT_TIME_LABELS,
@@ -18,7 +18,7 @@ from rocketstore.services.histogram import (
     bucket_limit,
     bucket_of,
 )
-from rocketstore.services.statistics import (
+from rocketstore.stats.statistics import (
     SAMPLES_MAX,
     Rates,
     StoreStatistics,

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from rocketstore.message_rows import messages_in
+from rocketstore.scanning.delivered import messages_in
 from rocketstore.spark.failures import SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.options import bad_option

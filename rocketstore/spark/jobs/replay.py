@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from rocketstore.archive.place import is_uri
+from rocketstore.archive.object_store import is_uri
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from rocketstore.message_rows import NEEDED, messages_in
+from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.moments import END_MS, FIRST_MS, moment
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.archive.place import is_uri
-from rocketstore.message_columns import SCHEDULE_TOPIC
+from rocketstore.archive.object_store import is_uri
+from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 from rocketstore.spark.failures import SparkFaceError
 from rocketstore.spark.places import place_of
 from rocketstore.spark.planning import open_store, scan_of

@@ -10,9 +10,9 @@ import numpy as np
 
 from rocketstore._native import message_columns as native
 from rocketstore._native.row_texts import Strings
-from rocketstore.column_arguments import array_of, bytes_of, offsets_of
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
+from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
 from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.writer import RESERVED_PROPERTIES
 

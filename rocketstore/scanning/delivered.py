@@ -20,9 +20,9 @@ from rocketstore.log.read.inner_batch import count_of, messages_of
 from rocketstore.values.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:
-    from rocketstore.column_scan import Scan
     from rocketstore.log.read.column_reader import SegmentFiles
     from rocketstore.message import Message
+    from rocketstore.scanning.scan import Scan
 
 __all__ = ["NEEDED", "message_counts", "messages_in"]
 

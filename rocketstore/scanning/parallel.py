@@ -22,8 +22,8 @@ from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFiles
 
 if TYPE_CHECKING:
-    from rocketstore.column_scan import Scan
     from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.scanning.scan import Scan
 
 __all__ = ["CHECKS", "ScanReading", "checks_of", "is_foreign"]
 

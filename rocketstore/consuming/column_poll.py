@@ -12,7 +12,7 @@ from rocketstore.columns import COLUMNS, Columns, column_names, columns_of
 from rocketstore.values.arguments import whole_number
 
 if TYPE_CHECKING:
-    from rocketstore.log.queue_cursors import QueueCursors
+    from rocketstore.consuming.cursors import QueueCursors
 
 __all__ = ["POLL_ROWS_MAX", "ColumnPoll", "column_poll"]
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rocketstore.api import open_store
 from rocketstore.archive.manifest import NAME, TOPICS_MAX, Manifest, Piece, Segment
-from rocketstore.archive.place import Place
-from rocketstore.column_scan import CHUNK_BYTES, Scan
+from rocketstore.archive.object_store import Place
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.column_reader import LogFiles
-from rocketstore.opening import open_store
-from rocketstore.scan_reading import is_foreign
+from rocketstore.scanning.parallel import is_foreign
+from rocketstore.scanning.scan import CHUNK_BYTES, Scan
 from rocketstore.store import Store
 
 if TYPE_CHECKING:

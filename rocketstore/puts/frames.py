@@ -15,7 +15,7 @@ import numpy as np
 from rocketstore._native import frames as native
 from rocketstore._native.codec import crc32, java_hash
 from rocketstore.config import StoreConfig
-from rocketstore.message_columns import Column, message_columns, plain_writers
+from rocketstore.puts.put_columns import Column, message_columns, plain_writers
 from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:

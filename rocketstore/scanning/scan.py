@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
-from rocketstore.archive.objects import ArchivePart, ObjectFiles
-from rocketstore.archive.place import Place, is_uri, shown
+from rocketstore.api import open_store
+from rocketstore.archive.object_store import Place, is_uri, shown
+from rocketstore.archive.segments import ArchivePart, ObjectFiles
 from rocketstore.columns import Columns, column_names
 from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.column_reader import LogFiles, ScanReport, SegmentFiles
-from rocketstore.opening import open_store
-from rocketstore.scan_reading import CHECKS, ScanReading, checks_of
+from rocketstore.scanning.parallel import CHECKS, ScanReading, checks_of
 from rocketstore.store import Store
 from rocketstore.values.arguments import one_of, whole_number
 from rocketstore.values.record_filter import RecordFilter, Wanted

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from rocketstore.engine.running import Engine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
-from rocketstore.services.histogram import Latency
-from rocketstore.services.statistics import Statistics
+from rocketstore.stats.histogram import Latency
+from rocketstore.stats.statistics import Statistics
 from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.archive.manifest import Segment
-from rocketstore.archive.place import Place, RemoteObject, shown
+from rocketstore.archive.object_store import Place, RemoteObject, shown
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import SegmentFiles
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rocketstore.services.histogram import (
+from rocketstore.stats.histogram import (
     PUT_TIME_LABELS,
     Latency,
     LatencyHistogram,

@@ -11,7 +11,7 @@ from rocketstore.values.timestamps import timestamp_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocketstore.log.queue_cursors import Edge
+    from rocketstore.consuming.cursors import Edge
 
 __all__ = ["EDGES", "place_of", "tag_set"]
 
