@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import OpenOptions
-from rocketstore.engine.opening import open_engine
-from rocketstore.engine.options import Listener, Options, Progress
+from rocketstore.engine.open import open_engine
+from rocketstore.engine.open_options import Listener, Options, Progress
 from rocketstore.errors import ConfigError
 from rocketstore.store import Mode, Store
 

@@ -24,7 +24,7 @@ from rocketstore.store import Store
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
-    from rocketstore.engine.options import Progress
+    from rocketstore.engine.open_options import Progress
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["ShipReport", "ship", "ship_store"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from rocketstore.engine.running import Engine
+from rocketstore.engine.engine import Engine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.stats.histogram import Latency

@@ -20,7 +20,7 @@ from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:
     from rocketstore._native.message_columns import MessageColumns
-    from rocketstore.engine.running import Engine
+    from rocketstore.engine.engine import Engine
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 

@@ -19,7 +19,7 @@ from rocketstore.writer import RESERVED_PROPERTIES
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.writer import Writer
-    from rocketstore.engine.running import Engine
+    from rocketstore.engine.engine import Engine
 
 __all__ = [
     "SCHEDULE_TOPIC",

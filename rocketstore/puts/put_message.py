@@ -16,7 +16,7 @@ from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
-    from rocketstore.engine.running import Engine
+    from rocketstore.engine.engine import Engine
     from rocketstore.values.arguments import Body
 
 __all__ = ["MessageFields", "check_numbers", "put_message"]

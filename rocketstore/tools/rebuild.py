@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from rocketstore._native import syscalls
 from rocketstore.config import StoreConfig
-from rocketstore.engine.options import Options
-from rocketstore.engine.rebuilding import Derived, rebuild_engine
+from rocketstore.engine.open_options import Options
+from rocketstore.engine.rebuild import Derived, rebuild_engine
 from rocketstore.log.index.store import IndexStore
 from rocketstore.tools.rebuild_ends import keep_handed_out
 from rocketstore.tools.rebuild_parts import (

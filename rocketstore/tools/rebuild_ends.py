@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rocketstore.engine.rebuilding import Derived
+    from rocketstore.engine.rebuild import Derived
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
     Integers = NDArray[numpy.int64]

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, StoreClosedError, StoreConfig, StoreLockedError
-from rocketstore.engine import place
+from rocketstore.engine import preflight as place
 from tests.support.forking import fork
 from tests.support.small_store import SMALL, dispatched, everything, open_small, parts
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from rocketstore import ConfigError, tools
-from rocketstore.engine import clean_stop, followed, starting
+from rocketstore.engine import clean_shutdown as clean_stop
+from rocketstore.engine import follow as followed
+from rocketstore.engine import wiring as starting
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.file_system import FileSystem

@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import tools
 from rocketstore.cli.reference_stores import Expectation, find_stores, open_reference
-from rocketstore.engine import rebuilding
+from rocketstore.engine import rebuild as rebuilding
 from tests.support import paths
 from tests.support.forking import fork
 from tests.support.made_store import MadeStore

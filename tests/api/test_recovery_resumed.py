@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.engine import catching_up
+from rocketstore.engine import catch_up as catching_up
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from rocketstore.log.recovery.recovery import repair as log_repair
 from rocketstore.log.recovery.recovery import walk as log_walk

@@ -13,7 +13,7 @@ import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
 from rocketstore._native import syscalls
-from rocketstore.engine.trimming import Trim
+from rocketstore.engine.trim import Trim
 from rocketstore.log.mapped_files import second_names as live_links
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.read.local_source import StoreSource

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.engine import starting
+from rocketstore.engine import wiring as starting
 from rocketstore.log.layout.file_system import FileSystem
 from tests.api.test_prewrite import blocks_with_data
 from tests.support.small_store import open_small

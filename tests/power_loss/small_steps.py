@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from unittest import mock
 
-from rocketstore.engine import catching_up
+from rocketstore.engine import catch_up as catching_up
 from rocketstore.log.commitlog import checkpointer, commit_log, flusher
 from rocketstore.log.index.store import segment as index_segment
 from rocketstore.log.mapped_files import new_file

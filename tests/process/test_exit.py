@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.engine import closing_at_exit
+from rocketstore.engine import exit_hook as closing_at_exit
 from tests.process.other_process import SMALL, arriving, open_small
 from tests.support.small_store import parts
 
@@ -106,7 +106,7 @@ assert seen.wait(20)
 def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     """It is told, the other store is closed, and the next open recovers what was put."""
     program = """
-from rocketstore.engine import closing_at_exit
+from rocketstore.engine import exit_hook as closing_at_exit
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 closing_at_exit.LONGEST_S = 1.0
 hanging, other = opened("a"), opened("b")

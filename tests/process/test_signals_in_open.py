@@ -8,7 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from rocketstore.engine import opening, running, starting
+from rocketstore.engine import engine as running
+from rocketstore.engine import open as opening
+from rocketstore.engine import wiring as starting
 from rocketstore.log import worker
 from tests.process.other_process import numbers, open_small
 from tests.support.striking import at_each_line

@@ -116,7 +116,7 @@ FAULTS = (
     (
         Fault(
             "sparse_segment",
-            "rocketstore/engine/starting.py",
+            "rocketstore/engine/wiring.py",
             (("partial(parts.log.make, sparse=False)", "partial(parts.log.make, sparse=True)"),),
         ),
         ("full disk",),

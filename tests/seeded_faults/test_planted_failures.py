@@ -40,7 +40,7 @@ FAULTS = (
     ),
     Fault(
         "keep_the_lock_when_a_close_fails",
-        "rocketstore/engine/running.py",
+        "rocketstore/engine/engine.py",
         (
             (
                 "if self._write is not None and not keep_lock:",

@@ -11,7 +11,7 @@ import pytest
 import rocketstore
 from rocketstore import Store, tools
 from rocketstore._native.dispatcher import SHORT_RUN_BYTES
-from rocketstore.engine import catching_up
+from rocketstore.engine import catch_up as catching_up
 from rocketstore.log.dispatch.dispatcher import RUN_BYTES
 from rocketstore.tools import rebuild_parts
 from tests.support.made_store import MadeStore

@@ -16,13 +16,13 @@ from rocketstore._native.waiting import Signal
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import StoreOptions
 from rocketstore.consuming.group_offsets import recovered_offsets
-from rocketstore.engine import starting
-from rocketstore.engine.catching_up import CatchingUp
-from rocketstore.engine.clean_stop import CleanStop, stopped_cleanly
-from rocketstore.engine.followed import open_followed
-from rocketstore.engine.options import Options
-from rocketstore.engine.place import check_place
-from rocketstore.engine.running import Engine
+from rocketstore.engine import wiring as starting
+from rocketstore.engine.catch_up import CatchingUp
+from rocketstore.engine.clean_shutdown import CleanStop, stopped_cleanly
+from rocketstore.engine.engine import Engine
+from rocketstore.engine.follow import open_followed
+from rocketstore.engine.open_options import Options
+from rocketstore.engine.preflight import check_place
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
-from rocketstore.engine.opening import Opening
-from rocketstore.engine.place import check_place
+from rocketstore.engine.open import Opening
+from rocketstore.engine.preflight import check_place
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.paths import StoreLayout, destroy, make_directories
@@ -26,10 +26,10 @@ from rocketstore.log.queues.saved_ends import drop_queue_ends
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
-    from rocketstore.engine import starting
-    from rocketstore.engine.catching_up import CatchingUp
-    from rocketstore.engine.options import Options
-    from rocketstore.engine.running import Engine
+    from rocketstore.engine import wiring as starting
+    from rocketstore.engine.catch_up import CatchingUp
+    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.open_options import Options
     from rocketstore.log.layout.store_json import StoreState
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue import ConsumeQueue

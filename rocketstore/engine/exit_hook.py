@@ -16,7 +16,7 @@ from rocketstore._native import syscalls
 from rocketstore._native.waiting import Signal
 
 if TYPE_CHECKING:
-    from rocketstore.engine.running import Engine
+    from rocketstore.engine.engine import Engine
 
 __all__ = ["forget", "remember"]
 

@@ -12,7 +12,7 @@ from rocketstore.values.arguments import whole_number
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore.engine.write_parts import WriteParts
+    from rocketstore.engine.parts import WriteParts
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.read.reader import Reader

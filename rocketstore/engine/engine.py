@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
-from rocketstore.engine import closing_at_exit
-from rocketstore.engine.closing import Closing, in_the_middle
+from rocketstore.engine import exit_hook as closing_at_exit
 from rocketstore.engine.ring_size import largest_body, ring_bytes
+from rocketstore.engine.shutdown import Closing, in_the_middle
 from rocketstore.engine.steps import Steps
-from rocketstore.engine.trimming import Trim
+from rocketstore.engine.trim import Trim
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from rocketstore._native.queue_state import QueueState
     from rocketstore.config import StoreConfig
     from rocketstore.consuming.group_offsets import ConsumerOffsets
-    from rocketstore.engine.followed import FollowedIndex, FollowedPositions
+    from rocketstore.engine.follow import FollowedIndex, FollowedPositions
+    from rocketstore.engine.parts import WriteParts
     from rocketstore.engine.tickets import Completions
-    from rocketstore.engine.write_parts import WriteParts
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.dispatch.dispatcher import Dispatcher

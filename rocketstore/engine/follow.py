@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore.consuming.group_offsets import FollowedOffsets
-from rocketstore.engine.running import Engine
+from rocketstore.engine.engine import Engine
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.index.store import IndexStore
@@ -17,7 +17,7 @@ from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
-    from rocketstore.engine.options import Options
+    from rocketstore.engine.open_options import Options
     from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore._native.write_through import WriteThrough
 from rocketstore.config import Durability, StoreConfig
-from rocketstore.engine.first_offset import FirstOffset
+from rocketstore.engine.engine import Engine
+from rocketstore.engine.initial_offset import FirstOffset
+from rocketstore.engine.parts import WriteParts
 from rocketstore.engine.ring_size import ring_bytes
-from rocketstore.engine.running import Engine
 from rocketstore.engine.tickets import Completions
-from rocketstore.engine.write_parts import WriteParts
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.checkpointer import Checkpointer
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
     from rocketstore.consuming.group_offsets import ConsumerOffsets
-    from rocketstore.engine.options import Options
+    from rocketstore.engine.open_options import Options
     from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.index.store import IndexStore
