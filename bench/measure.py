@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bench.memory import take
-from rocketstore.cli.bench_machine import machine, machine_line
+from rocketstore.cli.bench.machine import machine, machine_line
 
 __all__ = [
     "Case",

@@ -14,8 +14,8 @@ a few threads of the store's own.
 
 from rocketstore.aio.consumer import Consumer, Following
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES
-from rocketstore.aio.opening import Opening, attach
-from rocketstore.aio.opening import open_store as open  # shadows the builtin on purpose
+from rocketstore.aio.open_store import Opening, attach
+from rocketstore.aio.open_store import open_store as open  # shadows the builtin on purpose
 from rocketstore.aio.store import Store
 from rocketstore.aio.writer import Writer
 

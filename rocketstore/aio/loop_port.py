@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
 from rocketstore import StoreClosedError
-from rocketstore.aio.turn import Place, Turn
+from rocketstore.aio.put_line import Place, Turn
 from rocketstore.completion_port import Placed
 
 __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]

@@ -13,7 +13,7 @@ import rocketstore
 from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
-from rocketstore.aio.turn import Place
+from rocketstore.aio.put_line import Place
 from rocketstore.aio.writer import Writer
 from rocketstore.values.arguments import seconds, whole_number
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rocketstore
 from rocketstore import PutResult
 from rocketstore.aio.loop_port import IN_LINE, NOT_PUT
-from rocketstore.aio.turn import Place
+from rocketstore.aio.put_line import Place
 
 if TYPE_CHECKING:
     import datetime

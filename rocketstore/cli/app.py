@@ -14,8 +14,8 @@ import click
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from rocketstore.cli.signals import terminated_as_interrupted
 from rocketstore.cli.standard_streams import NoReaderError, mute, readers
-from rocketstore.cli.terminating import terminated_as_interrupted
 
 __all__ = ["cli", "run"]
 

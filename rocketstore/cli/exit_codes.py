@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import rocketstore
-from rocketstore.cli.advice import in_commands
+from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import printable
 
 __all__ = [

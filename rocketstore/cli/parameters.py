@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rocketstore
-from rocketstore.cli.advice import in_commands
+from rocketstore.cli.hints import in_commands
 
 __all__ = [
     "ANY_STORE",

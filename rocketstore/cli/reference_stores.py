@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rocketstore
-from rocketstore.cli.queue_reading import messages_of
+from rocketstore.cli.streams.queue_messages import messages_of
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketstore.cli import exit_codes
-from rocketstore.cli.advice import in_commands
+from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import printable
 
 if TYPE_CHECKING:

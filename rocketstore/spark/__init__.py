@@ -10,7 +10,7 @@ Needs `rocketstore[spark]`. Importing this package imports neither pyspark nor p
 """
 
 from rocketstore.spark.frame import read
-from rocketstore.spark.serving import serve
 from rocketstore.spark.session import session
+from rocketstore.spark.write.serve import serve
 
 __all__ = ["read", "serve", "session"]

@@ -12,7 +12,7 @@ from rocketstore.arrow.batches import times
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketstore.spark.views import Field
+    from rocketstore.spark.schema import Field
 
 __all__ = ["schema_of", "to_batch"]
 

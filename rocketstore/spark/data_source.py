@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from rocketstore.spark.read_options import ReadOptions
-from rocketstore.spark.views import check_fields, ddl
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.schema import check_fields, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -32,30 +32,30 @@ class RocketStoreDataSource(DataSource):
         return ddl(ReadOptions.parse(self.options).fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketstore.spark.source import AskingReader, Reader
+        from rocketstore.spark.read.source import AskingReader, Reader
 
         options = ReadOptions.parse(self.options, stream=False)
         check_fields(options.fields, schema)
         return AskingReader(options) if options.ask_filters else Reader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from rocketstore.spark.stream import StreamReader
+        from rocketstore.spark.read.stream import StreamReader
 
         options = ReadOptions.parse(self.options, stream=True)
         check_fields(options.fields, schema)
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from rocketstore.spark.options import WriteOptions
-        from rocketstore.spark.shard_sink import ShardWriter
-        from rocketstore.spark.sink import Writer
+        from rocketstore.spark.write.options import WriteOptions
+        from rocketstore.spark.write.shard_sink import ShardWriter
+        from rocketstore.spark.write.sink import Writer
 
         options = WriteOptions.parse(self.options)
         kind = Writer if options.shards is None else ShardWriter
         return kind(schema, options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from rocketstore.spark.options import WriteOptions
-        from rocketstore.spark.sink import StreamWriter
+        from rocketstore.spark.write.options import WriteOptions
+        from rocketstore.spark.write.sink import StreamWriter
 
         return StreamWriter(schema, WriteOptions.parse(self.options), overwrite)

@@ -62,7 +62,7 @@ def read(
             `where` that Spark does not understand. What is wrong with the path is said when the frame is used.
     """
     from rocketstore.spark.jobs.reading import source_options
-    from rocketstore.spark.places import place_of
+    from rocketstore.spark.paths import place_of
 
     chosen = {**(options or {}), **source_options(wanted), "view": view}
     if columns is not None:
@@ -82,7 +82,7 @@ def read(
 def ask(session: SparkSession, frame: DataFrame) -> str | None:
     """The conditions that Spark's planner finds in a frame which asks for filters; None when it finds
     none, or fails to hand them over. Nothing is run."""
-    from rocketstore.spark.filters import answer_in
+    from rocketstore.spark.read.pushdown import answer_in
 
     with ASKING:
         before = session.conf.get(PUSHDOWN)

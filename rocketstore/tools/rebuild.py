@@ -17,8 +17,8 @@ from rocketstore.config import StoreConfig
 from rocketstore.engine.open_options import Options
 from rocketstore.engine.rebuild import Derived, rebuild_engine
 from rocketstore.log.index.store import IndexStore
-from rocketstore.tools.rebuild_ends import keep_handed_out
-from rocketstore.tools.rebuild_parts import (
+from rocketstore.tools._rebuild.carried_over import keep_handed_out
+from rocketstore.tools._rebuild.parts import (
     Built,
     Part,
     Step,
@@ -33,7 +33,7 @@ from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.tools.findings import Progress
+    from rocketstore.tools.report import Progress
 
 __all__ = ["RebuildReport", "rebuild"]
 

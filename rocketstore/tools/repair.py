@@ -25,7 +25,7 @@ from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import MISSING_SEGMENT
 from rocketstore.log.recovery.quarantine import keep_copy, pieces_of
-from rocketstore.tools.repair_damage import (
+from rocketstore.tools._repair.damage import (
     BLANK,
     BLANK_MAGIC,
     DamagedRange,
@@ -33,10 +33,10 @@ from rocketstore.tools.repair_damage import (
     log_files,
     with_stand_ins,
 )
-from rocketstore.tools.repair_ends import find_pre_blanks, point_them, with_ends
-from rocketstore.tools.repair_missing import make_missing
-from rocketstore.tools.repair_units import RECORD_BYTES_MIN, change_units, units_into
-from rocketstore.tools.verify_log import REPAIR_TOPIC, STAND_IN_FLAG
+from rocketstore.tools._repair.missing_segments import make_missing
+from rocketstore.tools._repair.pre_blanks import find_pre_blanks, point_them, with_ends
+from rocketstore.tools._repair.units import RECORD_BYTES_MIN, change_units, units_into
+from rocketstore.tools._verify.log import REPAIR_TOPIC, STAND_IN_FLAG
 from rocketstore.values.plural import counted
 from rocketstore.values.system_flags import ROLLED_BACK
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from rocketstore.config.typed_options import StoreOptions
     from rocketstore.log.read.column_reader import LogFiles
     from rocketstore.store import Store
-    from rocketstore.tools.findings import Progress
-    from rocketstore.tools.repair_units import StandIn
+    from rocketstore.tools._repair.units import StandIn
+    from rocketstore.tools.report import Progress
 
 logger = logging.getLogger(__name__)
 

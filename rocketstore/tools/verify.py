@@ -15,17 +15,17 @@ from rocketstore.log.layout.log_dirs import list_log, log_directories
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.batch_queues import batch_topics
-from rocketstore.tools.findings import Findings, VerifyReport
-from rocketstore.tools.verify_batches import walk_batches
-from rocketstore.tools.verify_log import Scope, scan_log, walk_log
-from rocketstore.tools.verify_queues import check_lost, compare_queues, walk_queues
-from rocketstore.tools.verify_rest import check_checkpoint, check_offsets, walk_index
+from rocketstore.tools._verify.batches import walk_batches
+from rocketstore.tools._verify.derived import check_checkpoint, check_offsets, walk_index
+from rocketstore.tools._verify.log import Scope, scan_log, walk_log
+from rocketstore.tools._verify.queues import check_lost, compare_queues, walk_queues
+from rocketstore.tools.report import Findings, VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketstore.tools.findings import Progress
-    from rocketstore.tools.verify_log import LogFacts
+    from rocketstore.tools._verify.log import LogFacts
+    from rocketstore.tools.report import Progress
 
 __all__ = ["verify"]
 

@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import MessageRejectedError
-from rocketstore.aio import turn
+from rocketstore.aio import put_line as turn
 from tests.aio.loops import Slow, happens, open_small, run
 
 PUTS = 20

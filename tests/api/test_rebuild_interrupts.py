@@ -56,7 +56,7 @@ def test_an_interrupt_stops_all_parts(
 
     real = ThreadPoolExecutor.shutdown
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", shutdown)
-    monkeypatch.setattr("rocketstore.tools.rebuild_parts.STEP_BYTES", 1000)
+    monkeypatch.setattr("rocketstore.tools._rebuild.parts.STEP_BYTES", 1000)
     with pytest.raises(KeyboardInterrupt):
         tools.rebuild(root, workers=workers, progress=progress, **SMALL)
     monkeypatch.undo()

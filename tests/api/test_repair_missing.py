@@ -134,7 +134,7 @@ def test_a_full_disk_changes_nothing_else(tmp_path: Path, monkeypatch: pytest.Mo
         def make(*given: object, **named: object) -> None:
             raise rocketstore.DiskFullError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr("rocketstore.tools.repair_missing.NewFile", Full)
+    monkeypatch.setattr("rocketstore.tools._repair.missing_segments.NewFile", Full)
     with pytest.raises(rocketstore.DiskFullError):
         tools.repair(root, fill_missing=True, **SHAPE)
     monkeypatch.undo()

@@ -319,7 +319,7 @@ def test_beside_a_live_writer_only_what_it_has_published_is_looked_at(tmp_path: 
 def test_a_queue_file_that_its_owner_removes_meanwhile_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("rocketstore.tools.verify_queues")
+    module = importlib.import_module("rocketstore.tools._verify.queues")
     live = LiveWriter(tmp_path / "store")
     live.fill(30)
     list_files = module.list_files

@@ -14,7 +14,7 @@ from tests.support.verifying import STORES, check
 
 # The function of the same name stands in front of it in the package.
 MODULE = importlib.import_module("rocketstore.tools.verify")
-LOG_MODULE = importlib.import_module("rocketstore.tools.verify_log")
+LOG_MODULE = importlib.import_module("rocketstore.tools._verify.log")
 
 
 @pytest.mark.parametrize("part_bytes", [200, 1000, 3000])

@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli.advice import ADVICE, in_commands
+from rocketstore.cli.hints import ADVICE, in_commands
 
 SOURCES = Path(rocketstore.__file__).parent
 

@@ -10,8 +10,8 @@ import pytest
 
 import rocketstore
 from bench import harness
-from rocketstore.cli.bench_machine import file_system_of
-from rocketstore.cli.bench_sides import open_group
+from rocketstore.cli.bench.machine import file_system_of
+from rocketstore.cli.bench.sides import open_group
 from tests.support.waiting import wait_until
 
 SHORT = ("--seconds", 0.05, "--size", 100)
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_minute(invoke, tmp_
 def test_memory_in_the_place_of_a_disk_is_said(
     invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketstore.cli.bench.file_system_of", lambda _: "tmpfs")
+    monkeypatch.setattr("rocketstore.cli.commands.bench.file_system_of", lambda _: "tmpfs")
     result = invoke("bench", *SHORT, "--directory", tmp_path)
     assert f"{tmp_path} is on tmpfs" in result.stderr
     assert "is on" not in result.stdout

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.cli import demo_kills, demo_sources
-from rocketstore.cli.demo import compare_stores, run
-from rocketstore.cli.demo_results import Row, percentile, table_of, time_text
+from rocketstore.cli.commands.demo import compare_stores, run
+from rocketstore.cli.commands.demo import kills as demo_kills
+from rocketstore.cli.commands.demo import sources as demo_sources
+from rocketstore.cli.demo.results import Row, percentile, table_of, time_text
 from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
 from tests.support.paths import STORES
 

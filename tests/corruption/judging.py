@@ -20,8 +20,8 @@ from rocketstore._native.scanner import SearchBudget, read_message, resynchronis
 from rocketstore._native.unit_reader import read_units
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.tools import verify
-from rocketstore.tools.findings import Findings
-from rocketstore.tools.verify_log import BOTH_CHECKSUMS, Scope, walk_log
+from rocketstore.tools._verify.log import BOTH_CHECKSUMS, Scope, walk_log
+from rocketstore.tools.report import Findings
 from tests.corruption.reference import INDEX, SEGMENT, Placed, Reference, field_at
 
 __all__ = ["FullJudge", "LogJudge", "Tally", "Verdict"]

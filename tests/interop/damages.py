@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocketstore import Store
-from rocketstore.cli.queue_reading import messages_of
+from rocketstore.cli.streams.queue_messages import messages_of
 from tests.interop.crashes import number_of, numbered
 from tests.interop.messages import SMALL
 from tests.interop.views import FIELDS, Fields, View, expected, oracle_message, our_message

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from rocketstore.spark.committer import commit
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.journal import Staged
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.commit import commit
+from rocketstore.spark.write.journal import Staged
 
 __all__ = ["PATIENCE_S", "Asker", "Gate"]
 

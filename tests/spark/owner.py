@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import rocketstore
-from rocketstore.spark.serving import Serving
+from rocketstore.spark.write.serve import Serving
 
 __all__ = ["Owner", "owner"]
 

@@ -12,13 +12,13 @@ import pytest
 import rocketstore
 from rocketstore import shipping
 from rocketstore.spark import jobs
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
 from rocketstore.spark.jobs.parts import told
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
-from rocketstore.spark.options import WriteOptions
-from rocketstore.spark.planning import plan_batch, read
-from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.read.plan import plan_batch, read
+from rocketstore.spark.write.options import WriteOptions
 from tests.archive.watched_place import SEGMENT_BYTES, watch
 from tests.spark.reading import make_store, rows_in, rows_of
 

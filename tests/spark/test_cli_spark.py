@@ -20,13 +20,13 @@ from click.testing import CliRunner, Result
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli import spark as face
 from rocketstore.cli.app import cli
+from rocketstore.cli.commands import spark as face
 from rocketstore.cli.spark_session import said, spark_session
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.system_topics import tell
 from rocketstore.spark.jobs.writing import append
-from rocketstore.spark.shards import shard_paths
+from rocketstore.spark.write.shards import shard_paths
 from tests.spark.patience import patiently
 from tests.spark.reading import everything, make_store
 
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 @pytest.fixture
 def invoke(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Commands use the session of all tests instead of one of their own, which they would end."""
-    from rocketstore.cli import spark_demo
+    from rocketstore.cli.commands.demo import spark as spark_demo
 
     @contextlib.contextmanager
     def given(master: str | None) -> Iterator[Any]:

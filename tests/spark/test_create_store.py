@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.options import WriteOptions
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.options import WriteOptions
 from tests.spark.reading import everything
 from tests.spark.writing import write, writer_of
 
@@ -71,7 +71,7 @@ def test_a_new_store_is_told_of(
     """Once, and where: the path may be mistyped."""
     root = tmp_path / "s"
     told = (
-        "rocketstore.spark.sink",
+        "rocketstore.spark.write.sink",
         logging.WARNING,
         f"{root} had no store: a new one is made "
         "(createStore=false, or a command's --no-create, makes it an error)",

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.views import VIEWS
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.schema import VIEWS
 from tests.spark.reading import make_store, rows_in, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
@@ -28,7 +28,7 @@ def write(
     from rocketstore.spark.jobs.export import ALWAYS, export_part
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.jobs.parts import parts_of
-    from rocketstore.spark.views import scan_columns
+    from rocketstore.spark.schema import scan_columns
 
     place = Target(str(target), "run", "zstd")
     parts = parts_of(root, split_bytes, columns=scan_columns(FIELDS, ALWAYS), **wanted)

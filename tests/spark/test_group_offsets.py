@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.group_offsets import GroupOffsets
-from rocketstore.spark.progress import Progress
-from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.read.group_offsets import GroupOffsets
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.read.stream_progress import Progress
 from tests.spark.patience import patiently
 from tests.spark.reading import make_store
 

@@ -13,7 +13,7 @@ import rocketstore
 from rocketstore import CorruptRecordError, ReadFailedError, StoreFailedError
 from rocketstore.cli.exit_codes import in_one_line
 from rocketstore.spark import jobs
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 
 #: A driver alone: nothing is given to tasks here.
 DRIVER: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))

@@ -13,7 +13,7 @@ import pytest
 import rocketstore
 from rocketstore.cli.exit_codes import in_one_line
 from rocketstore.spark import jobs
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from tests.spark.reading import make_store

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.journal import Journal, sink_directory
+from rocketstore.spark.write.journal import Journal, sink_directory
 from tests.spark.patience import BUSY, patiently
 from tests.spark.processes import Program, program
 from tests.spark.reading import everything

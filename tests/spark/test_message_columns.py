@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.staging import Routing, encode_batch, stage
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.staging import Routing, encode_batch, stage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketstore.spark.jobs.stats import HOUR_MS, merge_stats, stats_part, stats_scans
-from rocketstore.spark.moments import END_MS, FIRST_MS, moment
+from rocketstore.spark.timestamps import END_MS, FIRST_MS, moment
 from tests.support.made_store import MadeStore
 
 TODAY_MS = 1_700_000_000_000

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.options import WriteOptions
-from rocketstore.spark.places import local_path, place_of
-from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.paths import local_path, place_of
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.write.options import WriteOptions
 from tests.spark.reading import make_store
 
 ODD = "a b%41 ü#?"

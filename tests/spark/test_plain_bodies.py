@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore._native.codec import encode_record
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 
@@ -33,8 +33,8 @@ def store_with(root: Path, bodies: list[tuple[bytes, int]]) -> Path:
 
 
 def read(root: Path, **options: str) -> list[dict[str, Any]]:
-    from rocketstore.spark.planning import plan_batch, read
-    from rocketstore.spark.read_options import ReadOptions
+    from rocketstore.spark.read.options import ReadOptions
+    from rocketstore.spark.read.plan import plan_batch, read
 
     given = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = plan_batch(given)
@@ -109,10 +109,10 @@ def test_bodies_that_grow_come_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random, piece_bytes: int
 ) -> None:
     """A chunk of 2 MiB may hold gigabytes of them, which neither a batch nor a task has room for."""
-    from rocketstore.spark import plain_bodies
-    from rocketstore.spark.planning import plan_batch
-    from rocketstore.spark.planning import read as batches_of
-    from rocketstore.spark.read_options import ReadOptions
+    from rocketstore.spark import decompression as plain_bodies
+    from rocketstore.spark.read.options import ReadOptions
+    from rocketstore.spark.read.plan import plan_batch
+    from rocketstore.spark.read.plan import read as batches_of
     from tests.spark import test_export
 
     monkeypatch.setattr(plain_bodies, "PIECE_BYTES", piece_bytes)
@@ -139,7 +139,7 @@ def test_an_export_has_plain_bodies(tmp_path: Path) -> None:
     from rocketstore.spark.jobs.export import export_part
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.jobs.parts import parts_of
-    from rocketstore.spark.views import VIEWS
+    from rocketstore.spark.schema import VIEWS
 
     root = store_with(tmp_path / "s", [(zlib.compress(b"a" * 99), ZLIB), (b"b", PLAIN)])
     place = Target(str(tmp_path / "out"), "run", "none")

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark import jobs
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 from tests.spark.reading import everything, make_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -71,8 +71,8 @@ def test_from_a_shell(
     from click.testing import CliRunner
 
     from rocketstore.cli import exit_codes
-    from rocketstore.cli import spark as face
     from rocketstore.cli.app import cli
+    from rocketstore.cli.commands import spark as face
 
     there = make_store(tmp_path / "s", rng, 100)
     monkeypatch.setattr(face, "spark_session", lambda master: contextlib.nullcontext(spark))

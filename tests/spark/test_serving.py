@@ -13,14 +13,15 @@ import pytest
 
 import rocketstore
 from rocketstore import StoreReadOnlyError
-from rocketstore.spark import reaching, serve
-from rocketstore.spark.cleaning import abandon, remove_orphans
-from rocketstore.spark.committer import commit
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.file_lock import is_served, journal_lock
-from rocketstore.spark.inbox import Request, inbox_directory, take, waiting
-from rocketstore.spark.journal import Journal, sink_directory
-from rocketstore.spark.serving import Serving
+from rocketstore.spark import serve
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write import store_access as reaching
+from rocketstore.spark.write.cleanup import abandon, remove_orphans
+from rocketstore.spark.write.commit import commit
+from rocketstore.spark.write.file_lock import is_served, journal_lock
+from rocketstore.spark.write.handover import Request, inbox_directory, take, waiting
+from rocketstore.spark.write.journal import Journal, sink_directory
+from rocketstore.spark.write.serve import Serving
 from rocketstore.tools import verify
 from tests.spark.asking import PATIENCE_S, Asker, Gate
 from tests.spark.owner import owner
@@ -303,7 +304,7 @@ def test_only_a_store_that_is_open_for_writing_is_served_and_once(
     with rocketstore.open(root, durability="os") as store:
         with serve(store):
             assert is_served(str(root))
-            monkeypatch.setattr("rocketstore.spark.file_lock.JOURNAL_TIMEOUT_S", 0.1)
+            monkeypatch.setattr("rocketstore.spark.write.file_lock.JOURNAL_TIMEOUT_S", 0.1)
             with pytest.raises(SparkFaceError, match="RS_JOURNAL_BUSY"):
                 serve(store)
         assert not is_served(str(root))

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark import jobs
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.system_topics import is_system_topic, system_topics
 from tests.spark.reading import everything
 from tests.support.made_store import MadeStore

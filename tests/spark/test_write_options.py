@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.spark.committer import commit
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.options import WriteOptions
-from rocketstore.spark.read_options import ReadOptions
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.write.commit import commit
+from rocketstore.spark.write.options import WriteOptions
 from tests.spark.staged import stage_bodies
 from tests.spark.writing import writer_of
 
@@ -47,7 +47,7 @@ def test_a_version_far_behind_is_warned_of(
     """A stream with a fixed txnAppId and a new checkpoint counts from 0 again."""
     rocketstore.open(tmp_path / "s").close()
     assert commit(str(tmp_path / "s"), "etl", 4, [stage_bodies(tmp_path / "s", "a", [b"a"])])
-    with caplog.at_level(logging.WARNING, "rocketstore.spark.committer"):
+    with caplog.at_level(logging.WARNING, "rocketstore.spark.write.commit"):
         for version in (4, 3):
             files = [stage_bodies(tmp_path / "s", "b", [b"b"])]
             assert not commit(str(tmp_path / "s"), "etl", version, files)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.options import WriteOptions
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.options import WriteOptions
 
 
 def writer_of(root: Path, kind: str = "batch", **options: str) -> Any:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from rocketstore.spark.shard_sink import ShardWriter
-    from rocketstore.spark.sink import StreamWriter, Writer
+    from rocketstore.spark.write.shard_sink import ShardWriter
+    from rocketstore.spark.write.sink import StreamWriter, Writer
 
     schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
     given = {"path": str(root), "badRows": "divert", "lockTimeout": "0", **options}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Unpack
 
-from rocketstore.spark.failures import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
-from rocketstore.spark.places import place_of
-from rocketstore.spark.shards import refuse_shards
+from rocketstore.spark.paths import place_of
+from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rocketstore.scanning.delivered import messages_in
-from rocketstore.spark.failures import SparkFaceError, told_path
+from rocketstore.spark.decompression import NEEDED, with_plain_bodies
+from rocketstore.spark.errors import SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
-from rocketstore.spark.options import bad_option
-from rocketstore.spark.places import local_path
-from rocketstore.spark.plain_bodies import NEEDED, with_plain_bodies
-from rocketstore.spark.views import choose, scan_columns
+from rocketstore.spark.paths import local_path
+from rocketstore.spark.schema import choose, scan_columns
+from rocketstore.spark.write.options import bad_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rocketstore.spark.jobs.parquet_files import Target
-    from rocketstore.spark.views import Field
+    from rocketstore.spark.schema import Field
     from rocketstore.values.record_filter import Wanted
 
 __all__ = ["EXPORT_SCHEMA", "export", "export_part"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.spark.jobs.system_topics import plain_rows, system_counts, tell
 from rocketstore.spark.jobs.writing import append
-from rocketstore.spark.places import local_path
+from rocketstore.spark.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

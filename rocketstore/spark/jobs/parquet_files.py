@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from rocketstore.archive.object_store import is_uri
 from rocketstore.spark.batches import schema_of, to_batch
-from rocketstore.spark.moments import moment
+from rocketstore.spark.timestamps import moment
 
 if TYPE_CHECKING:
     from rocketstore.spark.jobs.parts import Row
-    from rocketstore.spark.views import Field
+    from rocketstore.spark.schema import Field
 
 __all__ = ["COMPRESSIONS", "PartFiles", "Target", "day_text", "directory_text"]
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive.object_store import is_uri
-from rocketstore.spark.failures import told_path
+from rocketstore.spark.errors import told_path
 from rocketstore.spark.jobs.reading import NAMES, source_options
-from rocketstore.spark.places import place_of
-from rocketstore.spark.planning import check_topics_of, open_store, scan_of, split_scan, told_where
-from rocketstore.spark.presence import Present, check_store, note_present
-from rocketstore.spark.read_options import ReadOptions
-from rocketstore.spark.shards import refuse_shards
+from rocketstore.spark.paths import place_of
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.read.plan import check_topics_of, open_store, scan_of, split_scan, told_where
+from rocketstore.spark.read.topic_check import Present, check_store, note_present
+from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

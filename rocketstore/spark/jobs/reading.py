@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.places import place_of
+from rocketstore.spark.paths import place_of
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:

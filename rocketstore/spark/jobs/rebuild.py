@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
-from rocketstore.spark.failures import SparkFaceError, no_store, told_path
-from rocketstore.spark.places import directory_of
+from rocketstore.spark.errors import SparkFaceError, no_store, told_path
+from rocketstore.spark.paths import directory_of
 from rocketstore.tools import RebuildReport
 from rocketstore.tools import rebuild as rebuild_here
-from rocketstore.tools.rebuild_parts import build_part
+from rocketstore.tools._rebuild.parts import build_part
 from rocketstore.values.arguments import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.tools.rebuild_parts import Built, Part
+    from rocketstore.tools._rebuild.parts import Built, Part
 
 __all__ = ["rebuild"]
 

@@ -10,8 +10,8 @@ from rocketstore.archive.object_store import is_uri
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append
-from rocketstore.spark.options import bad_option
-from rocketstore.spark.places import place_of
+from rocketstore.spark.paths import place_of
+from rocketstore.spark.write.options import bad_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

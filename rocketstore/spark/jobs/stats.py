@@ -10,7 +10,7 @@ import numpy as np
 
 from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
-from rocketstore.spark.moments import END_MS, FIRST_MS, moment
+from rocketstore.spark.timestamps import END_MS, FIRST_MS, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

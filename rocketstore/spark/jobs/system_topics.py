@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.archive.object_store import is_uri
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
-from rocketstore.spark.failures import SparkFaceError
-from rocketstore.spark.places import place_of
-from rocketstore.spark.planning import open_store, scan_of
-from rocketstore.spark.presence import topics_of
-from rocketstore.spark.shards import shard_paths
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.paths import place_of
+from rocketstore.spark.read.plan import open_store, scan_of
+from rocketstore.spark.read.topic_check import topics_of
+from rocketstore.spark.write.shards import shard_paths
 from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:

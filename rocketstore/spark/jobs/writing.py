@@ -6,12 +6,12 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.failures import SparkFaceError, told_path
-from rocketstore.spark.journal import committed
-from rocketstore.spark.options import bad_option
-from rocketstore.spark.places import place_of
-from rocketstore.spark.shards import committed_shards
-from rocketstore.spark.staging import wrong_topic
+from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.paths import place_of
+from rocketstore.spark.write.journal import committed
+from rocketstore.spark.write.options import bad_option
+from rocketstore.spark.write.shards import committed_shards
+from rocketstore.spark.write.staging import wrong_topic
 from rocketstore.writer import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:

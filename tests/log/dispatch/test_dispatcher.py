@@ -13,7 +13,7 @@ from rocketstore import Store, tools
 from rocketstore._native.dispatcher import SHORT_RUN_BYTES
 from rocketstore.engine import catch_up as catching_up
 from rocketstore.log.dispatch.dispatcher import RUN_BYTES
-from rocketstore.tools import rebuild_parts
+from rocketstore.tools._rebuild import parts as rebuild_parts
 from tests.support.made_store import MadeStore
 from tests.support.small_store import SEGMENT, SMALL, dispatched, everything, no_dispatch
 

@@ -1,0 +1,255 @@
+"""`rocketstore ingest`: lines become messages."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import click
+from rich.progress import Progress, TaskID
+
+import rocketstore
+from rocketstore import Store, Writer
+from rocketstore.cli import exit_codes
+from rocketstore.cli.output import bytes_progress, count_text, size_text
+from rocketstore.cli.parameters import ANY_STORE, QUEUE_ID, durability_option, topic_name
+from rocketstore.cli.streams.lines import LineSource, LineTooLongError, StopSignals
+
+__all__ = ["command"]
+
+#: More than a record takes beside its body, with the longest topic and tag.
+RECORD_EXTRA_BYTES: Final = 512
+BATCH_BYTES: Final = 1024 * 1024
+BATCH_LINES: Final = 4096
+#: The library allows less, where hardly a line fits.
+SEGMENT_BYTES_LEAST: Final = 4096
+#: The library allows more, up to what the properties of a message may have.
+TAG_BYTES_MAX: Final = 255
+_NO_TAG: Final = re.compile(r"[\x01\x02\ud800-\udfff]|[|][|]|\A[\x00-\x20]|[\x00-\x20]\Z|\A\Z")
+
+
+@dataclass(slots=True)
+class Ingest:
+    """One run. `next_line` is the first line that is not stored: where a later run goes on."""
+
+    store: Store
+    writer: Writer
+    tags: str | None
+    #: Messages take turns among several queues.
+    spread: bool
+    next_line: int
+    lines: int = 0
+    size_bytes: int = 0
+    #: Lines that were to be skipped and did not come.
+    missing: int = 0
+
+    def put(self, lines: list[bytes]) -> None:
+        """Stores lines that follow each other; counts them when they are in the log."""
+        if self.spread:
+            return self._put_in_turns(lines)
+        try:
+            self.writer.put_batch(lines, tags=self.tags)
+        except rocketstore.DurabilityTimeoutError:
+            # They are in the log: storing them again would double them.
+            self._count(lines)
+            raise
+        return self._count(lines)
+
+    def _put_in_turns(self, lines: list[bytes]) -> None:
+        """A batch goes to one queue, single puts take turns: put each, then wait once for all, those in
+        front of one that failed included."""
+        to_disk = self.writer.durability == "disk"
+        level = "memory" if to_disk else None
+        ends: list[int] = []
+        try:
+            for line in lines:
+                ends.append(self.writer.put(line, tags=self.tags, durability=level).end_offset)
+        finally:
+            there = len(ends)
+            try:
+                if to_disk and ends:
+                    self.store.wait_flushed(ends[-1])
+            except rocketstore.StoreFailedError:
+                there = bisect.bisect_right(ends, self.store.flushed_offset)
+                raise
+            finally:
+                self._count(lines[:there])
+
+    def _count(self, lines: list[bytes]) -> None:
+        self.next_line += len(lines)
+        self.lines += len(lines)
+        self.size_bytes += sum(map(len, lines))
+
+
+def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What no message can have is refused before a store is made for it."""
+    if value is None or not (_NO_TAG.search(value) or len(value.encode()) > TAG_BYTES_MAX):
+        return value
+    raise click.BadParameter(
+        f"{value[:TAG_BYTES_MAX]!r}: one tag, 1 to {TAG_BYTES_MAX} bytes of UTF-8, without || in "
+        "it, blanks around it and the characters 1 and 2"
+    )
+
+
+@click.command(short_help="Store lines of a file or a pipe.")
+@ANY_STORE
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option(
+    "--topic", required=True, callback=topic_name(127), help="Topic that gets the messages."
+)
+@click.option("--queue-id", type=QUEUE_ID, default=None, help="Their queue; default 0.")
+@click.option(
+    "--queues",
+    type=click.IntRange(1, 65536),
+    default=None,
+    help="Instead: queues 0 … N-1 in turns.",
+)
+@click.option("--tags", default=None, callback=_tag, help="Tag of every message.")
+@durability_option
+@click.option(
+    "--segment-bytes",
+    type=click.IntRange(SEGMENT_BYTES_LEAST, 2**31 - 1),
+    default=None,
+    metavar="BYTES",
+    help="Size of the files of a log that is made new; default 1 GiB, all of it on the disk.",
+)
+@click.option(
+    "--start-line",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="First line to store; earlier ones are skipped. What a stopped run names.",
+)
+def command(
+    store: str,
+    file: str,
+    topic: str,
+    queue_id: int | None,
+    queues: int | None,
+    tags: str | None,
+    durability: str,
+    segment_bytes: int | None,
+    start_line: int,
+) -> int:
+    """Stores each line of FILE, or of standard input, as a message of a topic.
+
+    A body is the line without its newline. Lines of a pipe are stored as they arrive. Ctrl-C and
+    SIGTERM stop between two messages; the last line says where to go on.
+
+    \b
+    Examples:
+      rocketstore ingest data/logs access.log --topic access
+      tail -F app.log | rocketstore ingest data/logs --topic app --durability os
+      rocketstore ingest data/logs access.log --topic access --start-line 120001
+      rocketstore ingest data/small notes.txt --topic notes --segment-bytes 1048576
+    """
+    if queue_id is not None and queues is not None:
+        raise click.UsageError("--queue-id and --queues exclude each other")
+    began = time.monotonic()
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopSignals())
+        descriptor = _open_input(file, stack)
+        opened = stack.enter_context(_open_store(store, durability, segment_bytes))
+        if opened.recovery.lost:
+            click.echo(f"rocketstore: {opened.recovery}", err=True)
+        new = opened.end_offset == 0
+        writer = opened.writer(topic, queue_id=queue_id, queues=queues)
+        run = Ingest(opened, writer, tags, queues is not None and queues > 1, start_line)
+        try:
+            _copy(run, descriptor, stop)
+            # Closing may fail too, and then the last lines are not where they should be.
+            opened.close()
+        except (rocketstore.RocketStoreError, OSError, LineTooLongError) as error:
+            text = exit_codes.in_one_line(error)
+            if isinstance(error, rocketstore.DiskFullError) and new:
+                text += "; --segment-bytes makes a new store with smaller files"
+            click.echo(f"rocketstore: line {run.next_line}: {text}", err=True)
+            _say_resume(run)
+            return exit_codes.exit_code(error)
+    if run.missing and stop.received is None:
+        there = count_text(start_line - 1 - run.missing, "line")
+        click.echo(f"rocketstore: --start-line {start_line}: the input has {there}", err=True)
+        return exit_codes.FAILED
+    seconds = time.monotonic() - began
+    done = (
+        f"stored {count_text(run.lines, 'line')} ({size_text(run.size_bytes)}) as {topic} in "
+        f"{seconds:.1f} s, durability {durability}; the next line is {run.next_line}"
+    )
+    try:
+        click.echo(done)
+    except OSError:
+        _say_resume(run)  # who knows nothing would store the lines again
+        raise
+    if stop.received is None:
+        return exit_codes.OK
+    _say_resume(run)
+    return 128 + stop.received
+
+
+def _say_resume(run: Ingest) -> None:
+    click.echo(f"resume with --start-line {run.next_line}", err=True)
+
+
+def _open_store(path: str, durability: str, segment_bytes: int | None) -> Store:
+    if segment_bytes is None:
+        return rocketstore.open(path, durability=durability)
+    return rocketstore.open(path, durability=durability, commit_log_file_size_bytes=segment_bytes)
+
+
+def _open_input(file: str, stack: ExitStack) -> int:
+    if file == "-":
+        return sys.stdin.fileno()
+    # A named pipe without a writer would be waited for here, where no signal ends it.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    stack.callback(os.close, descriptor)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _copy(run: Ingest, descriptor: int, stop: StopSignals) -> None:
+    """Reads and stores until the input ends or a signal came."""
+    longest = run.store.config.max_message_size_bytes
+    batch_bytes = min(BATCH_BYTES, run.store.config.commit_log_file_size_bytes // 4)
+    run.missing = run.next_line - 1
+    total = os.fstat(descriptor).st_size or None
+    with bytes_progress() as progress:
+        task = progress.add_task(run.writer.topic, total=total)
+        for lines in LineSource(descriptor, stop, longest):
+            skipped = min(run.missing, len(lines))
+            run.missing -= skipped
+            _advance(progress, task, lines[:skipped])
+            for batch in _batches(lines[skipped:], batch_bytes, longest):
+                run.put(batch)
+                _advance(progress, task, batch)
+                if stop.received is not None:
+                    return
+
+
+def _advance(progress: Progress, task: TaskID, lines: list[bytes]) -> None:
+    progress.update(task, advance=sum(map(len, lines)) + len(lines))
+
+
+def _batches(lines: list[bytes], most_bytes: int, longest: int) -> Iterator[list[bytes]]:
+    """The lines in groups that fit the buffer and the segment. Those in front of a line that is
+    too long come before the error."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        record = len(line) + RECORD_EXTRA_BYTES
+        too_long = len(line) > longest
+        if batch and (too_long or size + record > most_bytes or len(batch) >= BATCH_LINES):
+            yield batch
+            batch, size = [], 0
+        if too_long:
+            raise LineTooLongError(f"{len(line)} bytes, the store allows {longest}")
+        batch.append(line)
+        size += record
+    if batch:
+        yield batch

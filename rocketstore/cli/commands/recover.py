@@ -1,0 +1,91 @@
+"""`rocketstore recover`: brings a store that was not stopped cleanly to order, and says what it found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+import rocketstore
+from rocketstore import RecoveryReport, Store
+from rocketstore.cli import exit_codes
+from rocketstore.cli.hints import in_commands
+from rocketstore.cli.output import bars, bytes_progress, console, printable, table
+from rocketstore.cli.parameters import STORE, index_shape
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["command"]
+
+
+@click.command(short_help="Recover after a crash; exit code 3 when something is lost.")
+@STORE
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Go on although segments of the log are missing: what they held is gone then.",
+)
+@index_shape
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
+def command(store: str, force: bool, index_slots: int, index_entries: int, as_json: bool) -> int:
+    """Does what the next open for writing would do, with a progress bar, and closes the store cleanly.
+
+    Finds the end of the log, makes it durable, copies what has to be cut or cannot be read to
+    rocketstore/quarantine, and brings queues and index up to it. Killed half-way it goes on where it
+    was. Exit code 3 when anything that may have been acknowledged cannot be read.
+
+    \b
+    Example:
+      rocketstore recover data/orders
+    """
+    with bytes_progress() as progress:
+        opened = rocketstore.open(
+            store,
+            "r+",
+            force=force,
+            on_recovery=bars(progress),
+            index_slots=index_slots,
+            index_entries=index_entries,
+        )
+    with opened:
+        report = opened.recovery
+        salvage = _salvage(opened, report)
+    if as_json:
+        document = {**dataclasses.asdict(report), "lost": report.lost, "topics": salvage}
+        document.pop("checkpoint")
+        click.echo(json.dumps(document))
+    else:
+        click.echo(in_commands(str(report)))
+        console().print(_table(salvage))
+    return exit_codes.DAMAGED if report.lost else exit_codes.OK
+
+
+def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
+    """For each topic: messages that its queues have, damaged ranges and cut records that name it."""
+    damaged = Counter(topic for damage in report.damage for topic in damage.topics)
+    cut = Counter(topic for island in report.islands for topic in island.topics)
+    topics = sorted({*store.topics(), *damaged, *cut})
+    return {
+        topic: {
+            "queues": len(store.queues(topic)),
+            "messages": sum(
+                store.max_queue_offset(topic, queue_id) - store.min_queue_offset(topic, queue_id)
+                for queue_id in store.queues(topic)
+            ),
+            "damaged_ranges": damaged[topic],
+            "cut_ranges": cut[topic],
+        }
+        for topic in topics
+    }
+
+
+def _table(salvage: dict[str, dict[str, int]]) -> Table:
+    columns = ("queues", "messages", "damaged_ranges", "cut_ranges")
+    made = table("topic", numbers=(name.replace("_", " ") for name in columns))
+    for topic, counts in salvage.items():
+        made.add_row(printable(topic), *(f"{counts[name]:,}" for name in columns))
+    return made

@@ -1,0 +1,333 @@
+"""`rocketstore spark`: jobs over whole stores, on this machine's cores or on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.table import Table
+
+from rocketstore.cli import exit_codes
+from rocketstore.cli.demo.spark import demo
+from rocketstore.cli.output import console, count_text, size_text
+from rocketstore.cli.parameters import ANY_STORE, Moment, index_shape
+from rocketstore.cli.spark_session import spark_session
+
+__all__ = ["command"]
+
+
+@click.group(
+    "spark", short_help="Jobs on Spark: stats, audit, export, import, compact, replay, rebuild."
+)
+def command() -> None:
+    """Heavy work over whole stores. Needs rocketstore[spark]; a Java comes with it.
+
+    Runs on this machine unless --master says otherwise, or spark-submit runs it: see docs/spark.md.
+    """
+
+
+def options(*found: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(found):
+            function = option(function)
+        return function
+
+    return add
+
+
+MASTER = click.option("--master", metavar="URL", help="Where Spark runs; default: here, all cores.")
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+SPLIT = click.option(
+    "--split-mib", type=click.IntRange(1), default=256, show_default=True, help="Of log in a task."
+)
+TARGET = click.argument("target")
+WANTED = options(
+    click.option(
+        "--topic", "topics", multiple=True, help="This topic; several times: each of them."
+    ),
+    click.option("--tags", help='Messages with one of these tags: "red || blue".'),
+    click.option("--begin", "start_timestamp", type=Moment(), help="Stored then or later."),
+    click.option("--end", "end_timestamp", type=Moment(), help="Stored before."),
+)
+NO_CREATE = click.option(
+    "--no-create", is_flag=True, help="Fail where nothing was written yet; make no store there."
+)
+AS_STORED = click.option(
+    "--as-stored", is_flag=True, help="Leave compressed bodies as they are; else they are unpacked."
+)
+ONCE = options(
+    click.option("--once", "app_id", metavar="NAME", help="Names this run, to be done only once."),
+    click.option("--version", type=click.IntRange(0), help="Its number, with --once; default: 0."),
+)
+
+
+def wanted(given: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for: options that were not given are left out."""
+    topics = list(given.pop("topics"))
+    found = {name: value for name, value in given.items() if value is not None}
+    return {**found, **({"topics": topics} if topics else {})}
+
+
+def once(app_id: str | None, version: int | None) -> dict[str, Any]:
+    if app_id:
+        return {"app_id": app_id, "version": version or 0}
+    if app_id is not None:
+        raise click.UsageError("--once needs a name")
+    if version is not None:
+        raise click.UsageError("--version needs --once NAME")
+    return {}
+
+
+def print_rows(rows: list[Any], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row.asDict(recursive=True), default=str))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0].asDict() if rows else ():
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row))
+    console().print(table)
+
+
+@command.command(short_help="Messages and bytes by topic, queue and hour.")
+@ANY_STORE
+@WANTED
+@SPLIT
+@MASTER
+@JSON
+def stats(store: str, split_mib: int, master: str | None, as_json: bool, **given: Any) -> int:
+    """How many messages, how many bytes, how large, from which queue offset to which: by topic, queue
+    and hour."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        rows = jobs.stats(session, store, split_bytes=split_mib << 20, **wanted(given)).collect()
+    print_rows(rows, as_json)
+    return exit_codes.OK
+
+
+@command.command(short_help="Test both checksums of every record; exit code 3 when one fails.")
+@ANY_STORE
+@SPLIT
+@MASTER
+@JSON
+def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
+    """Reads the whole log, and names every range in which no record can be believed."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        rows = jobs.audit(session, store, split_bytes=split_mib << 20).collect()
+    damage = [damaged for row in rows for damaged in row.damage]
+    print_rows(rows if as_json else damage, as_json)
+    if not as_json:
+        records, size = sum(row.records for row in rows), sum(row.bytes for row in rows)
+        console().print(
+            f"{count_text(records, 'record')}, {size_text(size)}; "
+            f"{count_text(len(damage), 'damaged range')}"
+        )
+    return exit_codes.DAMAGED if damage else exit_codes.OK
+
+
+@command.command(short_help="Write Parquet files by topic and day.")
+@ANY_STORE
+@TARGET
+@WANTED
+@click.option("--columns", help="With commas between them; default: all of the default view.")
+@click.option("--append", is_flag=True, help="Add to what is in TARGET; else it must be empty.")
+@click.option("--compression", default="zstd", show_default=True, help="Of the Parquet files.")
+@AS_STORED
+@SPLIT
+@MASTER
+@JSON
+def export(
+    store: str,
+    target: str,
+    columns: str | None,
+    append: bool,
+    compression: str,
+    as_stored: bool,
+    split_mib: int,
+    master: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Writes TARGET/topic=…/day=…/….parquet, a directory or a URI, and lists the files."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        rows = jobs.export(
+            session,
+            store,
+            target,
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            mode="append" if append else "error",
+            compression=compression,
+            decompress=not as_stored,
+            split_bytes=split_mib << 20,
+            **wanted(given),
+        ).collect()
+    print_rows(rows, as_json)
+    return exit_codes.OK
+
+
+@command.command("import", short_help="Append what Parquet files hold.")
+@click.argument("source")
+@ANY_STORE
+@click.option("--topic", help="Of all messages; needed where there is no column topic.")
+@click.option(
+    "--shards",
+    metavar="N|auto",
+    help="A bulk load: at most so many new stores in STORE, each written by one task.",
+)
+@click.option(
+    "--bad-rows",
+    type=click.Choice(["fail", "drop", "divert"]),
+    default="fail",
+    show_default=True,
+    help="Rows that cannot be messages: an error, left out, or kept as Parquet.",
+)
+@click.option(
+    "--bad-rows-path",
+    metavar="DIR",
+    help="Where --bad-rows divert keeps them; default: below STORE, see docs/spark.md.",
+)
+@NO_CREATE
+@ONCE
+@MASTER
+def import_(
+    source: str,
+    store: str,
+    topic: str | None,
+    shards: str | None,
+    bad_rows: str,
+    bad_rows_path: str | None,
+    no_create: bool,
+    app_id: str | None,
+    version: int | None,
+    master: str | None,
+) -> int:
+    """Appends the rows of SOURCE, Parquet as `export` writes it or any other with a column body."""
+    from rocketstore.spark import jobs
+
+    more = {**once(app_id, version), "createStore": not no_create, "badRows": bad_rows}
+    if shards is not None:
+        more["shards"] = shards
+    if bad_rows_path is not None:
+        if bad_rows != "divert":
+            raise click.UsageError("--bad-rows-path needs --bad-rows divert")
+        more["badRowsPath"] = bad_rows_path
+    with spark_session(master) as session:
+        count = jobs.import_(session, source, store, topic=topic, **more)
+    console().print(f"{count_text(count, 'message')} in {store}")
+    return exit_codes.OK
+
+
+@command.command(short_help="The latest message of each key, in a new store.")
+@ANY_STORE
+@TARGET
+@WANTED
+@click.option("--keep-tombstones", is_flag=True, help="Keep empty bodies; else they delete keys.")
+@NO_CREATE
+@ONCE
+@MASTER
+def compact(
+    store: str,
+    target: str,
+    keep_tombstones: bool,
+    no_create: bool,
+    app_id: str | None,
+    version: int | None,
+    master: str | None,
+    **given: Any,
+) -> int:
+    """Appends to TARGET, of each topic and key, the last message; and all messages without a key."""
+    from rocketstore.spark import jobs
+
+    named = once(app_id, version)
+    with spark_session(master) as session:
+        count = jobs.compact(
+            session,
+            store,
+            target,
+            tombstones=not keep_tombstones,
+            create_store=not no_create,
+            **named,
+            **wanted(given),
+        )
+    console().print(f"{count_text(count, 'message')} in {target}")
+    return exit_codes.OK
+
+
+@command.command(short_help="Append messages once more, to another store or topic.")
+@ANY_STORE
+@TARGET
+@WANTED
+@click.option("--to-topic", help="Of all copies; default: their own.")
+@click.option("--key", "keys", multiple=True, help="Only messages with one of these keys.")
+@AS_STORED
+@NO_CREATE
+@ONCE
+@MASTER
+def replay(
+    store: str,
+    target: str,
+    to_topic: str | None,
+    keys: tuple[str, ...],
+    as_stored: bool,
+    no_create: bool,
+    app_id: str | None,
+    version: int | None,
+    master: str | None,
+    **given: Any,
+) -> int:
+    """Appends messages of STORE to TARGET, in the order of the log. With --to-topic TARGET may be STORE itself."""
+    from rocketstore.spark import jobs
+
+    named = once(app_id, version)
+    with spark_session(master) as session:
+        count = jobs.replay(
+            session,
+            store,
+            target,
+            to_topic=to_topic,
+            keys=list(keys) or None,
+            decompress=not as_stored,
+            create_store=not no_create,
+            **named,
+            **wanted(given),
+        )
+    console().print(f"{count_text(count, 'message')} in {target}")
+    return exit_codes.OK
+
+
+@command.command(short_help="Make queues and index anew out of the log.")
+@ANY_STORE
+@click.option("--parts", type=click.IntRange(1, 256), help="Of the log; default: two a core.")
+@index_shape
+@MASTER
+@JSON
+def rebuild(
+    store: str,
+    parts: int | None,
+    index_slots: int,
+    index_entries: int,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Makes what is derived from the log, as `rocketstore rebuild` does; tasks do the parts of it."""
+    from rocketstore.spark import jobs
+
+    with spark_session(master) as session:
+        report = jobs.rebuild(
+            session, store, parts=parts, index_slots=index_slots, index_entries=index_entries
+        )
+    click.echo(json.dumps(dataclasses.asdict(report)) if as_json else str(report))
+    return exit_codes.OK
+
+
+command.add_command(demo)

@@ -1,0 +1,214 @@
+"""`rocketstore stat`: what is in a store, and how far each part has got."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketstore.cli.hints import in_commands
+from rocketstore.cli.output import console, print_rows, printable, size_text, table
+from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
+from rocketstore.tools._verify.derived import offsets_fault
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rocketstore import Store
+
+__all__ = ["command", "facts"]
+
+PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
+
+
+@click.command(short_help="Positions, topics, queues, sizes, lag.")
+@STORE
+@click.option(
+    "--group", default=None, help="Show how far this consumer group is behind in every topic."
+)
+@commit_log_dir_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -> int:
+    """Shows positions, topics, queues, sizes, consumer groups and their lag, and what opening found.
+
+    A group is shown by the offsets that it has stored; one that never committed is not known to a store.
+
+    \b
+    Examples:
+      rocketstore stat data/orders
+      rocketstore stat data/orders --group billing
+      rocketstore stat data/orders --json | jq .positions
+    """
+    with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
+        found = facts(opened, Path(store), group)
+        report = in_commands(str(opened.recovery))
+    if found["offsets_fault"]:
+        file = Path(store, "config", "consumerOffset.json")
+        click.echo(printable(f"rocketstore: {file}: {found['offsets_fault']}"), err=True)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print(store, found, report)
+    return 0
+
+
+def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
+    """Everything that `stat` shows, as plain values."""
+    # From the rear: a writer goes on meanwhile, and no lag may become negative.
+    dispatched = store.dispatched_offset
+    flushed = store.flushed_offset
+    visible = store.visible_offset
+    end = store.end_offset
+    queues = {
+        topic: [
+            {
+                "topic": topic,
+                "queue_id": queue_id,
+                "min": low,
+                "max": high,
+                "messages": high - low,
+            }
+            for queue_id in store.queues(topic)
+            for low, high in [store._bounds(topic, queue_id)]
+        ]
+        for topic in store.topics()
+    }
+    found: dict[str, Any] = {
+        "positions": {
+            "begin": store.begin_offset,
+            "end": end,
+            "visible": visible,
+            "flushed": flushed,
+            "dispatched": dispatched,
+        },
+        "lag_bytes": {
+            "flush": max(0, end - flushed),
+            "dispatch": max(0, visible - dispatched),
+        },
+        "queues": [row for rows in queues.values() for row in rows],
+        "groups": [
+            {"group": each, "topic": topic, "lag": _lag(store, each, topic, queues[topic])}
+            for each, topic in sorted(
+                (each, topic) for topic in queues for each in store.groups(topic)
+            )
+        ],
+        "offsets_fault": offsets_fault(path),
+        "files": {name: _usage(*_directories(store, path, name)) for name in PARTS},
+        "segment_bytes": store.config.commit_log_file_size_bytes,
+        "recovery": _plain(store.recovery),
+    }
+    if group is not None:
+        committed = [row["topic"] for row in found["groups"] if row["group"] == group]
+        lag = {topic: _lag(store, group, topic, rows) for topic, rows in queues.items()}
+        found["group"] = {"name": group, "committed": committed, "lag": lag}
+    return found
+
+
+def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> int:
+    """Messages of a topic that the group has not committed yet; of a queue without an offset, all there is."""
+    stored = store.committed(topic, group)
+    return sum(
+        row["max"] - min(max(stored.get(row["queue_id"], 0), row["min"]), row["max"])
+        for row in queues
+    )
+
+
+def _directories(store: Store, path: Path, name: str) -> list[Path]:
+    """Where a part of the store lies: the log may have several directories, or one elsewhere."""
+    elsewhere = store.config.commit_log_dir.split(",") if name == "commitlog" else []
+    return [path / each for each in elsewhere if each] or [path / name]
+
+
+def _usage(*directories: Path) -> dict[str, int]:
+    """Files below directories: how many, their length and what they take on the disk."""
+    files = length = allocated = 0
+    for entry in chain.from_iterable(map(_files, directories)):
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # A live writer removes files.
+        files += 1
+        length += status.st_size
+        allocated += status.st_blocks * 512
+    return {"files": files, "bytes": length, "allocated_bytes": allocated}
+
+
+def _files(directory: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        entries = list(os.scandir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path))
+        else:
+            yield entry
+
+
+def _plain(value: Any) -> Any:
+    """A report as types that JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _print(path: str, found: dict[str, Any], report: str) -> None:
+    out = console()
+    positions = found["positions"]
+    out.print(printable(path), style="bold", soft_wrap=True)
+    found_at = table("position", numbers=["offset"])
+    for name, offset in positions.items():
+        found_at.add_row(name, f"{offset:,}")
+    for name, lag in found["lag_bytes"].items():
+        found_at.add_row(f"{name} lag", size_text(lag))
+    out.print(found_at)
+
+    files = table("files", numbers=["number", "length", "on disk"])
+    for name, usage in found["files"].items():
+        files.add_row(
+            name,
+            f"{usage['files']:,}",
+            size_text(usage["bytes"]),
+            size_text(usage["allocated_bytes"]),
+        )
+    out.print("\n", files, sep="")
+
+    out.print("\n")
+    numbers = ("queue_id", "min", "max", "messages")
+    queues = [
+        [printable(queue["topic"]), *(f"{queue[name]:,}" for name in numbers)]
+        for queue in found["queues"]
+    ]
+    print_rows(out, ["topic"], ["queue", "min", "max", "messages"], queues)
+    if found["groups"]:
+        groups = [
+            [printable(row["group"]), printable(row["topic"]), f"{row['lag']:,}"]
+            for row in found["groups"]
+        ]
+        out.print("\n")
+        print_rows(out, ["group", "topic"], ["lag"], groups)
+    if "group" in found:
+        _print_group(out, found["group"], damaged=bool(found["offsets_fault"]))
+    out.print(f"\n{report}", soft_wrap=True)
+
+
+def _print_group(out: Console, group: dict[str, Any], *, damaged: bool) -> None:
+    """Its lag in every topic, and where it has not committed anything. `damaged`: what it has cannot be read."""
+    name = printable(group["name"])
+    if not group["committed"]:
+        why = "their file cannot be read" if damaged else "it never committed any"
+        return out.print(f"\ngroup {name} has no stored offsets here: {why}")
+    lags = table(f"group {name}", numbers=["lag", ""])
+    for topic, lag in group["lag"].items():
+        lags.add_row(topic, f"{lag:,}", "" if topic in group["committed"] else "nothing committed")
+    return out.print("\n", lags, sep="")

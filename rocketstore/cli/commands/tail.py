@@ -1,0 +1,162 @@
+"""`rocketstore tail`: the last messages of a topic, and those to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+import rocketstore
+from rocketstore.cli import exit_codes
+from rocketstore.cli.output import print_messages
+from rocketstore.cli.parameters import (
+    QUEUE_ID,
+    STORE,
+    commit_log_dir_option,
+    format_option,
+    open_to_read,
+    topic_name,
+)
+from rocketstore.cli.streams.follow import Following, lock_state
+from rocketstore.cli.streams.queue_messages import messages_of
+
+if TYPE_CHECKING:
+    from rocketstore import Message, Store
+
+__all__ = ["command"]
+
+Damaged = Callable[[rocketstore.CorruptRecordError], object]
+
+
+def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """What no message can have is no tag."""
+    words = [] if value is None else value.split("||")
+    lone = any("\ud800" <= sign <= "\udfff" for sign in value or "")  # bytes that are no text
+    if lone or not all(map(str.strip, words)):
+        raise click.BadParameter(f"{value!r}: a tag, or several with || between them")
+    return value
+
+
+@click.command(short_help="The last messages, and those to come.")
+@STORE
+@click.argument("topic", callback=topic_name(255))
+@click.option("--queue-id", type=QUEUE_ID, default=None, help="Only this queue.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="So many of the last.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
+@click.option("--tag", default=None, callback=_tag, help="Only messages with this tag.")
+@commit_log_dir_option
+@format_option
+def command(
+    store: str,
+    topic: str,
+    queue_id: int | None,
+    lines: int,
+    follow: bool,
+    tag: str | None,
+    commit_log_dir: str,
+    form: str | None,
+) -> int:
+    """Prints the last messages of TOPIC, oldest first; with -f also those to come, and it waits for a topic
+    or queue that is not there yet.
+
+    Damaged records and queues that cannot be read are left out and named behind the last messages; exit code 3
+    then. With -f those that come later are named at once.
+
+    \b
+    Examples:
+      rocketstore tail data/orders orders -n 3
+      rocketstore tail data/orders orders -f --format '%T %k %s'
+      rocketstore tail data/orders orders -n 1000 --format json | jq .body
+    """
+    faults: dict[int, rocketstore.CorruptRecordError] = {}
+    unread: list[rocketstore.ReadFailedError] = []
+
+    def damaged(error: rocketstore.CorruptRecordError) -> None:
+        faults[error.physical_offset] = error
+
+    open_store = partial(open_to_read, store, commit_log_dir=commit_log_dir, index_enabled=False)
+    lock = lock_state(store)
+    with open_store() as opened:
+        missing = opened.recovery.missing
+        if not follow and topic not in opened.topics():
+            raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
+        if not follow and queue_id is not None and queue_id not in opened.queues(topic):
+            numbers = ", ".join(map(str, opened.queues(topic)))
+            raise rocketstore.MessageNotFoundError(
+                f"topic {topic!r} has no queue {queue_id}; its queues: {numbers}"
+            )
+        # The consumer stands at the end before the last messages are looked up: none is lost
+        # between the two, and none comes twice.
+        consumer = opened.consumer(
+            topic, queue_id=queue_id, offset="latest", tags=tag, reset="earliest"
+        )
+        with consumer:
+            ends = dict(consumer.positions)
+            print_messages(_last(opened, topic, ends, lines, tag, damaged, unread), form)
+            for error in faults.values():
+                click.echo(f"rocketstore: {error}", err=True)
+            for failed in unread:
+                click.echo(f"rocketstore: {exit_codes.in_one_line(failed)}", err=True)
+            if follow:
+                following = Following(store, open_store, queue_id, tag, lock)
+                following.run(opened, consumer, partial(print_messages, form=form))
+    return exit_codes.DAMAGED if faults or unread or missing else exit_codes.OK
+
+
+def _last(
+    store: Store,
+    topic: str,
+    ends: dict[int, int],
+    count: int,
+    tag: str | None,
+    damaged: Damaged,
+    unread: list[rocketstore.ReadFailedError],
+) -> list[Message]:
+    """The `count` newest messages in front of `ends` (queue offsets by queue), in log order. Errors of queues
+    that cannot be read, as one whose file was cut, go to `unread`."""
+    found: list[Message] = []
+    for queue_id, end in ends.items():
+        try:
+            found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
+        except rocketstore.ReadFailedError as error:
+            unread.append(error)
+    # Messages of one inner batch share an offset, and keep the order of their queue.
+    found.sort(key=lambda message: message.physical_offset)
+    return found[-count:] if count else []
+
+
+def _last_of_queue(
+    store: Store,
+    topic: str,
+    queue_id: int,
+    end: int,
+    count: int,
+    tag: str | None,
+    damaged: Damaged,
+) -> list[Message]:
+    """Steps back further and further while a tag leaves too few."""
+    minimum = store.min_queue_offset(topic, queue_id)
+    back = count
+    while True:
+        begin = max(minimum, end - back)
+        if begin >= end:
+            return []
+        found = []
+        for queue_offset, message in messages_of(
+            store, topic, queue_id, damaged, begin=begin, tag=tag
+        ):
+            if queue_offset >= end:
+                break
+            found.append(message)
+        if len(found) >= count or begin == minimum:
+            return found[-count:] if count else []
+        back *= 4

@@ -1,0 +1,76 @@
+"""`tail -f`: what comes, past damage and past the start of a writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+import rocketstore
+from rocketstore.cli.streams.queue_messages import step_over
+
+if TYPE_CHECKING:
+    from rocketstore import Consumer, Message, Store
+
+__all__ = ["Following", "lock_state"]
+
+LockState = tuple[int, int, int] | None
+
+
+@dataclass(slots=True)
+class Following:
+    """A topic that is followed. A store that was not stopped cleanly, and that nobody has open, is read in
+    a view of its own, which no writer adds to: it is opened again when one has come."""
+
+    path: str
+    open_store: Callable[[], Store]
+    queue_id: int | None
+    tag: str | None
+    #: As it was before the store was opened.
+    lock: LockState
+
+    def run(
+        self, store: Store, consumer: Consumer, show: Callable[[list[Message]], object]
+    ) -> NoReturn:
+        """Until a signal comes, or an error."""
+        while True:
+            try:
+                messages = consumer.poll(500, timeout_s=1.0)
+            except rocketstore.CorruptRecordError as error:
+                step_over(store, consumer, self.tag, error)
+                click.echo(f"rocketstore: {error}", err=True)
+                continue
+            show(messages)
+            if not messages:
+                store, consumer = self._newest(store, consumer)
+
+    def _newest(self, store: Store, consumer: Consumer) -> tuple[Store, Consumer]:
+        """Both anew, at the same place, if a writer has come and has all that was shown."""
+        lock = lock_state(self.path)
+        if lock == self.lock or store.recovery.mode == "following":
+            return store, consumer
+        newer = self.open_store()
+        topic, positions = consumer.topic, consumer.positions
+        ready = all(newer.max_queue_offset(topic, queue) >= at for queue, at in positions.items())
+        if ready or newer.recovery.mode != "following":  # else it still recovers
+            self.lock = lock
+        if not ready:
+            newer.close()
+            return store, consumer
+        store.close()
+        consumer = newer.consumer(topic, queue_id=self.queue_id, tags=self.tag, reset="earliest")
+        for queue, at in positions.items():
+            consumer.seek(at, queue_id=queue)
+        return newer, consumer
+
+
+def lock_state(path: str) -> LockState:
+    """Another one when a writer has opened the store: ours and RocketMQ write into this file then."""
+    try:
+        found = os.stat(os.path.join(path, "lock"))
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,169 @@
+"""Queue offsets that a read begins and ends with: resolved once, and carried on by a stream's offset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from rocketstore import CorruptRecordError, Store
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.read.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+from rocketstore.spark.write.options import bad_option
+from rocketstore.values.record_filter import RecordFilter
+
+__all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]
+
+logger = logging.getLogger(__name__)
+
+#: (topic, queue id) → queue offsets [first, last) that are wanted; queues that are not named: all.
+Bounds = dict[tuple[str, int], tuple[int, int]]
+EVERYTHING = (0, 2**63 - 1)
+
+
+def resolve(
+    store: Store,
+    options: ReadOptions,
+    offsets: QueueOffsets,
+    bounds: Bounds,
+    side: int,
+    end: int | None = None,
+) -> int:
+    """Notes queue offsets in `bounds` (side 0: first, 1: last). Gives the smallest physical offset
+    of the first messages, where a scan may begin.
+
+    Args:
+        end: where the log ends for who reads it; None: at its visible end. What the smallest offset is never
+            behind, and what "latest" means.
+
+    Raises:
+        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
+            failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
+    """
+    name = "endingOffsets" if side else "startingOffsets"
+    physical = [store.visible_offset if end is None else end]
+    accept = RecordFilter.of(**options.wanted).acceptance()
+    for topic, queues in offsets.items():
+        if accept is not None and accept(topic) is False and store.queues(topic):
+            # No error: several reads may share one JSON.
+            logger.warning("%s names topic %r, which is not among those that are read: its offsets "
+                           "have no effect", name, topic)  # fmt: skip
+        for queue_id, asked in queues.items():
+            if queue_id not in store.queues(topic):
+                if options.fail_on_data_loss:
+                    raise SparkFaceError(
+                        "RS_NO_TOPIC_THERE",
+                        f"{options.path} has no queue {queue_id} of {topic!r}, which {name} names; "
+                        "leave it out, or give failOnDataLoss=false",
+                    )
+                continue
+            low = store.min_queue_offset(topic, queue_id)
+            high = store.max_queue_offset(topic, queue_id)
+            offset = low if asked == EARLIEST else asked
+            if asked == LATEST:
+                offset = high if end is None else _next_from(store, topic, queue_id, end)
+            if offset > high:
+                allowed = f"at most {high}, where {topic!r}/{queue_id} ends; -1 means its end"
+                raise bad_option(name, offset, allowed)
+            if side == 0 and offset < low:
+                lost = (
+                    f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
+                )
+                if options.fail_on_data_loss:
+                    raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
+                logger.warning("%s", lost)
+                offset = low
+            first, last = bounds.get((topic, queue_id), EVERYTHING)
+            bounds[topic, queue_id] = (offset, last) if side == 0 else (first, offset)
+            if side == 0 and offset < high:
+                place = _place(store, topic, queue_id, offset)
+                physical.append(store.begin_offset if place is None else place)
+    return min(physical) if _all_named(store, options, offsets) else store.begin_offset
+
+
+def _all_named(store: Store, options: ReadOptions, offsets: QueueOffsets) -> bool:
+    """Whether every queue that is wanted has an offset; those that have none are read from their beginning.
+    Records of topics that are not named may have no queue at all."""
+    topics = options.wanted.get("topics")
+    accept = RecordFilter.of(**options.wanted).acceptance()
+    if topics is None or accept is None or not set(topics) <= set(offsets):
+        return False
+    for topic in topics:
+        wanted, there = accept(topic), set(store.queues(topic))
+        if isinstance(wanted, frozenset):
+            there &= wanted
+        if wanted is not False and not there <= set(offsets[topic]):
+            return False
+    return True
+
+
+def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:
+    """Those whose first offset still leaves a message out that lies at `begin` or behind it. What was
+    trimmed, or belongs to a queue that is not there, leaves nothing out."""
+    found: Bounds = {}
+    for (topic, queue_id), (first, last) in bounds.items():
+        if queue_id not in store.queues(topic):
+            continue
+        if first <= store.min_queue_offset(topic, queue_id):
+            continue
+        if first <= store.max_queue_offset(topic, queue_id):
+            # The last one that is left out may stand in one record with the first that is not.
+            place = _place(store, topic, queue_id, first - 1)
+            if place is not None and place < begin:
+                continue
+        found[topic, queue_id] = first, last
+    return found
+
+
+def _place(store: Store, topic: str, queue_id: int, offset: int) -> int | None:
+    """Where the message of a queue offset begins in the log; None when it cannot be read."""
+    with store.consumer(topic, queue_id=queue_id, offset=offset) as consumer:
+        try:
+            return next((m.physical_offset for m in consumer.poll(max_messages=1)), None)
+        except CorruptRecordError:
+            return None
+
+
+def _next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
+    """The first queue offset whose message begins at `begin` or behind it: what a store loses with its last
+    moments is numbered again."""
+    low = store.min_queue_offset(topic, queue_id)
+    behind = store.max_queue_offset(topic, queue_id)
+    while low < behind:
+        middle = (low + behind) // 2
+        place = _place(store, topic, queue_id, middle)
+        if place is not None and place < begin:
+            low = middle + 1
+        else:
+            behind = middle
+    return low
+
+
+# ---- in a stream's offset ----
+
+
+def first_offsets(bounds: Bounds) -> dict[str, dict[str, int]]:
+    """As JSON: topic → queue id → first queue offset."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), (first, _) in bounds.items():
+        found.setdefault(topic, {})[str(queue_id)] = first
+    return found
+
+
+def bounds_in(found: Mapping[str, Mapping[str, Any]]) -> Bounds:
+    """The inverse. Raises ValueError, TypeError or AttributeError for anything else."""
+    return {
+        (topic, int(queue_id)): (int(first), EVERYTHING[1])
+        for topic, queues in found.items()
+        for queue_id, first in queues.items()
+    }
+
+
+def numbers_in(offsets: QueueOffsets) -> Bounds:
+    """Of an option, those that mean the same whenever they are looked at: neither earliest nor latest."""
+    return {
+        (topic, queue_id): (first, EVERYTHING[1])
+        for topic, queues in offsets.items()
+        for queue_id, first in queues.items()
+        if first >= 0
+    }

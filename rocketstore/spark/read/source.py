@@ -1,0 +1,51 @@
+"""The batch source: one partition for each part of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rocketstore.spark.errors import told_path
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.read.plan import plan_batch, read
+from rocketstore.spark.read.pushdown import Asked, conditions_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+__all__ = ["AskingReader", "Part", "Reader"]
+
+
+class Part(InputPartition):
+    """`value`: (scan of a part of the log, wanted queue offsets); files are opened where it is read."""
+
+
+class Reader(DataSourceReader):
+    """One batch read."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with told_path("RS_READ_FAILED", self.options.path):
+            scans, bounds = plan_batch(self.options)
+        return [Part((scan, bounds)) for scan in scans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of None out of no partition.
+        if partition.value is None:
+            return iter(())
+        scan, bounds = partition.value
+        return read(scan, self.options, bounds)
+
+
+class AskingReader(Reader):
+    """Tells `rocketstore.spark.read` what Spark makes of a `where`; nothing is read with it."""
+
+    def pushFilters(self, filters: list[Filter]) -> NoReturn:
+        """Raises Asked, which is how an answer gets from a planning worker to who asks."""
+        found = [conditions_of(one, self.options.fields) for one in filters]
+        raise Asked([condition for known in found if known for condition in known])

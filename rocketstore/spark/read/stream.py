@@ -1,0 +1,96 @@
+"""The streaming source: offsets are places in the log, never beyond what is on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rocketstore.spark.errors import told_path
+from rocketstore.spark.read.group_offsets import GroupOffsets
+from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.read.plan import read
+from rocketstore.spark.read.source import Part
+from rocketstore.spark.read.stream_progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's reader. Offsets come from a `Progress`, which is made at the first use:
+    tasks have a reader too, which only reads."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self._progress: Progress | None = None
+        group = options.group
+        self._group = None if group is None else GroupOffsets(options, group)
+
+    @property
+    def progress(self) -> Progress:
+        if self._progress is None:
+            self._progress = Progress(self.options)
+        return self._progress
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_progress": None, "_group": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        with self._reading():
+            return self.progress.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_rows is not None:
+            return ReadMaxRows(self.options.max_rows)
+        return ReadMaxBytes(self.options.max_bytes or 256 << 20)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        everything = isinstance(limit, ReadAllAvailable)
+        with self._reading():
+            return self.progress.latest(start, unlimited=everything)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        with self._reading():
+            return self.progress.end()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with self._reading():
+            self.progress.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with self._reading():
+            scans, bounds = self.progress.parts(start, end)
+        if self._group is not None:
+            self._group.plan(start["phys"], end["phys"], bounds)
+        return [Part((scan, bounds)) for scan in scans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
+            return iter(())
+        scan, bounds = partition.value
+        return read(scan, self.options, bounds)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark will not ask for anything below `end` again."""
+        if self._group is not None:
+            self._group.commit(end["phys"])
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return told_path("RS_READ_FAILED", self.options.path)
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None

@@ -1,0 +1,196 @@
+"""How far a stream has come and may go: what the streaming source decides, without Spark.
+
+An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. A stream that
+began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means
+is settled once, when the stream begins. What leaves out no message behind `phys` is left out itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from rocketstore import Store
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.read.microbatch import by_bytes, by_rows, record_start
+from rocketstore.spark.read.options import LATEST, ReadOptions
+from rocketstore.spark.read.plan import open_store, plan, store_uuid
+from rocketstore.spark.read.queue_offsets import (
+    Bounds,
+    bounds_in,
+    first_offsets,
+    needed_from,
+    numbers_in,
+    resolve,
+)
+from rocketstore.spark.read.topic_check import check_names
+from rocketstore.spark.write.shards import refuse_shards
+
+__all__ = ["Progress"]
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+WITH_BOUNDS = 2
+#: A stream without anything new looks at the store from scratch so often.
+REOPEN_S = 1.0
+
+
+class Progress:
+    """One stream over one store, which stays open for reading; used by one thread."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._store: Store | None = None
+        self._uuid = ""
+        self._frozen: int | None = None
+        self._seen = -1
+        self._looked_at = 0.0
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def initial(self) -> dict[str, Any]:
+        """Where a new query begins; a query that has a checkpoint goes on from there instead."""
+        store, options = self._opened(), self._options
+        if options.fail_on_data_loss:
+            check_names(options.path, options.wanted.get("topics") or ())
+        if options.starting == LATEST:
+            return self._offset(self._durable())
+        if isinstance(options.starting, dict):
+            bounds: Bounds = {}
+            begin = resolve(store, options, options.starting, bounds, 0, self._durable())
+            return self._offset(begin, needed_from(store, bounds, begin))
+        return self._offset(store.begin_offset)
+
+    def end(self) -> dict[str, Any]:
+        """The last place that could be given out now."""
+        return self._offset(self._durable())
+
+    def freeze(self) -> None:
+        """From now on the stream ends where it ends now."""
+        self._frozen = None
+        self._frozen = self._durable()
+
+    def latest(self, start: dict[str, Any], *, unlimited: bool = False) -> dict[str, Any]:
+        """The end of the next micro-batch that begins at `start`.
+
+        Raises:
+            SparkFaceError: RS_STORE_REPLACED, RS_LOG_TRUNCATED: the log is not the one of `start`.
+        """
+        begin = self._place(start)
+        end = self._durable()
+        if end < begin:
+            if self._frozen is not None and begin <= self._opened().flushed_offset:
+                return start  # another query's target, or an older one: nothing to do
+            raise SparkFaceError(
+                "RS_LOG_TRUNCATED",
+                f"{self._options.path} ends at {end}, below {begin} of the checkpoint: the store "
+                "was replaced by an older copy, or lost its end; start with a new checkpoint",
+            )
+        if end == begin:
+            return start
+        if not unlimited:
+            end = self._limited(begin, end)
+        bounds = self._bounds(start)
+        return self._offset(end, bounds and needed_from(self._opened(), bounds, end))
+
+    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[Any], Bounds]:
+        """Scans of [start, end), and the queue offsets that are wanted."""
+        first, last = self._place(start), self._place(end)
+        store = self._opened()
+        if last > store.flushed_offset:
+            raise SparkFaceError(
+                "RS_LOG_TRUNCATED",
+                f"{self._options.path} ends at {store.flushed_offset}, below {last} of the "
+                "checkpoint: the store was replaced by an older copy, or lost its end",
+            )
+        first = record_start(store, self._kept(first, last))
+        bounds = self._bounds(start) or {}
+        return plan(self._options, first, last, bounds), bounds
+
+    # ---- places ----
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            refuse_shards(self._options.path, "a stream needs one store; read them as a batch")
+            self._store = open_store(self._options.path)
+            self._looked_at = time.monotonic()
+            self._uuid = store_uuid(self._options.path)
+        return self._store
+
+    def _durable(self) -> int:
+        if self._frozen is not None:
+            return self._frozen
+        store = self._opened()
+        end = store.flushed_offset
+        if end == self._seen and time.monotonic() > self._looked_at + REOPEN_S:
+            # A store that nobody wrote when it was opened is not always followed from there on.
+            self.close()
+            store = self._opened()
+            end = store.flushed_offset
+        if end != self._seen:
+            self._looked_at = time.monotonic()
+        self._seen = end
+        return max(store.begin_offset, end)
+
+    def _offset(self, physical: int, bounds: Bounds | None = None) -> dict[str, Any]:
+        if bounds is None:
+            return {"v": VERSION, "store": self._uuid, "phys": physical}
+        first = first_offsets(bounds)
+        return {"v": WITH_BOUNDS, "store": self._uuid, "phys": physical, "from": first}
+
+    def _bounds(self, offset: dict[str, Any]) -> Bounds | None:
+        """The queue offsets that a batch beginning at `offset` still needs; None in a stream without any."""
+        if offset["v"] == WITH_BOUNDS:
+            try:
+                return bounds_in(offset["from"])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                text = f"offset {offset}: no queue offsets ({error!r})"
+                raise SparkFaceError("RS_BAD_CHECKPOINT", text) from error
+        starting = self._options.starting
+        if not isinstance(starting, dict):
+            return None
+        # Of a release that did not note them: "latest" was settled then, and nobody knows where.
+        return needed_from(self._opened(), numbers_in(starting), int(offset["phys"]))
+
+    def _place(self, offset: dict[str, Any]) -> int:
+        self._opened()
+        if offset.get("v") not in (VERSION, WITH_BOUNDS):
+            raise SparkFaceError("RS_BAD_CHECKPOINT", f"offset {offset}: of another version")
+        # A store that RocketMQ made has no name until rocketstore first writes it.
+        if offset["store"] not in (self._uuid, ""):
+            raise SparkFaceError(
+                "RS_STORE_REPLACED",
+                f"{self._options.path} is store {self._uuid or 'without a name'}, the checkpoint "
+                f"is of {offset['store']}; start with a new checkpoint",
+            )
+        return int(offset["phys"])
+
+    def _kept(self, first: int, last: int) -> int:
+        """`first`, or the begin of the log when what lay before it was removed."""
+        begin = self._opened().begin_offset
+        if first >= begin:
+            return first
+        lost = (
+            f"[{first}, {min(begin, last)}) of {self._options.path} was removed before it was read"
+        )
+        if self._options.fail_on_data_loss:
+            raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on behind it)")
+        logger.warning("%s", lost)
+        return begin
+
+    def _limited(self, begin: int, end: int) -> int:
+        store, options = self._opened(), self._options
+        begin = max(begin, store.begin_offset)
+        if begin >= end:
+            return end  # all of it was removed, behind the place too where the stream was to end
+        begin = record_start(store, begin)
+        if options.max_bytes is not None:
+            end = by_bytes(store, begin, end, options.max_bytes)
+        if options.max_rows is not None:
+            end = by_rows(store, begin, end, options.max_rows, options.wanted)
+        return end

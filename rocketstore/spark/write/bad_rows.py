@@ -1,0 +1,86 @@
+"""Rows that cannot be messages, kept as Parquet with the reason, beside what is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketstore.spark.errors import told_path
+from rocketstore.spark.write.journal import file_name, sync_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["STAGED", "BadRows", "discard_bad_rows", "keep_bad_rows", "settle_bad_rows"]
+
+#: Readers of Parquet pass over names that begin like this.
+STAGED = "_staged"
+REASON = "bad_row_reason"
+
+
+class BadRows:
+    """The bad rows of one task: a file in `directory` that gets its name with the commit."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, STAGED, f"{uuid.uuid4().hex}.parquet")
+        self._writer: Any = None
+
+    def add(self, rows: pa.RecordBatch, reasons: list[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = rows.append_column(REASON, pa.array(reasons, pa.string()))
+        if self._writer is None:
+            with told_path("RS_WRITE_FAILED", self._path):
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._writer = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
+        with told_path("RS_WRITE_FAILED", self._path):
+            self._writer.write_batch(rows)
+
+    def finish(self) -> str | None:
+        """The file, durable; None when there was no bad row."""
+        if self._writer is None:
+            return None
+        with told_path("RS_WRITE_FAILED", self._path):
+            self._writer.close()
+            handle = os.open(self._path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        return self._path
+
+    def abandon(self) -> None:
+        """Removes what a task leaves that fails. What went wrong is known: it is not for this to say more."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+            with contextlib.suppress(OSError):
+                discard_bad_rows(self._path)
+
+
+def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
+    """Gives a task's file its name, the same one however often the commit is run."""
+    directory = Path(path).parent.parent
+    with told_path("RS_WRITE_FAILED", directory):
+        os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
+        sync_directory(directory)
+
+
+def settle_bad_rows(
+    path: str, writer: str | None, version: int, partition: int, given_up: bool
+) -> None:
+    """Of a write that failed: rows of one that somebody will finish are kept, those of another are not."""
+    if given_up or writer is None:
+        discard_bad_rows(path)
+    else:
+        keep_bad_rows(path, writer, version, partition)
+
+
+def discard_bad_rows(path: str) -> None:
+    """Removes the file of a task whose write was given up."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,136 @@
+"""What nobody needs any more: staged files of commits that are done, given up, or were never made.
+
+What cannot be removed, for it belongs to another user for example, stays: no commit fails for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from rocketstore.spark.write.bad_rows import STAGED
+from rocketstore.spark.write.handover import inbox_directory, withdraw_files
+from rocketstore.spark.write.journal import Staged, is_pending, needed_files, sink_directory
+
+__all__ = ["abandon", "discard", "remove_orphans"]
+
+logger = logging.getLogger(__name__)
+
+#: Of the files that the sink makes: frames, rows that cannot be messages, requests.
+SUFFIXES = {".frames", ".parquet", ".json", ".taken", ".done", ".tmp"}
+#: What the sink calls a batch write itself.
+UNNAMED = re.compile("batch-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+ORPHAN_AGE_S = 7 * 24 * 3600.0
+
+
+def discard(files: Sequence[Staged]) -> None:
+    """Removes staged files, and their directories when those are empty."""
+    for file in files:
+        with _staying(file.path):
+            os.unlink(file.path)
+    for directory in {os.path.dirname(file.path) for file in files}:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+
+
+def abandon(path: str, files: Sequence[Staged]) -> bool:
+    """Removes the staged files of a write that is given up, unless somebody has begun to append them: a
+    commit that was begun is finished, and needs them. True when they were removed."""
+    given_up = withdraw_files(path, files) and not is_pending(path, files)
+    if given_up:
+        discard(files)
+    return given_up
+
+
+def remove_orphans(
+    path: str,
+    *,
+    staging: str | None = None,
+    bad_rows: str | None = None,
+    age_s: float = ORPHAN_AGE_S,
+) -> int:
+    """Removes what dead tasks and askers have left and nobody has touched for a week; how many files. Frames
+    of a commit that was begun stay, however old they are: whoever appends next finishes it.
+
+    Args:
+        staging, bad_rows: where tasks put frames and rows; default: in the store.
+    """
+    sink, oldest = sink_directory(path), time.time() - age_s
+    removed = remove_old(inbox_directory(path), oldest)
+    removed += remove_old(Path(bad_rows or sink / "bad_rows") / STAGED, oldest)
+    needed = needed_files(path)
+    if needed is None:
+        return removed
+    if not needed:  # what is noted of a commit that is under way ends it
+        removed += remove_writers(sink / "writers", oldest)
+    # The same directory may have another path there.
+    names = {os.path.basename(file) for file in needed}
+    for run in _directories(Path(staging or sink / "staging")):
+        removed += remove_old(run, oldest, names)
+        with contextlib.suppress(OSError):
+            if run.stat().st_mtime < oldest:
+                run.rmdir()
+    return removed
+
+
+def remove_writers(directory: Path, oldest: float) -> int:
+    """Removes what is noted of batch writes that nobody has named, and nobody will write again, where it was last
+    changed before `oldest`: there would be one more file for each. One that has a name is not looked into again for a
+    week."""
+    removed = 0
+    for file in _entries(directory):
+        with _staying(file), contextlib.suppress(ValueError, KeyError, TypeError):
+            if file.suffix == ".json" and file.stat().st_mtime < oldest:
+                writer = json.loads(file.read_text(encoding="utf-8"))["writer"]
+                if UNNAMED.fullmatch(writer):
+                    file.unlink()
+                    removed += 1
+                else:
+                    with contextlib.suppress(OSError):  # of another user
+                        os.utime(file)
+    return removed
+
+
+def remove_old(directory: Path, oldest: float, kept: Collection[str] = ()) -> int:
+    """Removes the sink's files in a directory that were last changed before `oldest`, in seconds since
+    1970, but for those of these names."""
+    removed = 0
+    for file in _entries(directory):
+        with _staying(file):
+            old = file.suffix in SUFFIXES and file.stat().st_mtime < oldest
+            if old and file.name not in kept:
+                file.unlink()
+                removed += 1
+    return removed
+
+
+def _directories(path: Path) -> list[Path]:
+    return [entry for entry in _entries(path) if entry.is_dir()]
+
+
+def _entries(directory: Path) -> list[Path]:
+    """None where there is no directory, perhaps since now."""
+    try:
+        return list(directory.iterdir())
+    except OSError as error:
+        _tell(directory, error)
+        return []
+
+
+@contextlib.contextmanager
+def _staying(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _tell(path, error)
+
+
+def _tell(path: str | os.PathLike[str], error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        logger.warning("%s is not cleaned up: %s", os.fspath(path), error)

@@ -1,0 +1,189 @@
+"""Commits that are handed to the process which has the store open, and what came of them.
+
+Under `<store>/rocketstore/sink/inbox/`, for each request:
+
+    <id>.json    handed in. Who renames or removes it first has decided: the owner takes it, or the asker
+                 withdraws it, never both
+    <id>.taken   the owner is at work on it, and touches it now and then; it stays when the owner dies
+    <id>.done    what came of it, for the asker, who removes it
+
+All that decides whether frames are in the log stands in the journal: a request that is taken twice, or
+that its asker brings to an end himself because the owner is gone, is appended once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.journal import (
+    Staged,
+    sink_directory,
+    staged_files,
+    sync_directory,
+    write_durably,
+)
+
+__all__ = [
+    "Asked",
+    "Request",
+    "give_answer",
+    "inbox_directory",
+    "take",
+    "waiting",
+    "withdraw_files",
+]
+
+
+def inbox_directory(path: str) -> Path:
+    return sink_directory(path) / "inbox"
+
+
+# ---- the asker ----
+
+
+class Request:
+    """One commit that may be handed in; used by one thread."""
+
+    def __init__(self, path: str, writer: str, version: int, files: Sequence[Staged]) -> None:
+        directory = inbox_directory(path)
+        name = uuid.uuid4().hex
+        self._waiting = directory / f"{name}.json"
+        self._taken = directory / f"{name}.taken"
+        self._done = directory / f"{name}.done"
+        self._content = {
+            "format": 1,
+            "writer": writer,
+            "version": version,
+            "files": [asdict(file) for file in files],
+        }
+        #: Whether it was ever handed in.
+        self.handed_in = False
+
+    def hand_in(self) -> None:
+        """Idempotent."""
+        if not self.handed_in:
+            self._waiting.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(self._waiting, self._content)
+            self.handed_in = True
+
+    def withdraw(self) -> bool:
+        """Takes it back; False when somebody has taken it before, dead or alive."""
+        if self.handed_in:
+            try:
+                self._waiting.unlink()
+            except FileNotFoundError:
+                return False
+            sync_directory(self._waiting.parent)
+            self.handed_in = False
+        return True
+
+    @property
+    def touched_ns(self) -> int:
+        """When the owner last was at work on it, by the clock of the files; 0: not taken, or done."""
+        try:
+            return self._taken.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def answered(self) -> bool:
+        return self._done.exists()
+
+    def answer(self) -> bool:
+        """What the owner said: whether it appended the frames, or found them committed before.
+
+        Raises:
+            SparkFaceError: it could not; with the code of what went wrong there.
+        """
+        found = json.loads(self._done.read_text(encoding="utf-8"))
+        self.forget()
+        if "code" in found:
+            raise SparkFaceError(found["code"], f"{found['text']} (said by process {found['pid']})")
+        return bool(found["appended"])
+
+    def forget(self) -> None:
+        """Removes all traces: by who holds the store, or when the owner has answered."""
+        if self.handed_in:
+            for file in (self._waiting, self._taken, self._done):
+                with contextlib.suppress(FileNotFoundError):
+                    file.unlink()
+            self.handed_in = False
+
+
+# ---- the owner ----
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What stands in a request."""
+
+    writer: str
+    version: int
+    files: tuple[Staged, ...]
+
+    @classmethod
+    def load(cls, file: Path) -> Asked:
+        """Raises SparkFaceError: RS_JOURNAL_DAMAGED."""
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if found["format"] != 1:
+                raise ValueError("not a request of format 1")
+            return cls(str(found["writer"]), int(found["version"]), staged_files(found["files"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
+
+
+def waiting(path: str) -> list[Path]:
+    """Requests, oldest first: those that an owner took and died over, and those that nobody took."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(inbox_directory(path)) as entries:
+        for entry in entries:
+            if entry.name.endswith((".json", ".taken")):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((entry.stat().st_mtime_ns, entry.path))
+    return [Path(name) for _, name in sorted(found)]
+
+
+def take(file: Path) -> Path | None:
+    """The request, which nobody can withdraw any more; None when it was."""
+    taken = file.with_suffix(".taken")
+    try:
+        os.rename(file, taken)
+    except FileNotFoundError:
+        return None
+    return taken
+
+
+def give_answer(taken: Path, outcome: dict[str, Any]) -> None:
+    write_durably(taken.with_suffix(".done"), {"format": 1, "pid": os.getpid(), **outcome})
+
+
+# ---- whoever gives up ----
+
+
+def withdraw_files(path: str, files: Sequence[Staged]) -> bool:
+    """Withdraws what was handed in with one of these files; False when an owner has taken it."""
+    names = {file.path for file in files}
+    free = True
+    for request in waiting(path):
+        try:
+            asked = Asked.load(request)
+        except (FileNotFoundError, SparkFaceError):
+            continue
+        if names.isdisjoint(file.path for file in asked.files):
+            continue
+        try:
+            if request.suffix == ".taken":
+                raise FileNotFoundError
+            request.unlink()
+        except FileNotFoundError:
+            free = False
+    return free

@@ -1,0 +1,226 @@
+"""What the sink has committed: one small file for each writer, and one for the commit under way.
+
+Under `<store>/rocketstore/sink/`:
+
+    pending.json          the commit whose staged frames are being appended; its rename is the point of
+                          no return: from then on the commit is finished, by whoever opens the sink next
+    writers/<name>.json   how far each writer has come: its last version, and the last commits
+    staging/<run>/        frames of tasks, until they are in the log
+    inbox/                commits that are handed to the process which has the store open
+    journal.lock          held by who reads or writes the first two, which only the process does that
+                          holds the store's lock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocketstore.spark.errors import SparkFaceError
+
+__all__ = [
+    "Commit",
+    "Journal",
+    "Staged",
+    "committed",
+    "file_name",
+    "is_pending",
+    "needed_files",
+    "sink_directory",
+    "staged_files",
+    "sync_directory",
+    "write_durably",
+]
+
+#: Commits of each writer that stay in its file; only the last one decides anything.
+REMEMBERED = 100
+#: Of each.
+NOTED = ("version", "begin", "end", "rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One file of frames: chunks of (bytes, frames, CRC-32), back to back."""
+
+    path: str
+    rows: int
+    chunks: tuple[tuple[int, int, int], ...]
+    #: No body has more bytes; 0: not known.
+    largest_body: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(chunk[0] for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of one writer: the staged files, in the order in which they are appended."""
+
+    writer: str
+    version: int
+    #: Physical offset at which the log ended, durably, before the frames that follow.
+    begin: int
+    files: tuple[Staged, ...] = field(default=())
+    #: So many frames stand in the log below `begin`: a commit that was resumed goes on behind them.
+    present: int = 0
+    #: Others put messages while the frames are appended: they may stand between them.
+    mixed: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def file_name(writer: str) -> str:
+    """What stands for a writer, which may be any text, in names of files."""
+    return hashlib.sha256(writer.encode()).hexdigest()[:32]
+
+
+def sink_directory(path: str | os.PathLike[str]) -> Path:
+    return Path(path) / "rocketstore" / "sink"
+
+
+def staged_files(found: list[dict[str, Any]]) -> tuple[Staged, ...]:
+    """What `dataclasses.asdict` has made of them."""
+    return tuple(
+        Staged(
+            f["path"],
+            f["rows"],
+            tuple((a, b, c) for a, b, c in f["chunks"]),
+            f.get("largest_body", 0),
+        )
+        for f in found
+    )
+
+
+def sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_durably(path: Path, content: dict[str, Any]) -> None:
+    """Replaces a file: after a crash it is the old one or the new one, whole."""
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
+    """Whether the commit under way needs one of these files; for who does not hold the lock."""
+    needed = needed_files(path)
+    return needed is None or not needed.isdisjoint(file.path for file in files)
+
+
+def needed_files(path: str | os.PathLike[str]) -> set[str] | None:
+    """Staged files of the commit under way; None: nobody knows them. For who does not hold the lock."""
+    if not (sink_directory(path) / "pending.json").exists():
+        return set()
+    try:
+        begun = Journal(path).pending()
+    except SparkFaceError:
+        return None
+    return set() if begun is None else {file.path for file in begun.files}
+
+
+def committed(path: str | os.PathLike[str], writer: str) -> dict[int, int]:
+    """Rows by version of the last commits of a writer; for who does not hold the lock."""
+    if not (sink_directory(path) / "writers").is_dir():
+        return {}
+    return {commit["version"]: commit["rows"] for commit in Journal(path).commits(writer)}
+
+
+class Journal:
+    """The files above, for one store whose lock is held."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = sink_directory(path)
+        self._writers = self._root / "writers"
+        self._pending = self._root / "pending.json"
+        if not self._writers.is_dir():
+            self._writers.mkdir(parents=True)
+            sync_directory(self._root)
+            sync_directory(self._root.parent)
+
+    def pending(self) -> Commit | None:
+        found = self._read(self._pending)
+        if found is None:
+            return None
+        with _told_damage(self._pending):
+            return Commit(
+                found["writer"],
+                found["version"],
+                found["begin"],
+                staged_files(found["files"]),
+                found["present"],
+                found.get("mixed", False),
+            )
+
+    def begin(self, commit: Commit) -> None:
+        """From here on the commit will be finished."""
+        write_durably(self._pending, {"format": 1, **asdict(commit)})
+
+    def note(self, commit: Commit, end: int) -> None:
+        """Everything of the commit is in the log, durably, below `end`."""
+        if commit.version > self.last_version(commit.writer):
+            commits = self.commits(commit.writer)
+            commits.append(
+                {"version": commit.version, "begin": commit.begin, "end": end, "rows": commit.rows}
+            )
+            content = {"format": 1, "writer": commit.writer, "commits": commits[-REMEMBERED:]}
+            write_durably(self._file(commit.writer), content)
+
+    def clear(self) -> None:
+        """Nothing is under way any more."""
+        self._pending.unlink()
+        sync_directory(self._root)
+
+    def commits(self, writer: str) -> list[dict[str, int]]:
+        """The last commits of a writer, oldest first: version, begin, end, rows."""
+        file = self._file(writer)
+        found = self._read(file)
+        with _told_damage(file):
+            commits = [] if found is None else found["commits"]
+            return [{name: commit[name] for name in NOTED} for commit in commits]
+
+    def last_version(self, writer: str) -> int:
+        commits = self.commits(writer)
+        return commits[-1]["version"] if commits else -1
+
+    def _file(self, writer: str) -> Path:
+        return self._writers / f"{file_name(writer)}.json"
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        with _told_damage(path):
+            found = json.loads(content.decode())
+            if found["format"] != 1:
+                raise ValueError("not a journal of format 1")
+            return dict(found)
+
+
+@contextlib.contextmanager
+def _told_damage(path: Path) -> Iterator[None]:
+    """What is not as the sink writes it becomes an error with a code."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise SparkFaceError(
+            "RS_JOURNAL_DAMAGED", f"{path}: {error!r}; nothing was appended"
+        ) from error

@@ -1,0 +1,175 @@
+"""Options of the data source, by direction: names, meanings, checks. Spark lowers all names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocketstore.archive.object_store import is_uri, shown
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.paths import directory_of, place_of
+
+__all__ = ["WriteOptions", "bad_option", "check_names", "number", "size", "switch"]
+
+#: What Spark itself puts among the options of a source or sink.
+SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
+#: What it says there of a table of its catalog (CREATE TABLE … USING rocketstore).
+TABLE_OWN = {"owner", "provider"}
+WRITE_NAMES = {
+    "path": "directory of the store; made when it is not there",
+    "createStore": "true (default), or false: a path without a store is an error",
+    "topic": "of all messages, whatever their rows say",
+    "queueId": "where rows without a queue_id go; default 0",
+    "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
+    "badRows": "fail (default), drop, or divert: into Parquet files in badRowsPath",
+    "badRowsPath": "directory that tasks and committer share; default inside the store",
+    "lockTimeout": "seconds to wait for whoever holds the store; default 60",
+    "maxMessageSizeBytes": "largest body; default 4 MiB",
+    "txnAppId": "name of this writer for exactly-once; default: the query's id",
+    "txnVersion": "number of this write under txnAppId; must grow",
+    "stagingPath": "directory that tasks and committer share; default inside the store",
+    "shards": "a store of its own for each partition: auto, or how many there may be; batch only",
+    "segmentBytes": "with shards: size of their log files; default 1g",
+}
+SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
+UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+
+
+def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
+    return SparkFaceError("RS_BAD_OPTION", f"{name} = {value!r}: {allowed}")
+
+
+def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
+    """Options with lower-case names; refuses those that are unknown, and tables of Spark's catalog."""
+    given = {name.lower(): value for name, value in options.items()}
+    if set(given) >= TABLE_OWN:
+        raise SparkFaceError(
+            "RS_BAD_OPTION",
+            "a table of Spark's catalog: Spark tells a source in Python none of its options when "
+            "it is queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
+        )
+    unknown = sorted(set(given) - {name.lower() for name in known} - SPARK_OWN)
+    if unknown:
+        raise SparkFaceError(
+            "RS_UNKNOWN_OPTION",
+            f"{what} has no option {', '.join(unknown)}; known: {', '.join(sorted(known))}",
+        )
+    if not given.get("path"):
+        raise SparkFaceError(
+            "RS_NO_PATH",
+            f"{what} needs the option path: a store's directory; a table of Spark's catalog has no "
+            "options, CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
+        )
+    return given
+
+
+def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number, and no size: `5m` is most likely meant as minutes."""
+    return _whole(given, name, default, low, high, units=False)
+
+
+def size(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A number of bytes, which may end in k, m or g."""
+    return _whole(given, name, default, low, high, units=True)
+
+
+def _whole(
+    given: Mapping[str, str], name: str, default: int, low: int, high: int, *, units: bool
+) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = SIZE.fullmatch(text.strip())
+    if match and not units and match[0] != match[1]:
+        match = None
+    value = int(match[1]) << UNITS[match[2].lower()] if match else -1
+    if not low <= value <= high:
+        raise bad_option(name, text, f"a whole number, {low} … {high}")
+    return value
+
+
+def switch(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise bad_option(name, text, "true or false")
+    return text.lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The sink's options, checked."""
+
+    path: str
+    #: Where there is none.
+    create_store: bool
+    topic: str | None
+    queue_id: int
+    queues: int | None
+    drop_bad_rows: bool
+    bad_rows_path: str | None
+    lock_timeout_s: float
+    max_body_bytes: int
+    app_id: str | None
+    version: int | None
+    #: None: in the store.
+    staging: str | None
+    #: None: one store; 0: as many shards as there are partitions; else so many at most.
+    shards: int | None
+    segment_bytes: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        options = {k: v for k, v in options.items() if not k.lower().startswith("kafka.")}
+        given = check_names(options, WRITE_NAMES, "the sink")
+        shards = _shards(given)
+        bad_rows = given.get("badrows", "fail").lower()
+        if bad_rows not in ("fail", "drop", "divert"):
+            raise bad_option("badRows", given["badrows"], "fail, drop or divert")
+        if "badrowspath" in given and bad_rows != "divert":
+            raise bad_option("badRowsPath", given["badrowspath"], "needs badRows=divert")
+        if "queues" in given and "queueid" in given:
+            raise bad_option("queues", given["queues"], "not together with queueId")
+        version = number(given, "txnVersion", -1, 0, 2**63 - 1)
+        if "txnversion" in given and not given.get("txnappid"):
+            raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
+        path = place_of(given["path"])
+        if is_uri(path):
+            allowed = "a store's directory; an archive is written by rocketstore.ship alone"
+            raise bad_option("path", shown(path), allowed)
+        own = path if shards is not None else os.path.join(path, "rocketstore", "sink")
+        staging = given.get("stagingpath")
+        bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")
+        shared = "a directory that tasks and driver see under this name"
+        return cls(
+            path,
+            switch(given, "createStore", True),
+            given.get("topic"),
+            number(given, "queueId", 0, 0, 2**31 - 1),
+            number(given, "queues", 0, 1, 65536) or None,
+            bad_rows != "fail",
+            directory_of("badRowsPath", bad_rows_path, shared) if bad_rows == "divert" else None,
+            float(number(given, "lockTimeout", 60, 0, 86400)),
+            size(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
+            given.get("txnappid"),
+            None if version < 0 else version,
+            # Whoever finishes the commit may work in another directory.
+            directory_of("stagingPath", staging, shared) if staging else None,
+            shards,
+            size(given, "segmentBytes", 1 << 30, 64 << 10, 2**31 - 1),
+        )
+
+
+def _shards(given: Mapping[str, str]) -> int | None:
+    if "shards" not in given:
+        if "segmentbytes" in given:
+            raise bad_option("segmentBytes", given["segmentbytes"], "needs shards")
+        return None
+    if "stagingpath" in given:
+        raise bad_option("stagingPath", given["stagingpath"], "not together with shards")
+    if given["shards"].strip().lower() == "auto":
+        return 0
+    return number(given, "shards", 0, 1, 65536)

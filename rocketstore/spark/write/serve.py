@@ -1,0 +1,159 @@
+"""A store that is open for writing takes the commits of sinks in other processes.
+
+    with rocketstore.open("data/orders") as store, rocketstore.spark.serve(store):
+        frame.write.format("rocketstore").mode("append").option("path", "data/orders").save()
+
+Without it a sink waits until the store is closed. Needs neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import rocketstore
+from rocketstore import RocketStoreError, Store, StoreClosedError
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.commit import commit_to
+from rocketstore.spark.write.file_lock import journal_lock
+from rocketstore.spark.write.handover import Asked, give_answer, take, waiting
+from rocketstore.spark.write.store_access import Step, no_step
+
+__all__ = ["Serving", "serve"]
+
+logger = logging.getLogger(__name__)
+
+#: How often the inbox is looked at: processes that share nothing but files cannot wake each other.
+LOOK_S = 0.02
+#: The same where the system has refused something.
+RETRY_S = 0.5
+
+
+def serve(store: Store) -> Serving:
+    """Takes commits of sinks in other processes until it is closed; close it before the store.
+
+    Each is appended once, whichever process dies meanwhile, beside what this one puts. Where a commit
+    cannot be appended its sink is told, and the next one is taken.
+
+    Raises:
+        StoreReadOnlyError, StoreClosedError: the store is not open for writing.
+        SparkFaceError: RS_JOURNAL_BUSY: it is served already.
+        OSError: there is no thread left.
+    """
+    return Serving(store)
+
+
+class Serving:
+    """A thread that serves one store; made by `serve`, a context manager."""
+
+    def __init__(self, store: Store, *, on_step: Step = no_step) -> None:
+        store.wait_flushed(store.begin_offset)  # says what is wrong with a store that takes no puts
+        self._store = store
+        self._path = os.path.abspath(rocketstore.scan(store, columns=["size"]).path)
+        self._on_step = on_step
+        self._ending = threading.Event()
+        # Written by the thread alone.
+        self._failure: BaseException | None = None
+        self._refused = ""
+        self._lock = journal_lock(self._path)
+        self._thread = threading.Thread(target=self._run, name="rocketstore-inbox", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._lock.release()
+            raise OSError(f"no thread for {self._thread.name}: {error}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether commits are taken; not after `close`, a failure, or the end of the store."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Ends the commit that is under way and takes no other. Idempotent.
+
+        Raises:
+            Exception: whatever ended the thread before.
+        """
+        self._ending.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.is_set() and not self._store.closed:
+                self._ending.wait(LOOK_S if self._look() else RETRY_S)
+        except StoreClosedError:
+            # The asker sees that nobody serves any more, and finishes the commit himself.
+            logger.info("%s was closed while a commit was appended", self._path)
+        except BaseException as error:
+            self._failure = error
+            logger.error("%s is not served any more: %r", self._path, error)
+        finally:
+            self._lock.release()
+
+    def _look(self) -> bool:
+        """Serves what is there; False when the system refuses something, a full disk for example: what was
+        taken stays in the inbox, and is taken again."""
+        try:
+            for file in waiting(self._path):
+                self._serve(file)
+                if self._ending.is_set():
+                    break
+        except OSError as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                logger.warning("the inbox of %s is tried again: %s", self._path, error)
+            return False
+        self._refused = ""
+        return True
+
+    def _serve(self, file: Path) -> None:
+        taken = take(file)
+        if taken is None:
+            return  # it was withdrawn
+        self._on_step("taken")
+        give_answer(taken, self._commit(taken))
+        self._on_step("answered")
+        with contextlib.suppress(FileNotFoundError):
+            taken.unlink()
+
+    def _commit(self, taken: Path) -> dict[str, Any]:
+        def progress(step: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(taken)
+            self._on_step(step)
+
+        try:
+            asked = Asked.load(taken)
+            done = commit_to(
+                self._store,
+                self._path,
+                asked.writer,
+                asked.version,
+                asked.files,
+                progress,
+                mixed=True,
+            )
+        except StoreClosedError:
+            raise
+        except SparkFaceError as error:
+            return {"code": error.code, "text": error.text}
+        except (RocketStoreError, OSError) as error:
+            if self._store.closed:
+                raise StoreClosedError(f"{self._path} was closed") from error
+            logger.warning("%s: a commit could not be appended: %r", self._path, error)
+            return {"code": "RS_OWNER_FAILED", "text": f"{type(error).__name__}: {error}"}
+        return {"appended": done}

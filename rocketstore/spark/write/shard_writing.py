@@ -1,0 +1,124 @@
+"""A task's part of a bulk load: Arrow record batches to a store of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import rocketstore
+from rocketstore import MessageRejectedError, RocketStoreError, Store, encode_frames
+from rocketstore.spark.errors import told_path
+from rocketstore.spark.write.bad_rows import BadRows
+from rocketstore.spark.write.shards import STAGED, Shard
+from rocketstore.spark.write.staging import Routing, columns_of, parts, refuse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+__all__ = ["write_shard"]
+
+#: With what a record has beside its columns it is a batch that one call writes.
+PART_BYTES = 4 << 20
+#: A disk that is busy with other shards may take so long to make room.
+WAIT_S = 600.0
+
+
+def write_shard(
+    batches: Iterable[pa.RecordBatch],
+    root: Path,
+    run: str,
+    partition: int,
+    routing: Routing,
+    file_bytes: int,
+    bad_rows: BadRows | None = None,
+) -> Shard | None:
+    """Writes the messages of all batches to a new store below `root`, durably; None without a message.
+
+    Each attempt has a store of its own, which is found by nobody until the job's commit names it. One that
+    fails removes it.
+
+    Raises:
+        SparkFaceError: RS_BAD_ROW; RS_SHARD_FAILED: the store could not be written, and why.
+    """
+    name = os.path.join(STAGED, run, f"{partition:05d}-{uuid.uuid4().hex}")
+    store: Store | None = None
+    row, rows = 0, 0
+    try:
+        for batch in batches:
+            for part in parts(batch, PART_BYTES):
+                kept, columns = columns_of(part, routing, row, bad_rows)
+                if kept.num_rows:
+                    with told_path("RS_SHARD_FAILED", root / name):
+                        store = store or open_new(root / name, routing, file_bytes)
+                        refused = put_rows(store, columns, routing)
+                    if refused:
+                        refuse(kept, refused, routing, row, bad_rows)
+                    rows += kept.num_rows - len(refused)
+                row += part.num_rows
+        if store is None:
+            return None
+        if not rows:
+            remove(store, root / name)
+            return None
+        size = store.end_offset - store.begin_offset
+        with told_path("RS_SHARD_FAILED", root / name):
+            store.wait_flushed(store.end_offset, WAIT_S)
+            store.close()  # all names in it are durable then; its own the commit sees to
+    except BaseException:
+        remove(store, root / name)
+        raise
+    return Shard(name, rows, size)
+
+
+def put_rows(store: Store, columns: dict[str, Any], routing: Routing) -> dict[int, str]:
+    """Puts those rows that can be messages; of the others, why not. Flushed behind our back as it comes."""
+    wait: dict[str, Any] = {"durability": "memory", "timeout_s": WAIT_S}
+    try:
+        store.put_columns(**columns, **wait)
+    except MessageRejectedError:  # a row, and nothing is stored; or something else
+        frames, refused = encode_frames(**columns, max_body_bytes=routing.max_body_bytes)
+        if not refused:
+            raise
+        if len(frames) and routing.drop_bad_rows:
+            store.put_frames(frames, **wait)
+        return refused
+    return {}
+
+
+def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
+    make_directory(path)
+    return rocketstore.open(
+        path,
+        durability="os",
+        commit_log_file_size_bytes=file_bytes,
+        max_message_size_bytes=routing.max_body_bytes,
+        max_wait_ms=int(WAIT_S * 1000),
+        populate_window_bytes=0,  # all processors are busy with rows: written batches take less
+    )
+
+
+def make_directory(path: Path) -> None:
+    """With those above it, which a task that gives up takes away while they are empty."""
+    for _ in range(9):
+        with contextlib.suppress(FileNotFoundError):
+            os.makedirs(path)
+            return
+    os.makedirs(path)
+
+
+def remove(store: Store | None, path: Path) -> None:
+    """All that an attempt has made, also the directories of the run when it was the last one there: who gave the run
+    up may have removed them before it was done."""
+    if store is not None:
+        with contextlib.suppress(RocketStoreError, OSError):
+            store.destroy()
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for directory in path.parents[:2]:
+            directory.rmdir()

@@ -1,0 +1,260 @@
+"""A directory of shards: stores that tasks wrote side by side, and the manifest that says which count.
+
+    shards.json          the shards in their order, and how far each writer has come; a shard that it does
+                         not name does not exist for readers
+    shard-00000/ …       stores, each with offsets and an order of its own
+    _staged/<run>/       what tasks write, until the manifest has it; names begin with partition and attempt
+    shards.lock          held by who changes the manifest
+
+A commit is noted as `pending` with all its renames before the first of them; from then on it is
+finished, by whoever commits next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.write.file_lock import FileLock
+from rocketstore.spark.write.journal import sync_directory, write_durably
+from rocketstore.spark.write.store_access import Step, no_step
+
+__all__ = [
+    "STAGED",
+    "Shard",
+    "abandon_shards",
+    "commit_shards",
+    "committed_shards",
+    "refuse_shards",
+    "shard_paths",
+]
+
+logger = logging.getLogger(__name__)
+
+STAGED = "_staged"
+NAME = re.compile(r"shard-([0-9]{5,})")
+ORPHAN_AGE_S = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One store that a task has written, closed and synced: `name` is relative to the directory of the
+    shards, `size` bytes of log."""
+
+    name: str
+    rows: int
+    size: int
+
+
+# ---- reading ----
+
+
+def shard_paths(path: str) -> list[str] | None:
+    """The stores of a directory of shards, in their order; None for any other directory.
+
+    Raises:
+        SparkFaceError: RS_JOURNAL_DAMAGED.
+    """
+    found = _read(path)
+    return None if found is None else [os.path.join(path, s["name"]) for s in found["shards"]]
+
+
+def refuse_shards(path: str, why: str) -> None:
+    """Raises SparkFaceError: RS_BAD_OPTION, where `path` is a directory of shards."""
+    found = shard_paths(path)
+    if found is not None:
+        raise SparkFaceError(
+            "RS_BAD_OPTION", f"path = {path!r}: it holds {len(found)} shards; {why}"
+        )
+
+
+def committed_shards(path: str, writer: str) -> dict[int, int]:
+    """Rows by version of what a writer has added."""
+    found: dict[int, int] = {}
+    for shard in (_read(path) or {"shards": []})["shards"]:
+        if shard.get("writer") == writer:
+            found[shard["version"]] = found.get(shard["version"], 0) + shard["rows"]
+    return found
+
+
+# ---- committing ----
+
+
+def commit_shards(
+    path: str,
+    run: str,
+    shards: Sequence[Shard],
+    *,
+    writer: str | None = None,
+    version: int = 0,
+    lock_timeout_s: float = 60.0,
+    on_step: Step = no_step,
+) -> bool:
+    """Adds what tasks have written under `_staged/<run>` unless `writer` has committed `version` already,
+    and removes the rest of the run; True when it was added. Without a writer it always is.
+
+    Raises:
+        SparkFaceError: RS_SHARDS_LOCKED after `lock_timeout_s` seconds; RS_STAGED_LOST;
+            RS_JOURNAL_DAMAGED.
+    """
+    root = Path(path)
+    with FileLock(root / "shards.lock", lock_timeout_s, "RS_SHARDS_LOCKED"):
+        on_step("locked")
+        found = _read(path) or {"format": 1, "shards": [], "writers": {}, "pending": None}
+        _finish(root, found, on_step)
+        known = writer is not None and version <= found["writers"].get(writer, -1)
+        if not known:
+            for shard in shards:
+                _check_there(root / shard.name)
+            if shards:
+                sync_directory(root / STAGED / run)
+                sync_directory(root / STAGED)
+            sync_directory(root)
+            for directory in _above(root):
+                with contextlib.suppress(PermissionError):  # nobody has made one there
+                    sync_directory(directory)
+            number = _next_number(root, found)
+            moves = [
+                {
+                    **asdict(shard),
+                    "from": shard.name,
+                    "name": f"shard-{number + place:05d}",
+                    "writer": writer,
+                    "version": version,
+                }
+                for place, shard in enumerate(shards)
+            ]
+            found["pending"] = {"writer": writer, "version": version, "moves": moves}
+            write_durably(root / "shards.json", found)
+            on_step("begun")
+            _finish(root, found, on_step)
+        _remove(root / STAGED / run)
+        on_step("removed")
+        _remove_orphans(root)
+    return not known
+
+
+def abandon_shards(path: str, run: str) -> bool:
+    """Removes all of a run that is given up, unless its commit was begun: then it will be finished. True
+    when it was removed."""
+    try:
+        found = _read(path)
+    except SparkFaceError:
+        return False  # nobody knows
+    if found is not None and any(_run_of(move) == run for move in _moves(found)):
+        return False
+    _remove(Path(path) / STAGED / run)
+    return True
+
+
+def _finish(root: Path, found: dict[str, Any], on_step: Step) -> None:
+    """Renames what is pending, and says so in the manifest."""
+    pending, moves = found["pending"], _moves(found)
+    if pending is None:
+        return
+    for number, move in enumerate(moves):
+        source, target = root / move["from"], root / move["name"]
+        if source.exists():
+            os.rename(source, target)
+        else:
+            _check_there(target)
+        on_step(f"moved {number}")
+    sync_directory(root)
+    found["shards"] += [{n: v for n, v in move.items() if n != "from"} for move in moves]
+    if pending["writer"] is not None:
+        found["writers"][pending["writer"]] = pending["version"]
+    found["pending"] = None
+    write_durably(root / "shards.json", found)
+    on_step("noted")
+    for run in {_run_of(move) for move in moves}:
+        _remove(root / STAGED / run)
+
+
+def _moves(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [] if found["pending"] is None else list(found["pending"]["moves"])
+
+
+def _run_of(move: dict[str, Any]) -> str:
+    return Path(move["from"]).parent.name
+
+
+def _check_there(store: Path) -> None:
+    if not (store / "commitlog").is_dir():
+        raise SparkFaceError(
+            "RS_STAGED_LOST",
+            f"{store} is gone, which a task has written; tasks and committer must see the same "
+            "directory",
+        )
+
+
+def _above(root: Path) -> list[Path]:
+    """The directories above it on its disk: tasks make those that are missing."""
+    disk = root.stat().st_dev
+    return list(takewhile(lambda above: above.stat().st_dev == disk, root.resolve().parents))
+
+
+def _next_number(root: Path, found: dict[str, Any]) -> int:
+    """Behind every shard, also behind those that the manifest does not name."""
+    names = [*os.listdir(root), *(shard["name"] for shard in found["shards"])]
+    return max((int(m[1]) + 1 for name in names if (m := NAME.fullmatch(name))), default=0)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    file = os.path.join(path, "shards.json")
+    try:
+        with told_path("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
+            text = Path(file).read_text(encoding="utf-8")
+        found = json.loads(text)
+        if found["format"] != 1:
+            raise ValueError("not a manifest of format 1")
+        for shard in [*found["shards"], *_moves(found)]:
+            if not NAME.fullmatch(shard["name"]):
+                raise ValueError(f"{shard['name']!r} is no name of a shard")
+        for move in _moves(found):
+            if not re.fullmatch(rf"{STAGED}/[0-9a-f]+/[0-9a-f-]+", move["from"]):
+                raise ValueError(f"{move['from']!r} is nothing that a task has written")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
+    return dict(found)
+
+
+# ---- cleaning ----
+
+
+def _remove(run: Path) -> None:
+    """A task that lost the race may still be writing there: what it makes anew goes as an orphan."""
+    shutil.rmtree(run, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        run.parent.rmdir()
+
+
+def _remove_orphans(root: Path, age_s: float = ORPHAN_AGE_S) -> None:
+    """Runs in which nothing has changed for a week."""
+    oldest = time.time() - age_s
+    for run in (root / STAGED).glob("*"):
+        if run.is_dir() and _changed(run) < oldest:
+            logger.warning("%s is removed: no job is at work there", run)
+            _remove(run)
+
+
+def _changed(directory: Path) -> float:
+    """When something in a tree was last changed, in seconds since 1970."""
+    latest = 0.0
+    for place, _, names in os.walk(directory):
+        for name in (".", *names):
+            with contextlib.suppress(FileNotFoundError):
+                latest = max(latest, os.stat(os.path.join(place, name)).st_mtime)
+    return latest

@@ -1,0 +1,118 @@
+"""The way of a commit to the store: its lock, or the process that has it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+import rocketstore
+from rocketstore import ConfigError, Store, StoreLockedError
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.write.file_lock import is_served
+from rocketstore.spark.write.handover import Request
+
+__all__ = ["Step", "no_step", "reach"]
+
+RETRY_S = 0.1
+#: How often who has handed a commit in looks for its answer.
+ANSWER_S = 0.01
+#: An owner that has taken a commit and shows no progress for so long is given up.
+PROGRESS_TIMEOUT_S = 600.0
+
+Step = Callable[[str], None]
+
+
+def no_step(name: str) -> None:
+    """Tests kill the process here."""
+
+
+def reach(
+    path: str, request: Request, timeout_s: float, on_step: Step, largest_body: int = 0
+) -> Store | None:
+    """The store, open for writing and for bodies of this size where its files have room for them; None
+    when its owner has answered the request.
+
+    Raises:
+        SparkFaceError: RS_STORE_LOCKED, RS_HANDED_OVER.
+    """
+    deadline = time.monotonic() + timeout_s
+    late = False  # so there is one more look at the lock when time is up
+    while True:
+        late = time.monotonic() >= deadline
+        if is_served(path) and not late:
+            request.hand_in()
+            on_step("handed in")
+            if wait_for_answer(path, request, deadline):
+                return None
+        try:
+            return open_for(path, largest_body)
+        except StoreLockedError as error:
+            if late:
+                raise not_reached(path, request, timeout_s, error.holder) from error
+        time.sleep(RETRY_S)
+
+
+def open_for(path: str, largest_body: int) -> Store:
+    if not os.path.isdir(os.path.join(path, "commitlog")):
+        # One made here would take what belongs into another: of a disk that is not mounted any more, perhaps.
+        raise SparkFaceError(
+            "RS_WRITE_FAILED",
+            f"host={socket.gethostname()} path={path}: the store is gone; see whether its disk is "
+            "mounted here. A stream makes one in its first batch alone: to go on with a new one, "
+            "call rocketstore.open(path).close()",
+        )
+    store = rocketstore.open(path, "r+", durability="os")
+    if largest_body > store.config.max_message_size_bytes:
+        with contextlib.suppress(ConfigError):
+            store.configure(max_message_size_bytes=largest_body)
+    return store
+
+
+def wait_for_answer(path: str, request: Request, deadline: float) -> bool:
+    """False when nobody serves the store any more, or nobody has taken the request by `deadline`, a time
+    of the monotonic clock: it was withdrawn then.
+
+    Raises:
+        SparkFaceError: RS_HANDED_OVER after PROGRESS_TIMEOUT_S without a sign of the owner.
+    """
+    seen, seen_at = 0, deadline
+    while not request.answered:
+        now = time.monotonic()
+        if (touched := request.touched_ns) != seen:
+            seen, seen_at = touched, now
+        if now >= deadline and request.withdraw():
+            return False
+        if now >= max(deadline, seen_at + PROGRESS_TIMEOUT_S):
+            raise handed_over(path, f"shows no progress for {PROGRESS_TIMEOUT_S:g} s")
+        if not is_served(path):
+            return request.answered
+        time.sleep(ANSWER_S)
+    return True
+
+
+def not_reached(path: str, request: Request, timeout_s: float, holder: str) -> SparkFaceError:
+    was_served = request.handed_in or is_served(path)
+    if not request.withdraw():
+        return handed_over(path, f"is gone, and {holder} does not serve it")
+    if was_served:
+        return SparkFaceError(
+            "RS_STORE_LOCKED",
+            f"{path} is held by {holder}, which has not taken the commit in {timeout_s:g} s; "
+            "give the option lockTimeout more seconds",
+        )
+    return SparkFaceError(
+        "RS_STORE_LOCKED",
+        f"{path} is held by {holder} for {timeout_s:g} s; close it there, or call "
+        "rocketstore.spark.serve(store) there, or give the option lockTimeout more seconds",
+    )
+
+
+def handed_over(path: str, why: str) -> SparkFaceError:
+    return SparkFaceError(
+        "RS_HANDED_OVER",
+        f"the process that took the commit for {path} {why}; it is finished by who serves the "
+        "store next, or by writing the same version again",
+    )

@@ -1,0 +1,342 @@
+"""Walks the log: every record, its checksums, and how records follow each other.
+
+`scan_log` is the quick way: native, on all cores, and content with nothing but a sound log.
+`walk_log` looks at records one by one, names what is wrong, and gathers what the queues should
+be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstore._native.scanner import (
+    VERIFY_BODY_CRC,
+    VERIFY_RECORD_CRC,
+    SearchBudget,
+    read_message,
+    resynchronise,
+    scan_segment,
+)
+from rocketstore.errors import CorruptRecordError
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.queues.multi_dispatch import is_listed, light_queues
+from rocketstore.log.recovery.parallel_scan import part_begin
+from rocketstore.tools.parallel import map_on_all_cores
+from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, ROLLED_BACK, TRANSACTION_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.message import Message
+    from rocketstore._native.scanner import ScanResult
+    from rocketstore.tools.report import Findings, Progress
+
+__all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log"]
+
+BLANK_MAGIC = bytes.fromhex("cbd43194")
+BLANK_SIZE_MIN = 8
+BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
+#: Of a file that one thread looks at in one go.
+PART_BYTES = 32 << 20
+#: Of records that stand for damage (`repair`).
+REPAIR_TOPIC = "%"
+#: Of those that units of queues point to (format 6.3); 0 in the others.
+STAND_IN_FLAG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which part of the log is looked at, and how strictly.
+
+    `limit`: what a live writer has published; None: up to the end. `growing`: somebody writes, so
+    that what stands behind the end is no fault. `foreign`: whether another program wrote at an
+    offset: it may have put a message again with the record checksum of another (DESIGN 8.2).
+    """
+
+    begin: int
+    limit: int | None
+    growing: bool
+    foreign: Callable[[int], bool]
+
+
+@dataclass(slots=True)
+class QueueFacts:
+    """What the log says about one queue: its first and its next queue offset, and its records."""
+
+    first: int
+    next: int
+    records: int
+
+
+class LostUnits(NamedTuple):
+    """Queue offsets [first, end) that no record has: the one behind them stands in `file` at `position`."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    file: str
+    position: int
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What the log says about the derived files. `files` by start offset; there may be gaps.
+
+    `queues` and `batches`, records that are inner batches, are there after a walk record by record;
+    `ends`, the next queue offsets, in the end. What no record has is in `lost`: `repair` gave it up, or it is a gap
+    up to the offset of a group (D-17), and the queues have to agree.
+    """
+
+    begin: int
+    end: int
+    files: dict[int, MappedFile]
+    records: int = 0
+    queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    batches: dict[tuple[str, int], int] = field(default_factory=dict)
+    lost: list[LostUnits] = field(default_factory=list)
+
+    @property
+    def file_size(self) -> int:
+        return next((file.size for file in self.files.values()), 1)
+
+    def message_at(self, physical_offset: int) -> Message:
+        """The record that begins at an offset, or `CorruptRecordError`."""
+        position = physical_offset % self.file_size
+        file = self.files.get(physical_offset - position)
+        if file is None or physical_offset >= self.end:
+            raise CorruptRecordError(physical_offset, "outside the log")
+        return read_message(file, position, file.size, verify=0)
+
+
+def is_stand_in(message: Message) -> bool:
+    """Whether a record stands for a lost one to a unit of a queue."""
+    told = message.topic, message.sys_flag & TRANSACTION_TYPE, message.flag
+    return told == (REPAIR_TOPIC, ROLLED_BACK, STAND_IN_FLAG)
+
+
+def scan_log(
+    segments: Sequence[MappedFile], scope: Scope, findings: Findings, progress: Progress | None
+) -> LogFacts | None:
+    """Counts the records of a log in which nothing is wrong; None when something may be."""
+    used = _used(segments, scope)
+    facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    parts = [part for segment in used for part in _parts(segment, scope)]
+    total = sum(segment.size for segment in used)
+    done = blanks = record_bytes = 0
+
+    def scan(part: _Part) -> ScanResult:
+        return scan_segment(part.segment, part.begin, part.end, verify=BOTH_CHECKSUMS)
+
+    for part, result in zip(parts, map_on_all_cores(scan, parts), strict=True):
+        if not _ends_well(part, result, last=part is parts[-1]):
+            return None
+        segment, blank = part.segment, result.status == "blank"
+        blanks += blank
+        facts.records += result.records
+        record_bytes += result.end_position - part.begin
+        here = segment.size if blank else result.end_position
+        facts.end = max(facts.end, segment.start_offset + here)
+        done += (segment.size if part.closing else part.end) - part.begin
+        if progress is not None:
+            progress("log", done, total)
+    counts = findings.counts
+    counts.segments, counts.records, counts.blanks = len(used), facts.records, blanks
+    counts.record_bytes, counts.lost_bytes = record_bytes, 0
+    return facts
+
+
+class _Part(NamedTuple):
+    """Records of [begin, end) in a segment; `closing`: the last of it. Others end where the next one begins."""
+
+    segment: MappedFile
+    begin: int
+    end: int
+    closing: bool
+
+
+def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
+    """Parts of a file that can be scanned at the same time: they begin where a record can be believed. Where
+    it is wrong to believe it, the part in front does not end there, which `_ends_well` sees."""
+    first, end = _part(segment, scope)
+    begins, budget = [first], SearchBudget()
+    while end - begins[-1] >= 2 * PART_BYTES:
+        target = begins[-1] + PART_BYTES
+        found = part_begin(segment, target, target + PART_BYTES, BOTH_CHECKSUMS, budget)
+        if found is None:
+            break
+        begins.append(found)
+    ends = [*begins[1:], end]
+    return [_Part(segment, *bounds, bounds[1] == end) for bounds in zip(begins, ends, strict=True)]
+
+
+def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
+    """Without files behind the limit, and those made ahead that stand unused behind the end."""
+    limit = scope.limit
+    used = [file for file in segments if limit is None or file.start_offset < limit]
+    while len(used) > 1 and used[-1].find_data(0, used[-1].size) == used[-1].size:
+        used.pop()
+    return used
+
+
+def _part(segment: MappedFile, scope: Scope) -> tuple[int, int]:
+    """Positions in a file between which the scope has records."""
+    end = segment.size
+    if scope.limit is not None:
+        end = max(0, min(end, scope.limit - segment.start_offset))
+    return min(end, max(0, scope.begin - segment.start_offset)), end
+
+
+def _ends_well(part: _Part, result: ScanResult, *, last: bool) -> bool:
+    """Whether the records of a part end as they should: where the next part begins, or, in the last one of a
+    file, at the limit, in a blank, or in zeros."""
+    segment, position = part.segment, result.end_position
+    if result.status == "end":
+        return part.closing or position == part.end
+    if result.status == "blank":
+        rest = segment.size - position
+        return part.closing and int.from_bytes(segment.read(position, 4), "big") == rest
+    return last and segment.find_data(position, segment.size) == segment.size
+
+
+def walk_log(
+    segments: Sequence[MappedFile], scope: Scope, findings: Findings, progress: Progress | None
+) -> LogFacts:
+    """Reads record after record, names every fault, and steps over it."""
+    used = _used(segments, scope)
+    facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    counts = findings.counts
+    counts.segments, counts.records, counts.blanks = len(used), 0, 0
+    counts.record_bytes = counts.lost_bytes = 0
+    total = sum(segment.size for segment in used)
+    done = 0
+    for segment in used:
+        _Walk(segment, scope, facts, findings, last=segment is used[-1]).run()
+        done += segment.size
+        if progress is not None:
+            progress("log", done, total)
+    return facts
+
+
+class _Walk:
+    """The records of one file. `last`: the log ends in it."""
+
+    def __init__(
+        self, segment: MappedFile, scope: Scope, facts: LogFacts, findings: Findings, *, last: bool
+    ) -> None:
+        self._segment = segment
+        self._scope = scope
+        self._facts = facts
+        self._findings = findings
+        self._last = last
+
+    def run(self) -> None:
+        segment, counts, budget = self._segment, self._findings.counts, SearchBudget()
+        position, end = _part(segment, self._scope)
+        while position < end:
+            rest = segment.size - position
+            head = segment.read(position, min(rest, BLANK_SIZE_MIN))
+            if head[4:] == BLANK_MAGIC:
+                counts.blanks += 1
+                if int.from_bytes(head[:4], "big", signed=True) != rest:
+                    self._fault(position, "the blank does not reach the end of its file")
+                self._facts.end = segment.end_offset
+                return
+            data = position if any(head) else segment.find_data(position, segment.size)
+            if data == segment.size:
+                if not self._last and rest >= BLANK_SIZE_MIN:
+                    self._fault(position, "zeros up to the end of the file, without a blank")
+                return
+            size = self._record(position) if data == position else 0
+            if size == 0:
+                found = resynchronise(segment, position + 1, end, budget=budget)
+                if found is None and self._last and self._scope.growing:
+                    return  # It is being written just now.
+                if data > position:
+                    self._fault(position, f"zeros, then bytes again at {data}")
+                else:
+                    self._fault(position, self._reason(position))
+                size = (end if found is None else found) - position
+                counts.lost_bytes += size
+                if found is None:
+                    return
+            else:
+                self._facts.end = segment.start_offset + position + size
+            position += size
+
+    def _fault(self, position: int, reason: str) -> None:
+        self._findings.add(self._segment.path, position, reason)
+
+    def _reason(self, position: int) -> str:
+        """Why no record can be believed at a position."""
+        try:
+            read_message(self._segment, position, self._segment.size, verify=0)
+        except CorruptRecordError as error:
+            return error.reason
+        return ""
+
+    def _record(self, position: int) -> int:
+        """Size of the record at a position; 0 when its frame does not hold."""
+        segment, counts = self._segment, self._findings.counts
+        try:
+            message = read_message(segment, position, segment.size, verify=0)
+        except CorruptRecordError:
+            return 0
+        damaged = False
+        try:
+            read_message(segment, position, segment.size, verify=BOTH_CHECKSUMS)
+        except CorruptRecordError as error:
+            if error.reason != "record crc" or not self._scope.foreign(message.physical_offset):
+                # Lengths and place are right: only its content is damaged, it still counts in its
+                # queue.
+                damaged = True
+                self._fault(position, error.reason)
+                counts.lost_bytes += message.size
+                counts.records -= 1
+                counts.record_bytes -= message.size
+            else:
+                counts.stale_checksums += 1
+        counts.records += 1
+        counts.record_bytes += message.size
+        self._facts.records += 1
+        prepared = message.prepared_transaction_offset
+        if not damaged and prepared >= message.physical_offset and prepared > 0:
+            self._fault(position, "its prepared message lies behind it")
+        self._queues(position, message, damaged=damaged)
+        return message.size
+
+    def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
+        """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
+        says of its queue counts only where it fits: else it would put those behind it in the wrong."""
+        if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
+            return
+        if message.sys_flag & INNER_BATCH:
+            # Inner batches count messages, not records, and have batch queues (format 4.2).
+            place = (message.topic, message.queue_id)
+            self._facts.batches[place] = self._facts.batches.get(place, 0) + 1
+            return
+        own = (message.topic, message.queue_id, message.queue_offset)
+        further = light_queues(message) if is_listed(message.topic) else []
+        for topic, queue_id, queue_offset in (own, *further):
+            if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
+                continue  # Such a name gets no queue; its record is read by offset (DESIGN 8).
+            known = self._facts.queues.get((topic, queue_id))
+            if damaged and (known is None or queue_offset != known.next):
+                continue
+            if known is None:
+                self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
+                continue
+            if queue_offset > known.next:
+                place = (self._segment.path, position)
+                self._facts.lost.append(
+                    LostUnits(topic, queue_id, known.next, queue_offset, *place)
+                )
+            elif queue_offset != known.next:
+                text = f"queue offset {queue_offset} follows {known.next - 1}"
+                self._fault(position, f"{topic}/{queue_id}: {text}")
+                continue  # another record has the unit: a dispatcher gives it to the first one
+            known.next = queue_offset + 1
+            known.records += 1

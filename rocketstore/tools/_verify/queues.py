@@ -1,0 +1,371 @@
+"""Walks the consume queues: every unit against its record, and every record for its unit."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+
+from rocketstore._native import queue_file
+from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.unit_reader import check_units
+from rocketstore.errors import CorruptRecordError
+from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.queues.directories import queues_in
+from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
+from rocketstore.log.queues.multi_dispatch import light_queues
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.tools._verify.log import is_stand_in
+from rocketstore.tools.parallel import map_on_all_cores
+from rocketstore.values.plural import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from rocketstore._native.message import Message
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.tools._verify.log import LogFacts, LostUnits
+    from rocketstore.tools.report import Findings, Progress
+
+__all__ = ["QueueSeen", "check_lost", "compare_queues", "odd_file", "walk_queues"]
+
+STEP_UNITS = 8192
+# Units of delayed messages hold a time (format 6.2).
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """One queue as its units tell it. `own`: units of records that are of this queue by
+    themselves."""
+
+    topic: str
+    queue_id: int
+    directory: str
+    next: int
+    matching: int
+    own: int
+    bad: int
+
+
+def walk_queues(
+    layout: StoreLayout,
+    facts: LogFacts,
+    findings: Findings,
+    progress: Progress | None,
+    *,
+    growing: bool,
+) -> list[QueueSeen]:
+    """Every unit of every queue. `growing`: units of records beyond the end may stand there."""
+    segments = tuple(facts.files[start] for start in sorted(facts.files))
+    walks = [
+        _QueueWalk(topic, queue_id, Path(path), segments, facts, findings, growing)
+        for topic, queue_id, path in queues_in(layout.consume_queue)
+    ]
+    files = [(walk, *file) for walk in walks for file in walk.files]
+    looks = map_on_all_cores(lambda file: file[0].look(*file[1:]), files)
+    seen = []
+    for done, walk in enumerate(walks):
+        if progress is not None:
+            progress("queues", done, len(walks))
+        seen.append(walk.run(islice(looks, len(walk.files))))
+    if progress is not None:
+        progress("queues", len(walks), len(walks))
+    return seen
+
+
+def compare_queues(
+    layout: StoreLayout,
+    seen: list[QueueSeen],
+    facts: LogFacts,
+    findings: Findings,
+    *,
+    tail_may_miss: bool,
+) -> None:
+    """Every record has its unit: none is missing in front, between or behind."""
+    found = {(queue.topic, queue.queue_id): queue for queue in seen}
+    for (topic, queue_id), known in facts.queues.items():
+        queue = found.get((topic, queue_id))
+        end = 0 if queue is None else queue.next
+        without = known.records - (0 if queue is None else queue.matching + queue.bad)
+        behind = min(max(0, without), max(0, known.next - max(end, known.first)))
+        findings.counts.undispatched += behind
+        if tail_may_miss:
+            without -= behind
+        if without > 0:
+            text = f"{counted(without, 'record')} without a unit; "
+            text += f"the log has {known.first} … {known.next - 1}"
+            where = str(layout.queue_directory(topic, queue_id))
+            findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
+
+
+def odd_file(start: int, length: int, size: int) -> str:
+    """What is wrong with a file that is none of its queue, in which files have `size` bytes."""
+    if length != size:
+        return f"{length} bytes, the others of the queue have {size}"
+    return f"{length} bytes at {start} can be no file of a queue"
+
+
+def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
+    """Queue offsets that are missing in the log have units that stand for them in their queues."""
+    for lost in facts.lost:
+        if not _are_stood_for(layout.queue_directory(lost.topic, lost.queue_id), lost, facts):
+            text = f"queue offset {lost.end} follows {lost.first - 1}"
+            findings.add(lost.file, lost.position, f"{lost.topic}/{lost.queue_id}: {text}")
+
+
+def _are_stood_for(directory: Path, lost: LostUnits, facts: LogFacts) -> bool:
+    """By pre-blanks and by records of `repair`."""
+    first, end = lost.first * UNIT_SIZE, lost.end * UNIT_SIZE
+    for start, size in list_files(directory):
+        low, high = max(first, start), min(end, start + size)
+        if low != first or low >= high or size % UNIT_SIZE:
+            continue  # files in order: each begins where the one before ended
+        file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
+        try:
+            units = numpy.frombuffer(file.read(low - start, high - low), UNIT)
+        finally:
+            file.close()
+        others = units[~_pre_blanks(units)]
+        if not all(_is_at(facts, *unit[:2]) for unit in others.tolist()):
+            return False
+        first = high
+    return first == end
+
+
+def _is_at(facts: LogFacts, physical_offset: int, size: int) -> bool:
+    try:
+        message = facts.message_at(physical_offset)
+    except CorruptRecordError:
+        return False
+    return message.size == size and is_stand_in(message)
+
+
+class _Look(NamedTuple):
+    """What one file of a queue holds: units written from its first one on, and what `check_units` says of
+    them; None where they do not all agree with their records."""
+
+    units: int
+    checked: tuple[int, int, int, int, int] | None
+
+
+#: The owner of the store has removed the file since it was listed: its records have expired.
+_GONE = _Look(-1, None)
+
+
+class _QueueWalk:
+    """One queue: its units in order."""
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        segments: tuple[MappedFile, ...],
+        facts: LogFacts,
+        findings: Findings,
+        growing: bool,
+    ) -> None:
+        self._topic = topic
+        self._queue_id = queue_id
+        self._directory = directory
+        self._extension = ExtensionUnits.beside(directory)
+        self._facts = facts
+        self._findings = findings
+        self._growing = growing
+        self._segments = segments
+        self.files = list_files(directory)
+        self._size = usual_size(self.files) or 0
+        self._last_physical_offset = -1
+        self._next = 0
+        self._matching = 0
+        self._own = 0
+        self._bad = 0
+
+    def look(self, start: int, length: int) -> _Look | None:
+        """Looks at one file, from any thread; None when it is no file of this queue."""
+        if length != self._size or length % UNIT_SIZE or not has_place(start, length):
+            return None
+        try:
+            with self._open(start) as file:
+                units = queue_file.written_units(file)
+                if self._growing:
+                    units = queue_file.first_kept(file, 0, units, self._facts.end)
+                try:
+                    return _Look(units, self._check(file, 0, units))
+                except CorruptRecordError:
+                    return _Look(units, None)
+        except FileNotFoundError:
+            return _GONE
+
+    def run(self, looks: Iterator[_Look | None]) -> QueueSeen:
+        """Judges the queue; `looks` gives what `look` said of its files, in order."""
+        findings = self._findings
+        findings.counts.queues += 1
+        ended = False
+        expected_start = self.files[0][0] if self.files else 0
+        for (start, length), look in zip(self.files, looks, strict=True):
+            path = str(self._directory / f"{start:020d}")
+            if look is None:
+                findings.add(path, 0, odd_file(start, length, self._size))
+                expected_start += self._size if start == expected_start else 0
+                continue
+            if look is _GONE:
+                expected_start = start + length
+                continue
+            if start != expected_start:
+                findings.add(path, 0, f"the file of {expected_start} is missing in front of it")
+            expected_start = start + length
+            if ended:
+                self._behind(start)
+                continue
+            self._judge(start, look)
+            ended = look.units < length // UNIT_SIZE
+        self._extension.close()
+        return QueueSeen(
+            self._topic,
+            self._queue_id,
+            str(self._directory),
+            self._next,
+            self._matching,
+            self._own,
+            self._bad,
+        )
+
+    def _open(self, start: int) -> contextlib.closing[MappedFile]:
+        path = str(self._directory / f"{start:020d}")
+        return contextlib.closing(MappedFile.open(path, start, self._size, "read"))
+
+    def _behind(self, start: int) -> None:
+        """A file behind the end of the queue: nobody has written there, or somebody still does."""
+        if self._growing:
+            return
+        with self._open(start) as file:
+            unit = file.find_data(0, file.size) // UNIT_SIZE
+            if unit < file.size // UNIT_SIZE and queue_file.read_unit(file, unit) is not None:
+                self._findings.add(file.path, unit * UNIT_SIZE, "units behind the end of the queue")
+
+    def _judge(self, start: int, look: _Look) -> None:
+        """The units of a file: all together where all is well, else step by step, where it is not, one by
+        one."""
+        if look.units == 0:
+            return
+        self._findings.counts.units += look.units
+        self._next = start // UNIT_SIZE + look.units
+        if look.checked is not None and self._took(look.checked):
+            return
+        with contextlib.suppress(FileNotFoundError), self._open(start) as file:
+            for begin in range(0, look.units, STEP_UNITS):
+                count = min(STEP_UNITS, look.units - begin)
+                try:
+                    took = self._took(self._check(file, begin, count))
+                except CorruptRecordError:
+                    took = False
+                if not took:
+                    self._one_by_one(file, begin, count)
+
+    def _check(self, file: MappedFile, begin: int, count: int) -> tuple[int, int, int, int, int]:
+        return check_units(
+            file,
+            begin * UNIT_SIZE,
+            count,
+            self._segments,
+            self._facts.file_size,
+            topic=self._topic.encode(),
+            queue_id=self._queue_id,
+            first_queue_offset=file.start_offset // UNIT_SIZE + begin,
+            log_minimum=self._facts.begin,
+            limit_offset=self._facts.end,
+            tags=self._topic != SCHEDULE_TOPIC,
+        )
+
+    def _took(self, checked: tuple[int, int, int, int, int]) -> bool:
+        """Counts units that agree with their records; False, and nothing counted, when they do not rise
+        behind those before."""
+        matching, own, pre_blanks, first, last = checked
+        if first >= 0:
+            if first <= self._last_physical_offset:
+                return False
+            self._last_physical_offset = last
+        self._matching += matching
+        self._own += own
+        self._findings.counts.pre_blanks += pre_blanks
+        return True
+
+    def _one_by_one(self, file: MappedFile, begin: int, count: int) -> None:
+        first = file.start_offset // UNIT_SIZE + begin
+        units = queue_file.units_array(file, begin, count)
+        fields = (units[name].tolist() for name in ("physical_offset", "size", "tags_code"))
+        for number, unit in enumerate(zip(*fields, strict=True)):
+            reason = self._unit(first + number, *unit)
+            if reason:
+                self._bad += 1
+                self._findings.add(file.path, (begin + number) * UNIT_SIZE, reason)
+
+    def _unit(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
+        """What is wrong with one unit, or ""."""
+        if size == PRE_BLANK_SIZE and physical_offset == 0:
+            self._findings.counts.pre_blanks += 1
+            return ""
+        if physical_offset <= self._last_physical_offset:
+            return f"points to {physical_offset}, the unit before to {self._last_physical_offset}"
+        reason = ""
+        if physical_offset >= self._facts.begin:  # else its record has expired
+            reason = self._at_record(queue_offset, physical_offset, size, code)
+        if not reason:  # a wrong one says nothing of those behind it
+            self._last_physical_offset = physical_offset
+        return reason
+
+    def _at_record(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
+        try:
+            message = self._facts.message_at(physical_offset)
+        except CorruptRecordError as error:
+            return f"points to {physical_offset}: {error.reason}"
+        return self._against(message, queue_offset, physical_offset, size, code)
+
+    def _against(
+        self, message: Message, queue_offset: int, physical_offset: int, size: int, code: int
+    ) -> str:
+        """Format 15.2, equation 9."""
+        place = (self._topic, self._queue_id, queue_offset)
+        own = (message.topic, message.queue_id, message.queue_offset)
+        if message.size != size:
+            return f"says {size} bytes, the record at {physical_offset} has {message.size}"
+        if is_stand_in(message):
+            return ""
+        if place != own and place not in light_queues(message):
+            return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
+        expected = message.tags_code
+        if code != expected and not is_address(code) and message.topic != SCHEDULE_TOPIC:
+            return f"has tags code {code}, the record {expected}"
+        fault = self._extension_fault(code, message) if is_address(code) else ""
+        if fault:
+            return fault
+        self._matching += 1
+        self._own += place == own
+        return ""
+
+    def _extension_fault(self, address: int, message: Message) -> str:
+        """What is wrong with the extension unit at an address, or "". None there is no fault: readers look
+        at the record then."""
+        unit = self._extension.unit(address)
+        if unit is None:
+            return ""
+        expected = unit.tags_code if message.topic == SCHEDULE_TOPIC else message.tags_code
+        if (unit.tags_code, unit.store_timestamp_ms) == (expected, message.store_timestamp_ms):
+            return ""
+        return (
+            f"its extension unit has tags code {unit.tags_code} and store time "
+            f"{unit.store_timestamp_ms}, the record {expected} and {message.store_timestamp_ms}"
+        )
+
+
+def _pre_blanks(units: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
+    blank = (units["size"] == PRE_BLANK_SIZE) & (units["physical_offset"] == 0)
+    return numpy.asarray(blank, numpy.bool_)
