@@ -56,7 +56,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rocketstore.cli.{cmd_name}")
+        module = importlib.import_module(f"rocketstore.cli.commands.{cmd_name}")
         found: click.Command = module.command
         return found
 

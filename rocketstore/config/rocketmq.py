@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from rocketstore.config import GIB, IgnoredOption, StoreConfig
 from rocketstore.config.properties_file import read_properties
+from rocketstore.config.store_config import GIB, IgnoredOption, StoreConfig
 from rocketstore.errors import ConfigError
 from rocketstore.values.durability import Durability
 

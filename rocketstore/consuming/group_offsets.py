@@ -26,7 +26,8 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.layout.paths import check_group, state_files
+from rocketstore.log.layout import state_files
+from rocketstore.log.layout.paths import check_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -39,7 +39,7 @@ from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from rocketstore.log.queues.put_states import PutQueues
 from rocketstore.log.queues.queue_preallocator import NextFileMaker
 from rocketstore.log.read.local_source import StoreSource
-from rocketstore.log.recovery.recovery import recovery
+from rocketstore.log.recovery import recovery
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics
 

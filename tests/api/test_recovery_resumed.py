@@ -14,8 +14,8 @@ import rocketstore
 from rocketstore import Store
 from rocketstore.engine import catch_up as catching_up
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
-from rocketstore.log.recovery.recovery import repair as log_repair
-from rocketstore.log.recovery.recovery import walk as log_walk
+from rocketstore.log.recovery import repair as log_repair
+from rocketstore.log.recovery import walk as log_walk
 from tests.support.checkpoints import own_checkpoint
 from tests.support.small_store import (
     DAY_MS,

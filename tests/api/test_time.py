@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import MessageRejectedError
-from rocketstore.log.layout.paths import store_json as store_state
+from rocketstore.log.layout import store_json as store_state
 from rocketstore.store import Mode
 from tests.support.made_store import MadeStore
 from tests.support.small_store import SEGMENT, open_small, segments

@@ -9,11 +9,11 @@ from unittest import mock
 
 from rocketstore.engine import catch_up as catching_up
 from rocketstore.log.commitlog import checkpointer, commit_log, flusher
-from rocketstore.log.index.store import segment as index_segment
+from rocketstore.log.index import segment as index_segment
 from rocketstore.log.mapped_files import new_file
-from rocketstore.log.recovery.recovery import quarantine
-from rocketstore.log.recovery.recovery import repair as log_repair
-from rocketstore.log.recovery.recovery import walk as log_walk
+from rocketstore.log.recovery import quarantine
+from rocketstore.log.recovery import repair as log_repair
+from rocketstore.log.recovery import walk as log_walk
 from tests.power_loss.disk import PAGE
 
 __all__ = ["small_steps"]

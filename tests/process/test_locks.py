@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore import StoreLockedError
+from rocketstore.log.layout import lock as lock_module
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.paths import lock as lock_module
 from tests.process.other_process import HOLD, PUT, arriving, numbers, open_small, other_process
 from tests.support.live_writer import java_writer
 

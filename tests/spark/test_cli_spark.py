@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 @pytest.fixture
 def invoke(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Commands use the session of all tests instead of one of their own, which they would end."""
-    from rocketstore.cli.commands.demo import spark as spark_demo
+    from rocketstore.cli.demo import spark as spark_demo
 
     @contextlib.contextmanager
     def given(master: str | None) -> Iterator[Any]:

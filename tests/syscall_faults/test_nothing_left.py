@@ -18,10 +18,11 @@ from rocketstore._native import index_file
 from rocketstore.log.commitlog import checkpoint, committer
 from rocketstore.log.follow import follower
 from rocketstore.log.follow import writer_monitor as writer_watch
-from rocketstore.log.index.store import segment as index_segment
+from rocketstore.log.index import segment as index_segment
+from rocketstore.log.layout import lock
+from rocketstore.log.layout import positions_page as positions
 from rocketstore.log.layout.lock import StoreLock
-from rocketstore.log.layout.paths import StoreLayout, lock
-from rocketstore.log.layout.paths import positions_page as positions
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files import new_file
 from rocketstore.log.mapped_files import second_names as live_links
 from rocketstore.tools import verify
@@ -191,7 +192,7 @@ def test_a_destroy_that_fails_leaves_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-36: what is left can be destroyed by the next one."""
-    from rocketstore.log.layout.paths import destroy
+    from rocketstore.log.layout import destroy
 
     root = tmp_path / "store"
     store = open_small(root)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rocketstore._native import index_file, syscalls
+from rocketstore.log.index import segment as index_segment
 from rocketstore.log.index.names import following_name, new_name
 from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape
 from rocketstore.log.index.store import IndexStore, hash_of
-from rocketstore.log.index.store import segment as index_segment
 from rocketstore.log.layout.paths import StoreLayout
 from tests.support.index_tools import NOW_MS, forge, names, opened, put
 from tests.support.paths import VECTORS

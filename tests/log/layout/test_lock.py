@@ -16,6 +16,7 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore.errors import StoreClosedError, StoreLockedError
+from rocketstore.log.layout import lock as module
 from rocketstore.log.layout.lock import (
     OUR_MARK,
     StoreLock,
@@ -24,7 +25,6 @@ from rocketstore.log.layout.lock import (
     remove_abort,
 )
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.paths import lock as module
 from rocketstore.log.layout.positions_page import PositionsPage
 
 pytestmark = pytest.mark.quick

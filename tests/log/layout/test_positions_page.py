@@ -12,7 +12,7 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
-from rocketstore.log.layout.paths import positions_page as module
+from rocketstore.log.layout import positions_page as module
 from rocketstore.log.layout.positions_page import PositionsPage, State, boot_id, writer_pid
 
 pytestmark = pytest.mark.quick

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.layout.paths import StoreLayout, descriptors, segment_name
+from rocketstore.log.layout import descriptors
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.mapped_files import new_file, unfinished_files
 from rocketstore.log.queues import directories as queue_directories
 from rocketstore.log.queues import queue_preallocator as next_file

@@ -14,8 +14,8 @@ from rocketstore._native import codec
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import SearchBudget
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.recovery import parallel_scan as scan_ahead
 from rocketstore.log.recovery.parallel_scan import ScanAhead
-from rocketstore.log.recovery.recovery import parallel_scan as scan_ahead
 from rocketstore.log.recovery.walk import LogWalk, Rules
 from tests.support.log_store import SEGMENT, LogBuilder
 from tests.support.made_store import BODY_AT

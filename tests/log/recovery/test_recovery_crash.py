@@ -13,7 +13,7 @@ from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.recovery.recovery import repair as log_repair
+from rocketstore.log.recovery import repair as log_repair
 from tests.support.log_store import (
     SEGMENT,
     LogBuilder,
