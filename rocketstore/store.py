@@ -9,7 +9,7 @@ from rocketstore._native.waiting import timeout_ms
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
-from rocketstore.log.index.query import query_by_key
+from rocketstore.log.read.query import query_by_key
 from rocketstore.log.read.time_search import Boundary
 from rocketstore.puts.frames import FramesResult, put_frames
 from rocketstore.puts.put_batch import NewMessage, put_batch
@@ -18,8 +18,9 @@ from rocketstore.puts.put_message import put_message
 from rocketstore.store_info import Mode, StoreFacts
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
-from rocketstore.writer import RESERVED_PROPERTIES, Writer
+from rocketstore.writer import Writer
 
 if TYPE_CHECKING:
     from types import TracebackType

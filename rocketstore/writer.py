@@ -17,48 +17,7 @@ if TYPE_CHECKING:
     from rocketstore.values.arguments import Body
     from rocketstore.values.timestamps import Timestamp
 
-__all__ = ["RESERVED_PROPERTIES", "Ticket", "Writer"]
-
-_OWN_ARGUMENT = "use the argument of put instead"
-_SERVICE = "it belongs to a service that is not part of put; put_message takes it as it is"
-
-#: Property names that `put` refuses, and what to do instead (format.md 19).
-RESERVED_PROPERTIES: Mapping[str, str] = {
-    "TAGS": _OWN_ARGUMENT + ": tags=",
-    "KEYS": _OWN_ARGUMENT + ": keys=",
-    "__SHARDINGKEY": _OWN_ARGUMENT + ": shard_key=",
-    "WAIT": _OWN_ARGUMENT + ": durability=",
-    "__CRC32#": "the store writes it itself (record_crc)",
-    **dict.fromkeys(
-        (
-            "DELAY",
-            "REAL_TOPIC",
-            "REAL_QID",
-            "TRAN_MSG",
-            "PGROUP",
-            "TRAN_PREPARED_QUEUE_OFFSET",
-            "TRANSACTION_CHECK_TIMES",
-            "__transactionId__",
-            "TIMER_DELIVER_MS",
-            "TIMER_DELAY_MS",
-            "TIMER_DELAY_SEC",
-            "TIMER_OUT_MS",
-            "TIMER_ENQUEUE_MS",
-            "TIMER_DEQUEUE_MS",
-            "TIMER_ROLL_TIMES",
-            "TIMER_DEL_UNIQKEY",
-            "TIMER_DELAY_LEVEL",
-            "INNER_NUM",
-            "INNER_BASE",
-            "INNER_MULTI_DISPATCH",
-            "INNER_MULTI_QUEUE_OFFSET",
-            "DUP_INFO",
-            "MIN_OFFSET",
-            "MAX_OFFSET",
-        ),
-        _SERVICE,
-    ),
-}
+__all__ = ["Ticket", "Writer"]
 
 
 class Writer(native.Writer):

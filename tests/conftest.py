@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketstore.log.layout.paths import StoreLayout, make_directories
+from rocketstore.log.layout.ownership import make_directories
+from rocketstore.log.layout.paths import StoreLayout
 from tests.interop.oracle import missing_tools
 
 if TYPE_CHECKING:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_type_hints
 
 from rocketstore.config.properties_file import read_properties
-from rocketstore.config.store_config import GIB, IgnoredOption, StoreConfig
+from rocketstore.config.typed_options import StoreOptions
+from rocketstore.config.units import IgnoredOption
 from rocketstore.errors import ConfigError
 from rocketstore.values.durability import Durability
 
-__all__ = ["OPTIONS", "Option", "import_config"]
+__all__ = ["OPTIONS", "Option", "options_of_broker"]
 
 
 class Option(NamedTuple):
@@ -293,10 +294,15 @@ _SPECIAL: Final = frozenset(
 _BETWEEN_PATHS: Final = ","
 
 
-def import_config(
-    properties: Mapping[str, str] | str | os.PathLike[str], options: Mapping[str, Any]
-) -> StoreConfig:
-    """See `StoreConfig.from_rocketmq`."""
+def options_of_broker(
+    properties: Mapping[str, str] | str | os.PathLike[str],
+) -> tuple[dict[str, Any], tuple[IgnoredOption, ...]]:
+    """The options of `StoreConfig` that a broker's settings ask for, and the settings without effect here.
+
+    Raises:
+        ConfigError: a value that cannot be read.
+        OSError: the file cannot be read.
+    """
     if isinstance(properties, str | os.PathLike):
         properties = read_properties(properties)
     elif not isinstance(properties, Mapping):  # a number would be somebody's open file
@@ -322,17 +328,7 @@ def import_config(
             ignored.append(IgnoredOption(java, properties[java], reason))
         elif java not in _SPECIAL:
             found[option.name] = _convert(java, option.name, properties[java])
-    config = StoreConfig(**_with_write_buffer({**found, **options}))
-    object.__setattr__(config, "ignored", tuple(sorted(ignored)))
-    return config
-
-
-def _with_write_buffer(options: dict[str, Any]) -> dict[str, Any]:
-    """A broker has no such buffer, and knows no bound but `maxMessageSize`."""
-    found = StoreConfig(**{**options, "durability": "os"})
-    if found.record_limit_bytes <= found.write_buffer_bytes:
-        return options
-    return {"write_buffer_bytes": min(found.record_limit_bytes, GIB), **options}
+    return found, tuple(sorted(ignored))
 
 
 def _log_directories(properties: Mapping[str, str]) -> dict[str, str]:
@@ -386,10 +382,10 @@ def _java_bool(text: str) -> bool:
 
 
 def _convert(java: str, name: str, text: str) -> int | bool | str:
-    default = StoreConfig.__dataclass_fields__[name].default
-    if isinstance(default, bool):
+    kind = get_type_hints(StoreOptions)[name]
+    if kind is bool:
         return _java_bool(text)
-    if isinstance(default, str):
+    if kind is not int:
         return text.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text.strip()):
         raise ConfigError(java, text, "must be a whole number")

@@ -11,8 +11,10 @@ import dataclasses
 import difflib
 import operator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack, cast
 
+from rocketstore.config.rocketmq import options_of_broker
+from rocketstore.config.units import DAY_MS, GIB, INT32_MAX, KIB, MIB, IgnoredOption
 from rocketstore.errors import ConfigError
 from rocketstore.values.durability import (
     DEFAULT_DELAY_LEVELS,
@@ -29,12 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Durability", "IgnoredOption", "StoreConfig"]
 
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
-GIB: Final = 1024 * MIB
-INT32_MAX: Final = 2**31 - 1
-DAY_MS: Final = 24 * 3600 * 1000
-
 #: Bytes that stay free at the end of each commit log file: the header of the blank (format.md 3.2).
 BLANK_BYTES: Final = 8
 #: An IPv4 record without body and properties and with a topic of one byte.
@@ -44,14 +40,6 @@ RECORD_CRC_BYTES: Final = 20
 #: Room for topic, properties and header beside a body of the largest size, as RocketMQ reserves it.
 RECORD_RESERVE_BYTES: Final = 64 * KIB
 QUEUE_UNIT_BYTES: Final = 20
-
-
-class IgnoredOption(NamedTuple):
-    """A setting of a broker that has no effect here, and why."""
-
-    name: str
-    value: str
-    reason: str
 
 
 def _number(default: int, low: int, high: int) -> int:
@@ -347,6 +335,12 @@ class StoreConfig:
         What a broker does not set gets RocketMQ's default, so that its promises stay the same;
         `options` win over both. `ignored` of the result lists the settings without effect here.
         """
-        from rocketstore.config.rocketmq import import_config
-
-        return import_config(properties, options)
+        found, ignored = options_of_broker(properties)
+        given: dict[str, Any] = {**found, **options}
+        # A broker has no such buffer, and knows no bound but `maxMessageSize`.
+        least = cls(**{**given, "durability": "os"})
+        if least.record_limit_bytes > least.write_buffer_bytes:
+            given = {"write_buffer_bytes": min(least.record_limit_bytes, GIB), **given}
+        config = cls(**given)
+        config._set("ignored", ignored)
+        return config

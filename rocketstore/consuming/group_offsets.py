@@ -26,8 +26,9 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.layout import state_files
+from rocketstore.log.layout.atomic_files import write_state_file
 from rocketstore.log.layout.paths import check_group
+from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -98,7 +99,7 @@ class ConsumerOffsets:
 
     def load(self) -> None:
         """Reads the file, or its `.bak`; one that is no use is reported and counts as empty."""
-        document = state_files.read_json(self._layout.consumer_offsets, MAX_FILE_BYTES, MAX_DEPTH)
+        document = read_json(self._layout.consumer_offsets, MAX_FILE_BYTES, MAX_DEPTH)
         path = self._layout.consumer_offsets
         if document is None:
             document = {}
@@ -245,7 +246,7 @@ class ConsumerOffsets:
         document = {**self._document, "offsetTable": table}
         if not self._read_only:
             text = json.dumps(document, ensure_ascii=False, indent="\t")
-            state_files.write_state_file(self._layout, self._layout.consumer_offsets, text)
+            write_state_file(self._layout, self._layout.consumer_offsets, text)
         self._document = document
 
 

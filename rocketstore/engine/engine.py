@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.writer import Writer as NativeWriter
-from rocketstore.engine import exit_hook as closing_at_exit
-from rocketstore.engine.ring_size import largest_body, ring_bytes
-from rocketstore.engine.shutdown import Closing, in_the_middle
-from rocketstore.engine.steps import Steps
+from rocketstore.engine import exit_hook
+from rocketstore.engine.parts import largest_body, ring_bytes
+from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import (
     BackpressureError,
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
     from rocketstore._native.queue_state import QueueState
     from rocketstore.config import StoreConfig
     from rocketstore.consuming.group_offsets import ConsumerOffsets
-    from rocketstore.engine.follow import FollowedIndex, FollowedPositions
     from rocketstore.engine.parts import WriteParts
     from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.dispatch.dispatcher import Dispatcher
+    from rocketstore.log.follow.views import FollowedIndex, FollowedPositions
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
@@ -103,7 +102,7 @@ class Engine:
     def start(self) -> None:
         """Starts the workers. After an error, and the exception of a signal's handler, some may run: `close`."""
         assert self._dispatcher is not None
-        closing_at_exit.remember(self)
+        exit_hook.remember(self)
         for worker in (*self.write.workers(), self._dispatcher, self.write.checkpointer):
             worker.start()
 
@@ -262,9 +261,13 @@ class Engine:
             return
         self._end(lambda: self._close(clean=True, keep_lock=False))
 
-    def close_in_worker(self) -> None:
-        """As `close`, in the checkpointer. Nothing where another thread closes: it waits for this one to end.
-        Nobody is woken, since the interpreter is about to end them all."""
+    def close_at_exit(self) -> bool:
+        """Asks the checkpointer to close the store as its last step. False: the checkpointer has ended before."""
+        return self.write.checkpointer.end_with(self._close_in_worker)
+
+    def _close_in_worker(self) -> None:
+        """As `close`, in the checkpointer. Where another thread closes, that close waits for this thread to end.
+        Nothing wakes consumers, since the interpreter is about to end their threads."""
         self._end(lambda: self._close(clean=True, keep_lock=False, wake=False), wait=False)
 
     def _end(self, work: Callable[[], None], *, wait: bool = True) -> None:
@@ -309,7 +312,7 @@ class Engine:
             if self._write is not None and not keep_lock:
                 steps.take(self._write.lock.release)
         finally:
-            closing_at_exit.forget(self)
+            exit_hook.forget(self)
         steps.end()
 
     def _close_write(self, steps: Steps, write: WriteParts, *, clean: bool) -> None:

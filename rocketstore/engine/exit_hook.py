@@ -10,13 +10,10 @@ import atexit
 import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rocketstore._native import syscalls
 from rocketstore._native.waiting import Signal
-
-if TYPE_CHECKING:
-    from rocketstore.engine.engine import Engine
 
 __all__ = ["forget", "remember"]
 
@@ -25,17 +22,31 @@ logger = logging.getLogger(__name__)
 #: For all stores together.
 LONGEST_S = 30.0
 
+
+class OpenEngine(Protocol):
+    """An engine that is open for writing, as the exit sees it."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close_at_exit(self) -> bool:
+        """Asks the checkpointer to close the store. False: it has ended, since the store has failed or was closed."""
+
+
 #: Open for writing, or about to be closed. Engines whose `Store` nobody holds any more are kept for the exit.
 #: Each with the process that it belongs to.
-_open: dict[Engine, int] = {}
+_open: dict[OpenEngine, int] = {}
 _changed = Signal()
 
 
-def remember(engine: Engine) -> None:
+def remember(engine: OpenEngine) -> None:
     _open[engine] = syscalls.process_token()
 
 
-def forget(engine: Engine) -> None:
+def forget(engine: OpenEngine) -> None:
     """Nothing is left to do. Idempotent."""
     _open.pop(engine, None)
     _changed.notify()
@@ -48,7 +59,7 @@ def close_all() -> None:
         if syscalls.forked_since(token):  # by a fork that Python has not seen
             forget(engine)
             continue
-        asked = engine.write.checkpointer.end_with(engine.close_in_worker)
+        asked = engine.close_at_exit()
         if not asked and not engine.closed:
             forget(engine)  # it has failed: there is nothing that the next open could be told
         # One that is closed is being closed, by a thread that is waited for, too.

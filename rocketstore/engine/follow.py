@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
@@ -11,6 +10,7 @@ from rocketstore.consuming.group_offsets import FollowedOffsets
 from rocketstore.engine.engine import Engine
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.follow.follower import Follower
+from rocketstore.log.follow.views import FollowedIndex, FollowedPositions
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.recovery.missing_segments import missing_segments
 from rocketstore.log.recovery.report import RecoveryReport
@@ -23,51 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 __all__ = ["open_followed"]
-
-
-class FollowedPositions:
-    """The positions of another process's log, as far as this one may believe them."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-
-    def _visible(self) -> int:
-        self._follower.catch_up()
-        return self._follower.end()
-
-    @property
-    def wrote(self) -> int:
-        """What is visible: how much more the writer has is its own affair."""
-        return self._visible()
-
-    committed = visible = dispatched = indexed = wrote
-
-    @property
-    def flushed(self) -> int:
-        """What a live writer knows to be on the disk; else all that is there."""
-        visible = self._visible()
-        flushed = self._follower.flushed()
-        return visible if flushed is None else min(flushed, visible)
-
-    @property
-    def minimum(self) -> int:
-        return self._follower.minimum()
-
-
-class FollowedIndex:
-    """The index files of a live store: looked at anew for each query."""
-
-    def __init__(self, index: IndexStore) -> None:
-        self._index = index
-
-    def query(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, /
-    ) -> Sequence[int]:
-        self._index.load()
-        return self._index.query(topic, key, begin_ms, end_ms, limit)
-
-    def close(self) -> None:
-        self._index.close()
 
 
 def open_followed(

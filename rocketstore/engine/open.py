@@ -31,14 +31,15 @@ from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.index.names import names_in
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
+from rocketstore.log.layout.atomic_files import clean_tmp
 from rocketstore.log.layout.lock import (
     OUR_MARK,
     StoreLock,
     rocketstore_wrote_last,
 )
+from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
-from rocketstore.log.layout.state_files import clean_tmp, make_directories
 from rocketstore.log.layout.store_json import (
     StoreState,
     load_store_state,
@@ -50,8 +51,8 @@ from rocketstore.log.mapped_files.memory_log import CopiedLog
 from rocketstore.log.mapped_files.second_names import LiveLinks
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.read.batch_queues import batch_topics, batches_end
-from rocketstore.log.read.recovered_batches import recovered_batches
 from rocketstore.log.recovery import recovery
+from rocketstore.log.recovery.batches import recovered_batches
 from rocketstore.log.recovery.missing_segments import queue_file_size
 from rocketstore.log.recovery.progress import load_progress
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.config.store_config import RECORD_RESERVE_BYTES
 
 if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
     from rocketstore._native.ring import Ring
+    from rocketstore.config import StoreConfig
     from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.checkpointer import Checkpointer
     from rocketstore.log.commitlog.commit_log import CommitLog
@@ -27,7 +30,10 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.queue_preallocator import NextFileMaker
     from rocketstore.log.worker import Worker
 
-__all__ = ["WriteParts"]
+__all__ = ["WriteParts", "largest_body", "ring_bytes"]
+
+#: Room in the ring beside two records, bytes: the header of a blank, rounded up.
+RING_ROOM_BYTES: Final = 64
 
 
 @dataclass(slots=True)
@@ -80,3 +86,13 @@ class WriteParts:
             self.preallocator, self.queue_files, self.populator, self.committer, self.flusher
         )  # fmt: skip
         return [worker for worker in every if worker is not None]
+
+
+def ring_bytes(config: StoreConfig) -> int:
+    """Size of the ring of a "disk" store, bytes: a blank as long as the largest record fits beside that record."""
+    return 2 * config.record_limit_bytes + RING_ROOM_BYTES
+
+
+def largest_body(ring_size: int) -> int:
+    """Largest `max_message_size_bytes` for which a ring of `ring_size` bytes is enough."""
+    return (ring_size - RING_ROOM_BYTES) // 2 - RECORD_RESERVE_BYTES

@@ -19,9 +19,10 @@ from rocketstore.engine.open import Opening
 from rocketstore.engine.preflight import check_place
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout import destroy
+from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.layout.lock import StoreLock
-from rocketstore.log.layout.paths import StoreLayout, make_directories
-from rocketstore.log.layout.state_files import make_like, sync_file_system
+from rocketstore.log.layout.ownership import make_directories, make_like
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.saved_ends import drop_queue_ends
 

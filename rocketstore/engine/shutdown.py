@@ -9,31 +9,38 @@ which may hold what the close needs: that call ends first, and the close behind 
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import ParamSpec
 
 from rocketstore._native.waiting import Signal
 from rocketstore.log.worker import start_thread
 
-__all__ = ["Closing", "in_the_middle"]
+__all__ = ["Closing", "Steps", "in_the_middle"]
+
+logger = logging.getLogger(__name__)
+_Arguments = ParamSpec("_Arguments")
 
 #: For the end of a thread that has no more to do than to end, so that whoever waits finds nothing left of the store.
 #: Bounded: a handler may come inside a join.
 LAST_LINES_S = 1.0
-#: What may hold a lock while a handler runs. Faces only call these.
-OURS = (
-    "rocketstore.engine.",
-    "rocketstore.log.",
-    "rocketstore.stats.",
-    "rocketstore.consuming.column_poll",
-    "rocketstore.consumer",
-    "rocketstore.puts.frames",
-    "rocketstore.puts.put_message",
-    "rocketstore.store",
-    "rocketstore.engine.tickets",
-    "rocketstore.writer",
+#: Packages that only call the store: a frame of theirs holds nothing that a close needs.
+FACES = frozenset(
+    (
+        "__main__",
+        "aio",
+        "arrow",
+        "cli",
+        "metrics",
+        "replication",
+        "services",
+        "spark",
+        "tools",
+        "ui",
+    )
 )
 
 
@@ -48,7 +55,9 @@ def in_the_middle() -> bool:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).startswith(OURS)
+    """Whether a frame belongs to a part of the store, which may hold a lock while a handler runs."""
+    package, _, rest = str(frame.f_globals.get("__name__")).partition(".")
+    return package == "rocketstore" and bool(rest) and rest.partition(".")[0] not in FACES
 
 
 class Closing:
@@ -102,3 +111,29 @@ class Closing:
             self._error = error
         self._ended = True
         self._over.notify()
+
+
+class Steps:
+    """Keeps the first error of several steps, so that one that fails leaves nothing open or locked."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def take(
+        self,
+        act: Callable[_Arguments, object],
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
+    ) -> None:
+        try:
+            act(*arguments, **named)
+        except BaseException as error:
+            if self.error is None:
+                self.error = error
+            else:
+                logger.error("another step of the end failed, too: %r", error)
+
+    def end(self) -> None:
+        """Raises the first error, if there was one."""
+        if self.error is not None:
+            raise self.error

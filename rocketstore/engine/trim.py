@@ -6,7 +6,7 @@ import datetime
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
-from rocketstore.engine.steps import Steps
+from rocketstore.engine.shutdown import Steps
 from rocketstore.errors import BackpressureError
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.timestamps import timestamp_ms

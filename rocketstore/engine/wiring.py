@@ -19,8 +19,7 @@ from rocketstore._native.write_through import WriteThrough
 from rocketstore.config import Durability, StoreConfig
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.initial_offset import FirstOffset
-from rocketstore.engine.parts import WriteParts
-from rocketstore.engine.ring_size import ring_bytes
+from rocketstore.engine.parts import WriteParts, ring_bytes
 from rocketstore.engine.tickets import Completions
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
@@ -116,7 +115,7 @@ def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None)
         StoreSource(
             parts.log,
             parts.queues,
-            parts.dispatcher,
+            parts.dispatcher.catch_up,
             parts.positions,
             parts.arrival,
             batches=parts.batches,

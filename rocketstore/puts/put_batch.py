@@ -11,8 +11,8 @@ from rocketstore.values.timestamps import Timestamp
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
+    from rocketstore._native.writer import Writer
     from rocketstore.values.arguments import Body
-    from rocketstore.writer import Writer
 
 __all__ = ["NewMessage", "put_batch"]
 

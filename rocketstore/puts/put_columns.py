@@ -14,7 +14,7 @@ from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
 from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
 from rocketstore.values.compression import COMPRESSION_BITS
-from rocketstore.writer import RESERVED_PROPERTIES
+from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult

@@ -132,7 +132,7 @@ def test_what_cannot_be_written_does_not_count(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rocketstore.log.layout.state_files.write_state_file", refuse)
+    monkeypatch.setattr("rocketstore.consuming.group_offsets.write_state_file", refuse)
     with pytest.raises(OSError, match="No space"):
         offsets.commit("orders", "billing", {0: 2}, 0, durable)
     assert offsets.get("orders", "billing") == {0: 1}

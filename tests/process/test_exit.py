@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.engine import exit_hook as closing_at_exit
+from rocketstore.engine import exit_hook
 from tests.process.other_process import SMALL, arriving, open_small
 from tests.support.small_store import parts
 
@@ -106,9 +106,9 @@ assert seen.wait(20)
 def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     """It is told, the other store is closed, and the next open recovers what was put."""
     program = """
-from rocketstore.engine import exit_hook as closing_at_exit
+from rocketstore.engine import exit_hook
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-closing_at_exit.LONGEST_S = 1.0
+exit_hook.LONGEST_S = 1.0
 hanging, other = opened("a"), opened("b")
 for store in (hanging, other):
     store.writer("Orders").put(b"0:")
@@ -184,7 +184,7 @@ writer.put(b"1:")
 
 def test_nothing_is_kept_of_a_store_that_is_closed(tmp_path: Path, in_child: InChild) -> None:
     def kept(store: Store) -> bool:
-        return store._engine in closing_at_exit._open
+        return store._engine in exit_hook._open
 
     with open_small(tmp_path) as store:
         assert kept(store)
@@ -197,4 +197,4 @@ def test_nothing_is_kept_of_a_store_that_is_closed(tmp_path: Path, in_child: InC
     store.close()
     assert not kept(store)
     open_small(tmp_path).destroy()
-    assert not closing_at_exit._open
+    assert not exit_hook._open

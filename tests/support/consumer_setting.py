@@ -8,8 +8,8 @@ from typing import Any
 from rocketstore.consumer import Consumer
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.log.follow.follower import Follower
+from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.state_files import make_directories
 from rocketstore.log.read.reader import Reader
 from tests.support.made_store import MadeStore
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rocketstore._native import syscalls
+from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage
-from rocketstore.log.layout.state_files import make_directories
 from tests.support.made_store import MadeStore, Record
 
 

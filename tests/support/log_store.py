@@ -13,7 +13,8 @@ from typing import Any
 from rocketstore._native import codec
 from rocketstore._native.scanner import VERIFY_LENIENT, Message, read_message
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
-from rocketstore.log.layout.paths import StoreLayout, make_directories, segment_name
+from rocketstore.log.layout.ownership import make_directories
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.layout.store_json import load_store_state, new_store_state, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.recovery.fingerprint import fingerprint

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from rocketstore._native import checkpoint as native
 from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout.state_files import inherit_owner
+from rocketstore.log.layout.ownership import inherit_owner
 
 __all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
 from rocketstore.log.worker import Worker
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         RocketmqCheckpoint,
     )
     from rocketstore.log.commitlog.commit_log import CommitLog
-    from rocketstore.log.index.store import IndexStore
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +30,16 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
 SLOW_SYNC_MS = 500
+
+
+class SyncedIndex(Protocol):
+    """The index files, as far as a checkpoint asks for them."""
+
+    def sync(self) -> bool:
+        """Syncs the files. False: one of them could not be synced."""
+
+    def needed_count(self, minimum: int, indexed: int) -> int:
+        """Count of files with entries of records in [minimum, indexed)."""
 
 
 class Checkpointer(Worker):
@@ -41,7 +50,7 @@ class Checkpointer(Worker):
         commit_log: CommitLog,
         sync_queues: Callable[[], bool],
         queues_digest: Callable[[], tuple[int, int]],
-        index: IndexStore | None,
+        index: SyncedIndex | None,
         own: CheckpointFile,
         rocketmq: RocketmqCheckpoint,
         template: OwnCheckpoint,

@@ -19,7 +19,7 @@ from rocketstore._native import dispatcher as native
 from rocketstore._native.codec import decode_properties
 from rocketstore._native.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
-from rocketstore.log.follow.unit_check import first_stays
+from rocketstore.log.dispatch.first_unit import first_stays
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.extension_units import is_address
 from rocketstore.log.queues.mapping_cache import POINTED_MAX

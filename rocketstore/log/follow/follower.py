@@ -21,7 +21,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import VERIFY_LENIENT
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.follow.log_end import SIZE_BYTES, LogEnd
-from rocketstore.log.follow.queue import FollowedQueue, Horizon
+from rocketstore.log.follow.queue import FollowedQueue
 from rocketstore.log.follow.unit_check import UnitMatching
 from rocketstore.log.follow.writer_monitor import WriterWatch
 from rocketstore.log.layout.listing import usual_size
@@ -32,6 +32,7 @@ from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.queues.mapping_cache import MappedQueues
 from rocketstore.log.queues.saved_ends import FollowedEnds
 from rocketstore.log.read.batch_queues import BatchQueues
+from rocketstore.log.read.horizon import Horizon
 
 if TYPE_CHECKING:
     from rocketstore.log.follow.writer_monitor import WriterState

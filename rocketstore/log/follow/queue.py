@@ -13,15 +13,15 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.queues.extension_units import ExtensionUnits
-from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
+from rocketstore.log.read.horizon import Horizon
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FollowedQueue", "Horizon"]
+__all__ = [
+    "FollowedQueue",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -38,18 +40,6 @@ FEWEST_UNITS = 64
 MOST_UNITS = 8192
 # A file that was replaced by a rebuilt one (D-13) is noticed after this long.
 RECHECK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Horizon:
-    """How far the log may be believed at one moment; each change has an epoch of its own."""
-
-    epoch: int
-    minimum: int
-    visible: int
-    # Queue units of records below are complete; None when nobody says so and the files are
-    # followed.
-    dispatched: int | None
 
 
 class FollowedQueue:

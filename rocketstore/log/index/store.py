@@ -25,7 +25,7 @@ from rocketstore.log.index.segment import (
     open_segment,
 )
 from rocketstore.log.layout.lock import rocketstore_wrote_last
-from rocketstore.log.layout.state_files import make_directories
+from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
+from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import parse_segment_name
-from rocketstore.log.layout.state_files import make_like
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -25,6 +25,7 @@ __all__ = [
     "Shape",
     "file_at",
     "has_place",
+    "list_files",
     "list_segments",
     "make_directory",
     "short_files",
@@ -78,6 +79,23 @@ def list_segments(
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
                 found.append((start, entry.stat(follow_symlinks=False).st_size, entry.path))
     return sorted(found), aliens
+
+
+def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """Start offsets and sizes of the log-like files of a directory, in order; other names are
+    passed over."""
+    found = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                start = parse_segment_name(entry.name)
+                if start is None or not entry.is_file(follow_symlinks=False):
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # that one was removed meanwhile
+                    found.append((start, entry.stat(follow_symlinks=False).st_size))
+    except FileNotFoundError:
+        return []
+    return sorted(found)
 
 
 def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int | None:

@@ -13,7 +13,8 @@ import os
 from rocketstore._native import syscalls
 from rocketstore._native.waiting import Signal
 from rocketstore.errors import StoreClosedError, StoreLockedError
-from rocketstore.log.layout.paths import StoreLayout, inherit_owner
+from rocketstore.log.layout.ownership import inherit_owner
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import writer_pid
 
 __all__ = [

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.queues.units import list_files
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

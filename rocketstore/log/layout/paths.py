@@ -8,30 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketstore.errors import InvalidTopicError
-from rocketstore.log.layout.state_files import (
-    check_owner,
-    clean_tmp,
-    file_model,
-    inherit_owner,
-    make_directories,
-    read_json,
-    write_state_file,
-)
 
 __all__ = [
     "StoreLayout",
     "check_group",
-    "check_owner",
     "check_topic",
-    "clean_tmp",
-    "file_model",
-    "inherit_owner",
     "is_safe_topic",
-    "make_directories",
     "parse_segment_name",
-    "read_json",
     "segment_name",
-    "write_state_file",
 ]
 
 SEGMENT_DIGITS = 20

@@ -20,7 +20,7 @@ from pathlib import Path
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
-from rocketstore.log.layout.state_files import inherit_owner
+from rocketstore.log.layout.ownership import inherit_owner
 
 __all__ = ["PositionsPage", "State", "boot_id", "writer_pid"]
 

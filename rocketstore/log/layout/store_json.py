@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.errors import ConfigError
+from rocketstore.log.layout.atomic_files import write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
-from rocketstore.log.layout.paths import read_json, write_state_file
+from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -25,6 +26,7 @@ __all__ = [
     "VERSION",
     "StoreState",
     "has_stale_checksums",
+    "is_foreign",
     "load_store_state",
     "new_store_state",
     "save_store_state",
@@ -116,6 +118,12 @@ def has_stale_checksums(layout: StoreLayout) -> bool:
     some of the log, or was the last to write (DESIGN 8.2)."""
     state = load_store_state(layout)
     return state is None or bool(state.foreign) or not rocketstore_wrote_last(layout)
+
+
+def is_foreign(layout: StoreLayout) -> bool:
+    """Whether another program may have written some of the log: a record it wrote again can have a stale CRC."""
+    state = load_store_state(layout)
+    return state is None or bool(state.foreign)
 
 
 def save_store_state(layout: StoreLayout, state: StoreState) -> None:

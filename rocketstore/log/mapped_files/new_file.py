@@ -11,13 +11,13 @@ from typing import Final, NoReturn
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.log.layout.atomic_files import unlink_if_there
+from rocketstore.log.layout.ownership import file_model, inherit_owner
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.layout.state_files import file_model, inherit_owner
 from rocketstore.log.mapped_files.unfinished_files import (
     open_unfinished,
     raise_explained,
     rename_finished,
-    unlink_if_there,
 )
 
 __all__ = ["NewFile", "fill_blocks"]

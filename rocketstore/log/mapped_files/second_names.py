@@ -14,8 +14,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
+from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
-from rocketstore.log.mapped_files.unfinished_files import unlink_if_there
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile

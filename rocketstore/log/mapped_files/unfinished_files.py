@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
+from rocketstore.log.layout.atomic_files import unlink_if_there
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -19,7 +19,6 @@ __all__ = [
     "open_unfinished",
     "raise_explained",
     "rename_finished",
-    "unlink_if_there",
     "withdraw_file",
 ]
 
@@ -75,11 +74,6 @@ def raise_explained(error: OSError, path: str | Path, size: int) -> NoReturn:
         raise error  # not from itself: who follows the causes would go round for ever
     text = f"no room for a file of {size} bytes; nothing was changed, try again when there is some"
     raise DiskFullError(error.errno, text, os.fspath(path)) from error
-
-
-def unlink_if_there(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        syscalls.unlink(path)
 
 
 def withdraw_file(file: MappedFile) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.checkpoint import crc32c
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.layout.state_files import sync_file_system
+from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import QueueDirectories, queues_in

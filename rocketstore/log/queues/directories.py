@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rocketstore._native import syscalls
+from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_topic
-from rocketstore.log.layout.state_files import make_like
 
 __all__ = ["QueueDirectories", "directory_names", "is_queue_id", "queues_in"]
 

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import numpy
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.queues.units import UNIT, list_files
+from rocketstore.log.queues.units import UNIT
 
 __all__ = ["LAST_ADDRESS", "ExtensionUnit", "ExtensionUnits", "is_address", "with_addresses"]
 

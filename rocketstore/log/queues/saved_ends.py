@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import numpy
 
 from rocketstore._native.checkpoint import crc32c
+from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
-from rocketstore.log.layout.state_files import read_state_file, remove_state_file, write_state_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

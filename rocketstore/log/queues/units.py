@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Final
 
 import numpy
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.layout.paths import segment_name
 
 __all__ = [
     "PRE_BLANK_SIZE",
@@ -19,7 +18,6 @@ __all__ = [
     "UnitRefusedError",
     "check_gap",
     "has_units_up_to",
-    "list_files",
 ]
 
 UNIT_SIZE: Final = 20
@@ -42,23 +40,6 @@ def check_gap(queue: str, end: int, queue_offset: int) -> int:
     if queue_offset - end > GAP_UNITS_MAX:
         raise UnitRefusedError(f"{queue}: {queue_offset} is too far behind its end, {end}")
     return queue_offset - end
-
-
-def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    """Start offsets and sizes of the log-like files of a directory, in order; other names are
-    passed over."""
-    found = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                start = parse_segment_name(entry.name)
-                if start is None or not entry.is_file(follow_symlinks=False):
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # that one was removed meanwhile
-                    found.append((start, entry.stat(follow_symlinks=False).st_size))
-    except FileNotFoundError:
-        return []
-    return sorted(found)
 
 
 def has_units_up_to(directory: str | os.PathLike[str], file_size: int, end: int) -> bool:

@@ -12,15 +12,14 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.queues.units import list_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from rocketstore.log.follow.queue import Horizon
+    from rocketstore.log.read.horizon import Horizon
 
 __all__ = ["BATCH_UNIT_SIZE", "BatchQueue", "BatchUnit", "decode_unit"]
 

@@ -10,10 +10,10 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from rocketstore.log.follow.queue import Horizon
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.horizon import Horizon
 
 if TYPE_CHECKING:
     from collections.abc import Callable

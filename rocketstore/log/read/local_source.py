@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
-    from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue import ConsumeQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
@@ -20,13 +19,13 @@ __all__ = ["StoreSource"]
 
 
 class StoreSource:
-    """Segments, queues and the dispatcher of one store; readers that are behind run the dispatcher."""
+    """Segments and queues of one store. A reader that is ahead of dispatch runs the dispatcher itself."""
 
     def __init__(
         self,
         log: MappedFileQueue,
         queues: ConsumeQueueStore,
-        dispatcher: Dispatcher,
+        dispatch_up_to: Callable[[int], object],
         positions: Positions,
         arrival: Signal,
         *,
@@ -37,7 +36,7 @@ class StoreSource:
     ) -> None:
         self._log = log
         self._queues = queues
-        self._dispatcher = dispatcher
+        self._dispatch_up_to = dispatch_up_to
         self._positions = positions
         self._arrival = arrival
         self._batches = batches
@@ -85,4 +84,4 @@ class StoreSource:
     def catch_up(self) -> None:
         """You read your own visible writes at once."""
         if self._positions.dispatched < self._positions.visible:
-            self._dispatcher.catch_up(self._positions.visible)
+            self._dispatch_up_to(self._positions.visible)

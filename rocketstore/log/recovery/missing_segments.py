@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout.listing import usual_size
+from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.queues.directories import queues_in
-from rocketstore.log.queues.units import UNIT_SIZE, list_files
+from rocketstore.log.queues.units import UNIT_SIZE
 from rocketstore.log.read.batch_queues import batches_end
 
 if TYPE_CHECKING:

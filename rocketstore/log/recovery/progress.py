@@ -13,7 +13,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.state_files import read_json, remove_state_file, write_state_file
+from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
+from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.log.recovery.report import Damage
 
 if TYPE_CHECKING:

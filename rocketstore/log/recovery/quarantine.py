@@ -19,14 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rocketstore._native import syscalls
 from rocketstore._native.checkpoint import crc32c
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout.paths import (
-    file_model,
-    inherit_owner,
-    parse_segment_name,
-    read_json,
-    segment_name,
-)
-from rocketstore.log.layout.state_files import make_like
+from rocketstore.log.layout.ownership import file_model, inherit_owner, make_like
+from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile

@@ -14,7 +14,7 @@ from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, ReadFailedError
-from rocketstore.log.layout.listing import has_place
+from rocketstore.log.layout.listing import has_place, list_files
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.saved_ends import QueueEnds, load_queue_ends
@@ -24,7 +24,6 @@ from rocketstore.log.queues.units import (
     UNIT_SIZE,
     UnitRefusedError,
     has_units_up_to,
-    list_files,
 )
 from rocketstore.log.read.column_reader import LogFiles
 from rocketstore.tools._repair.pre_blanks import pre_blank_end

@@ -16,8 +16,8 @@ from rocketstore._native.waiting import Signal
 from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.state_files import make_like
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.queue_preallocator import files_made_ahead

@@ -16,7 +16,8 @@ import numpy
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE, list_files
+from rocketstore.log.layout.listing import list_files
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.follow.queue import Horizon
-from rocketstore.log.layout.listing import has_place, usual_size
-from rocketstore.log.queues.units import list_files
+from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.read.batch_queue import BATCH_UNIT_SIZE, BatchUnit, decode_unit
 from rocketstore.log.read.batch_queues import BatchQueues, batch_directory
 from rocketstore.log.read.batch_reader import disagreement
+from rocketstore.log.read.horizon import Horizon
 from rocketstore.tools._verify.queues import odd_file
 from rocketstore.values.plural import counted
 

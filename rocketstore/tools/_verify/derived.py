@@ -10,7 +10,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.state_files import read_json
+from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,11 +14,11 @@ from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.unit_reader import check_units
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.layout.listing import has_place, usual_size
+from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.log.queues.multi_dispatch import light_queues
-from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, list_files
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from rocketstore.tools._verify.log import is_stand_in
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.plural import counted

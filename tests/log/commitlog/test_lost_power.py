@@ -11,8 +11,8 @@ import pytest
 from rocketstore import Store
 from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore.log.commitlog.checkpointer import Checkpointer
+from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
-from rocketstore.log.layout.state_files import make_directories
 from rocketstore.log.mapped_files import mapped_file_queue
 from rocketstore.log.mapped_files import second_names as live_links
 from rocketstore.log.mapped_files.second_names import LiveLinks

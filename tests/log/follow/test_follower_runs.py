@@ -13,9 +13,10 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.follow import follower as follower_module
 from rocketstore.log.follow.follower import Follower
-from rocketstore.log.follow.queue import FollowedQueue, Horizon
+from rocketstore.log.follow.queue import FollowedQueue
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.horizon import Horizon
 from rocketstore.log.read.reader import Reader
 from tests.support.live_writer import LiveWriter
 from tests.support.made_store import UNIT_SIZE

@@ -14,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.state_files import (
+from rocketstore.log.layout.atomic_files import clean_tmp, write_state_file
+from rocketstore.log.layout.ownership import (
     check_owner,
-    clean_tmp,
     file_model,
     inherit_owner,
     make_directories,
-    read_json,
-    write_state_file,
 )
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.rocketmq_json import read_json
 
 pytestmark = pytest.mark.quick
 

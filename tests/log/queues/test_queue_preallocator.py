@@ -12,7 +12,8 @@ import pytest
 
 from rocketstore import Store
 from rocketstore.log.layout import descriptors
-from rocketstore.log.layout.paths import StoreLayout, make_directories, segment_name
+from rocketstore.log.layout.ownership import make_directories
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.mapped_files import new_file, unfinished_files
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.queues import block_reservation as reserved_blocks

@@ -9,15 +9,10 @@ from pathlib import Path
 import numpy
 import pytest
 
+from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
 from rocketstore.log.queues import units as queue_units
-from rocketstore.log.queues.units import (
-    PRE_BLANK_SIZE,
-    UNIT,
-    UNIT_SIZE,
-    has_units_up_to,
-    list_files,
-)
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, has_units_up_to
 from tests.support.small_store import watched
 
 FILE_UNITS = 10

@@ -12,7 +12,8 @@ import pytest
 
 from rocketstore._native.scanner import Message
 from rocketstore.errors import MissingSegmentsError
-from rocketstore.log.layout.paths import StoreLayout, make_directories
+from rocketstore.log.layout.ownership import make_directories
+from rocketstore.log.layout.paths import StoreLayout
 from tests.support.log_store import (
     STORE_NAMES,
     STORES,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.follow.queue import Horizon
 from rocketstore.log.mapped_files.memory_log import CopiedLog
 from rocketstore.log.read.batch_queue import BatchUnit
 from rocketstore.log.read.batch_queues import BatchQueues
+from rocketstore.log.read.horizon import Horizon
 from rocketstore.log.read.inner_batch import count_of, is_inner_batch
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 

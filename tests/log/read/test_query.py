@@ -10,9 +10,9 @@ import pytest
 
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.follow.follower import Follower
-from rocketstore.log.index.query import query_by_key
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.read.query import query_by_key
 from rocketstore.log.read.reader import Reader
 from tests.support.made_store import MadeStore, rocketmq_store
 

@@ -1,0 +1,57 @@
+"""What a reader sees of a store that another process writes: its positions and its index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketstore.log.follow.follower import Follower
+    from rocketstore.log.index.store import IndexStore
+
+__all__ = ["FollowedIndex", "FollowedPositions"]
+
+
+class FollowedPositions:
+    """The positions of another process's log, as far as this one may believe them."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def _visible(self) -> int:
+        self._follower.catch_up()
+        return self._follower.end()
+
+    @property
+    def wrote(self) -> int:
+        """What is visible: how much more the writer has is its own affair."""
+        return self._visible()
+
+    committed = visible = dispatched = indexed = wrote
+
+    @property
+    def flushed(self) -> int:
+        """What a live writer knows to be on the disk; else all that is there."""
+        visible = self._visible()
+        flushed = self._follower.flushed()
+        return visible if flushed is None else min(flushed, visible)
+
+    @property
+    def minimum(self) -> int:
+        return self._follower.minimum()
+
+
+class FollowedIndex:
+    """The index files of a live store: looked at anew for each query."""
+
+    def __init__(self, index: IndexStore) -> None:
+        self._index = index
+
+    def query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, /
+    ) -> Sequence[int]:
+        self._index.load()
+        return self._index.query(topic, key, begin_ms, end_ms, limit)
+
+    def close(self) -> None:
+        self._index.close()

@@ -1,0 +1,99 @@
+"""Small files that are replaced as a whole: a reader sees the old or the new one, also after a power cut (D-09)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+from pathlib import Path
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.ownership import inherit_owner
+from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = [
+    "clean_tmp",
+    "read_state_file",
+    "remove_state_file",
+    "sync_file_system",
+    "unlink_if_there",
+    "write_state_file",
+]
+
+_counter = itertools.count()
+
+
+def write_state_file(layout: StoreLayout, path: Path, content: str | bytes) -> None:
+    """Replaces a small file: readers, now or after a power cut, see the old or the new one."""
+    data = content.encode() if isinstance(content, str) else content
+    model = _model_of(path)
+    name = f"{path.name}.{os.getpid()}.{next(_counter)}"
+    temporary = os.fspath(layout.tmp / name)
+    if layout.tmp.stat().st_dev != path.parent.stat().st_dev:  # a directory may lie on another disk
+        temporary = os.fspath(path.parent / f"{name}.rocketstore-tmp")
+    fd = syscalls.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        try:
+            inherit_owner(fd, model)
+            syscalls.pwrite(fd, data, 0)
+            syscalls.fsync(fd)
+        finally:
+            syscalls.close(fd)
+        syscalls.rename(temporary, os.fspath(path))
+    except BaseException:
+        unlink_if_there(temporary)
+        raise
+    syscalls.sync_directory(os.fspath(path.parent))
+
+
+def remove_state_file(path: Path) -> None:
+    """It is gone, also after a power cut, when this returns; it may have been missing."""
+    try:
+        syscalls.unlink(os.fspath(path))
+    except FileNotFoundError:
+        return
+    syscalls.sync_directory(os.fspath(path.parent))
+
+
+def sync_file_system(directory: Path) -> None:
+    """Everything below, and all else on its file system, is on the disk when this returns."""
+    fd = syscalls.open_directory(os.fspath(directory))
+    try:
+        syscalls.syncfs(fd)
+    finally:
+        syscalls.close(fd)
+
+
+def clean_tmp(layout: StoreLayout) -> None:
+    """Removes what a crash left of files that never got their name. Under the store's lock only."""
+    for entry in os.scandir(layout.tmp):
+        if not entry.is_dir(follow_symlinks=False):
+            unlink_if_there(entry.path)
+
+
+def _model_of(path: Path) -> os.stat_result:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return path.parent.stat()
+    return found if stat.S_ISREG(found.st_mode) else path.parent.stat()
+
+
+def read_state_file(path: Path, max_bytes: int) -> bytes:
+    """All of a plain file. ValueError for anything else, or one that is larger."""
+    fd = syscalls.open(os.fspath(path), os.O_RDONLY)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("not a plain file")
+        if found.st_size > max_bytes:
+            raise ValueError(f"more than {max_bytes} bytes")
+        return syscalls.pread(fd, found.st_size, 0)
+    finally:
+        syscalls.close(fd)
+
+
+def unlink_if_there(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        syscalls.unlink(path)

@@ -1,0 +1,64 @@
+"""JSON as RocketMQ writes it (format.md 1.4): integer keys without quotes, and a copy `<name>.bak`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+
+from rocketstore.log.layout.atomic_files import read_state_file
+
+__all__ = ["read_json"]
+
+logger = logging.getLogger(__name__)
+
+# A string (perhaps without its end), a key that is a bare integer, or a bracket.
+_TOKEN = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
+    r"|(?P<key>(?<=[{,\s])-?[0-9]+(?=\s*:))|(?P<open>[\[{])|[\]}]",
+    re.DOTALL,
+)
+
+
+def read_json(path: Path, max_bytes: int, max_depth: int) -> object:
+    """What a JSON file holds, in the forms that RocketMQ writes (format.md 1.4): integer keys need
+    no quotes, `<name>.bak` counts when the file is absent, empty or no JSON. None when neither is
+    any use.
+
+    Never raises on what the bytes are; OSError when they cannot be read.
+    """
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            text = read_state_file(candidate, max_bytes).decode()
+            if text.strip():
+                return _parse_json(text, max_depth)
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            logger.warning("%s is no use: %s", candidate, error)
+    return None
+
+
+def _parse_json(text: str, max_depth: int) -> object:
+    depth = 0
+
+    def quoted(found: re.Match[str]) -> str:
+        nonlocal depth
+        kind = found.lastgroup
+        if kind == "key":
+            return f'"{found[0]}"'
+        if kind == "open":
+            depth += 1
+            if depth > max_depth:
+                raise ValueError(f"nested deeper than {max_depth}")
+        elif found[0] in "]}":
+            depth -= 1
+        return found[0]
+
+    document: object = json.loads(_TOKEN.sub(quoted, text), parse_constant=_refuse_constant)
+    return document
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
