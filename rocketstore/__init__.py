@@ -11,7 +11,9 @@ When `put` returns, the message survives a power cut, unless the store was opene
 """
 
 from rocketstore._native.put_result import PutResult
-from rocketstore.api import open_store as open  # shadows the builtin on purpose
+from rocketstore.api.open import open_store as open
+from rocketstore.api.scan import scan
+from rocketstore.api.ship import ship
 from rocketstore.columns import Columns
 from rocketstore.completion_port import CompletionPort
 from rocketstore.config import Durability, StoreConfig
@@ -43,8 +45,8 @@ from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.message import Message
 from rocketstore.puts.frames import FramesResult, encode_frames, shard_queue_id
 from rocketstore.puts.put_batch import NewMessage
-from rocketstore.scanning.scan import Scan, scan
-from rocketstore.shipping import ShipReport, ship
+from rocketstore.scanning.scan import Scan
+from rocketstore.shipping import ShipReport
 from rocketstore.store import Store
 from rocketstore.values.compression import decompress
 from rocketstore.writer import Writer

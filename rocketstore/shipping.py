@@ -1,8 +1,7 @@
-"""`rocketstore.ship`: copies sealed segments to an archive, and swaps its manifest when each is there."""
+"""Shipping: copies sealed segments to an archive, and swaps its manifest when each is there."""
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,23 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rocketstore.api import open_store
+from rocketstore._native.scanner import VERIFY_LENIENT
 from rocketstore.archive.manifest import NAME, TOPICS_MAX, Manifest, Piece, Segment
 from rocketstore.archive.object_store import Place
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.paths import parse_segment_name
-from rocketstore.log.layout.store_json import load_store_state
-from rocketstore.log.read.column_reader import LogFiles
-from rocketstore.scanning.parallel import is_foreign
-from rocketstore.scanning.scan import CHUNK_BYTES, Scan
-from rocketstore.store import Store
+from rocketstore.log.layout.store_json import is_foreign, load_store_state
+from rocketstore.log.read.column_reader import LogFiles, ScanReport
+from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading
+from rocketstore.scanning.scan import CHUNK_BYTES
+from rocketstore.store_info import StoreFacts, log_bounds
+from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
-    from rocketstore.engine.open_options import Progress
     from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.values.callbacks import Progress
 
-__all__ = ["ShipReport", "ship", "ship_store"]
+__all__ = ["ShipReport", "ship_store"]
 
 #: What a reader fetches at once, about: a piece ends where a record begins, behind so many bytes.
 PIECE_BYTES: Final = 8 << 20
@@ -47,44 +47,10 @@ class ShipReport:
     missing_bytes: int
 
 
-def ship(
-    source: str | os.PathLike[str] | Store,
-    uri: str,
-    *,
-    commit_log_dir: str = "",
-    progress: Progress | None = None,
-) -> ShipReport:
-    """Copies the sealed segments of a store, a path or an open one, to the archive at `uri`: those that no
-    message can be added to any more, and that are on the disk as a whole.
-
-    Each is read and checked record by record, copied under its name, and then named in `manifest.json`, so
-    that readers never see a part. What the manifest names is not copied again, and stays when the store
-    trims it. A call that was stopped is finished by the next one. No lock is taken; writers go on.
-
-    Args:
-        uri: what `pyarrow.fs` knows: s3://bucket/prefix, gs://…, hdfs://…, file:///directory.
-        commit_log_dir: All directories of the log, with "," between them, where it has several.
-        progress: called with ("ship", done_bytes, total_bytes).
-
-    Raises:
-        ConfigError: no such place, or the archive of another store, or of another log of this one.
-        CorruptRecordError: a segment is damaged; it and what follows is not shipped before it is repaired.
-        ReadFailedError: the disk, or the place, does not give back what is there.
-        OSError: the place does not take an object; `filename` says which.
-        ImportError: there is no pyarrow (`rocketstore[arrow]`).
-    """
-    if isinstance(source, Store):
-        if commit_log_dir:
-            raise ValueError(f"commit_log_dir = {commit_log_dir!r}: an open store knows its own")
-        return ship_store(source, uri, progress)
-    with open_store(source, "r", index_enabled=False, commit_log_dir=commit_log_dir) as store:
-        return ship_store(store, uri, progress)
-
-
-def ship_store(store: Store, uri: str, progress: Progress | None = None) -> ShipReport:
+def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) -> ShipReport:
     """`ship` of an open store."""
     began = time.monotonic()
-    layout, begin, _ = store._log_bounds()
+    layout, begin, _ = log_bounds(store)
     durable = store.flushed_offset
     place = Place(uri)
     files = LogFiles(layout)
@@ -123,23 +89,30 @@ def ship_store(store: Store, uri: str, progress: Progress | None = None) -> Ship
 def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment:
     """What the records of a segment tell, checked one by one; its pieces have no checksums yet."""
     end = files.segment_end(file.start_offset)
-    scan = Scan(
-        path=str(layout.root),
-        begin_offset=file.start_offset,
+    begin, report = file.start_offset, ScanReport()
+    foreign = is_foreign(layout)
+    plan = ScanPlan(
+        ranges=((begin, end),),
+        begin_offset=begin,
         end_offset=end,
-        columns=("topic", "store_timestamp_ms"),
         limit_offset=end,
+        aligned=True,
         whole=True,
+        columns=("topic", "store_timestamp_ms"),
+        filter=RecordFilter(),
+        verify=CHECKS[True] | (VERIFY_LENIENT if foreign else 0),
         chunk_bytes=min(CHUNK_BYTES, PIECE_BYTES),
-        log_directories=tuple(map(str, layout.log_directories)),
+        on_damage="raise",
+        threads=1,
+        open_files=lambda: LogFiles(layout),
     )
     topics: set[str] = set()
     times: list[int] = []
     ends: list[int] = []
-    for columns in scan._read(files):
-        begin = columns.begin_offset - file.start_offset
-        if begin - (ends[-1] if ends else 0) >= PIECE_BYTES:
-            ends.append(begin)
+    for columns in ScanReading(plan).chunks(files, report):
+        position = columns.begin_offset - begin
+        if position - (ends[-1] if ends else 0) >= PIECE_BYTES:
+            ends.append(position)
         found = columns["topic"]
         topics |= {found.values[code] for code in np.unique(found.codes).tolist()}
         stored = columns["store_timestamp_ms"]
@@ -149,10 +122,10 @@ def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment
         start_offset=file.start_offset,
         size=file.size,
         crc32=0,
-        records=scan.report.records,
+        records=report.records,
         store_times_ms=(min(times), max(times)) if times else None,
         topics=None if len(topics) > TOPICS_MAX else tuple(sorted(topics)),
-        foreign=is_foreign(layout),
+        foreign=foreign,
         pieces=tuple((end, 0) for end in ends),
     )
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
-    from rocketstore.engine.open_options import Progress
     from rocketstore.shipping import ShipReport
     from rocketstore.values.arguments import Body
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["Mode", "Store"]
 

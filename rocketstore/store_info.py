@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.recovery.recovery import RecoveryReport
 
-__all__ = ["Latency", "Mode", "RunningFlags", "Statistics", "StoreFacts"]
+__all__ = ["Latency", "Mode", "RunningFlags", "Statistics", "StoreFacts", "log_bounds"]
 
 Mode = Literal["rw", "r+", "r"]
 
@@ -111,12 +111,6 @@ class StoreFacts:
         queue = text("topic", topic), whole_number("queue_id", queue_id, 0)
         return self._open().reader.bounds(*queue)
 
-    def _log_bounds(self) -> tuple[StoreLayout, int, int]:
-        """For `rocketstore.scan`: where the files are, the begin of the log and its visible end."""
-        engine = self._open()
-        engine.check_files()
-        return engine.layout, engine.begin_offset, engine.positions.visible
-
     def _open(self) -> Engine:
         self._engine.check_open()
         return self._engine
@@ -128,3 +122,15 @@ class StoreFacts:
                 f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
             )
         return engine
+
+
+def log_bounds(store: StoreFacts) -> tuple[StoreLayout, int, int]:
+    """Where the files of an open store are, the begin of its log and the visible end, as physical offsets.
+
+    Raises:
+        ConfigError: the store was opened with untrusted=True; its files are not to be read.
+        StoreClosedError, ReadFailedError.
+    """
+    engine = store._open()
+    engine.check_files()
+    return engine.layout, engine.begin_offset, engine.positions.visible

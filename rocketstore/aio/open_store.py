@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore.config.typed_options import OpenOptions
-    from rocketstore.engine.open_options import Listener, Progress
+    from rocketstore.values.callbacks import Listener, Progress
 
 __all__ = ["Opening", "attach", "open_store"]
 

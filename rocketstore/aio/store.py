@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore.config.typed_options import LiveOptions
-    from rocketstore.engine.open_options import Progress
     from rocketstore.puts.put_columns import Column, ColumnFields
     from rocketstore.puts.put_message import MessageFields
     from rocketstore.store_info import RunningFlags, Statistics
     from rocketstore.values.arguments import Body
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["Store"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.recovery.recovery import Progress
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["CatchingUp"]
 

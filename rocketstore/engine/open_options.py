@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketstore.config import StoreConfig
+from rocketstore.values.callbacks import Listener, Progress
 
-__all__ = ["Listener", "Options", "Progress"]
-
-#: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
-Listener = Callable[[str, int, int, int, int], None]
-#: (what, done bytes, total bytes) while recovery goes on.
-Progress = Callable[[str, int, int], None]
+__all__ = ["Options"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from rocketstore._native.columns import ColumnScanner
 from rocketstore._native.scanner import (
     VERIFY_BODY_CRC,
-    VERIFY_LENIENT,
     VERIFY_RECORD_CRC,
     SearchBudget,
 )
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, RocketStoreError
-from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFiles
 
 if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.scanning.scan import Scan
+    from rocketstore.values.record_filter import RecordFilter
 
-__all__ = ["CHECKS", "ScanReading", "checks_of", "is_foreign"]
+__all__ = ["CHECKS", "PART_BYTES", "ScanPlan", "ScanReading"]
 
 #: Rows of a chunk at most.
 CHUNK_ROWS: Final = 8192
@@ -37,6 +34,32 @@ CHECKS: Final = {
     "body": VERIFY_BODY_CRC,
     "record": VERIFY_RECORD_CRC,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """What one iteration over a scan reads, and how."""
+
+    #: Physical offsets [low, high), in order.
+    ranges: tuple[tuple[int, int], ...]
+    begin_offset: int
+    end_offset: int
+    #: End of the log when the scan was made.
+    limit_offset: int
+    #: Whether `begin_offset` is known to be the start of a record.
+    aligned: bool
+    #: Whether `end_offset` is known to be the end of a record.
+    whole: bool
+    columns: tuple[str, ...]
+    filter: RecordFilter
+    #: VERIFY_* bits: what is tested in each record.
+    verify: int
+    chunk_bytes: int
+    on_damage: Literal["raise", "skip"]
+    #: Count of threads that read ahead; 1: the caller reads everything.
+    threads: int
+    #: Opens the files of the log once more, for a thread of its own.
+    open_files: Callable[[], SegmentFiles]
 
 
 @dataclass(slots=True)
@@ -57,21 +80,18 @@ class _Part(NamedTuple):
 class ScanReading:
     """One iteration over a scan."""
 
-    def __init__(self, scan: Scan) -> None:
-        self._scan = scan
+    def __init__(self, plan: ScanPlan) -> None:
+        self._plan = plan
         self._budget = SearchBudget()
-        size = scan.end_offset - scan.begin_offset
-        large = size >= 2 * PART_BYTES >= 4 * scan.chunk_bytes
-        self._in_parts = scan.threads > 1 and scan.archive is None and large
 
     def chunks(self, files: SegmentFiles, report: ScanReport) -> Iterator[Columns]:
         """In the order of the log, out of `files`, which stay open; counts into `report`."""
-        scan, scanner = self._scan, self._scanner()
-        for low, high in scan._ranges():
+        plan, scanner = self._plan, self._scanner()
+        for low, high in plan.ranges:
             begin = low
-            if not scan.aligned and low == scan.begin_offset:
+            if not plan.aligned and low == plan.begin_offset:
                 begin = files.record_start(low, high, SearchBudget())
-            if self._in_parts:
+            if plan.threads > 1:
                 yield from self._with_threads(files, scanner, begin, high, report)
             else:
                 yield from self._columns(self._walk(files, scanner, begin, high, report))
@@ -96,7 +116,7 @@ class ScanReading:
         """A part begins where a record can be believed. Where the part in front does not end there it was wrong
         to, and what was read behind it is read again. From damage on a part is read here: so each search is
         the one that a single thread makes, and has of the budget what is left then."""
-        threads = self._scan.threads
+        threads = self._plan.threads
         parts: deque[_Part] = deque()
         with ThreadPoolExecutor(threads, "rocketstore-scan") as pool:
             try:
@@ -126,7 +146,7 @@ class ScanReading:
     def _part(self, begin: int, end: int) -> _PartRead:
         """From any thread."""
         found = _PartRead()
-        with closing(self._scan._files()) as files:
+        with closing(self._plan.open_files()) as files:
             walk = self._walk(files, self._scanner(), begin, end, found.report, on_damage="raise")
             try:
                 for chunk in self._columns(walk):
@@ -141,9 +161,9 @@ class ScanReading:
     def _skips(self, error: Exception, end: int) -> bool:
         """Whether a part that ends at `end` is read on behind an error. One at `end` is of the end itself."""
         if isinstance(error, OffsetOutOfRangeError):  # trimmed since
-            return self._scan.on_damage == "skip"
+            return self._plan.on_damage == "skip"
         damaged = isinstance(error, CorruptRecordError) and error.physical_offset < end
-        return damaged and self._scan.on_damage == "skip"
+        return damaged and self._plan.on_damage == "skip"
 
     def _walk(
         self,
@@ -156,16 +176,16 @@ class ScanReading:
         search_end: int | None = None,
         on_damage: Literal["raise", "skip"] | None = None,
     ) -> ColumnWalk:
-        scan = self._scan
+        plan = self._plan
         return ColumnWalk(
             files,
             scanner,
             begin,
             end,
-            scan.limit_offset,
-            scan.whole and (not self._in_parts or end == scan.end_offset),
-            scan.chunk_bytes,
-            on_damage or scan.on_damage,
+            plan.limit_offset,
+            plan.whole and (plan.threads == 1 or end == plan.end_offset),
+            plan.chunk_bytes,
+            on_damage or plan.on_damage,
             report,
             search_end=search_end,
             budget=self._budget,
@@ -173,36 +193,20 @@ class ScanReading:
 
     def _columns(self, walk: ColumnWalk) -> Iterator[Columns]:
         for chunk in walk.chunks():
-            arrays = columns_of(chunk.arrays, self._scan.columns)
+            arrays = columns_of(chunk.arrays, self._plan.columns)
             yield Columns(arrays, chunk.rows, chunk.begin, chunk.end)
 
     def _scanner(self) -> ColumnScanner:
-        scan, wanted = self._scan, self._scan.filter
+        plan, wanted = self._plan, self._plan.filter
         return ColumnScanner(
-            scan.columns,
+            plan.columns,
             room=CHUNK_ROWS,
-            verify=checks_of(scan),
+            verify=plan.verify,
             accept=wanted.acceptance(),
             tags=None if wanted.tags is None else [tag.encode() for tag in wanted.tags],
             from_ms=wanted.start_ms,
             to_ms=wanted.end_ms,
         )
-
-
-def checks_of(scan: Scan) -> int:
-    """What is tested in each record: VERIFY_* bits."""
-    verify = CHECKS[scan.verify]
-    if verify & VERIFY_RECORD_CRC:
-        archive = scan.archive
-        if archive.foreign if archive is not None else is_foreign(scan._layout()):
-            verify |= VERIFY_LENIENT
-    return verify
-
-
-def is_foreign(layout: StoreLayout) -> bool:
-    """Whether another program may have written here: what it put again can have a stale record CRC."""
-    state = load_store_state(layout)
-    return state is None or bool(state.foreign)
 
 
 def _bound(files: SegmentFiles, begin: int, end: int) -> int:

@@ -33,7 +33,7 @@ from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.tools.report import Progress
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["RebuildReport", "rebuild"]
 

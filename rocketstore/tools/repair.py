@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketstore._native import syscalls
 from rocketstore._native.codec import encode_record
-from rocketstore.api import open_store
+from rocketstore.api.open import open_store
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
 from rocketstore.log.layout.listing import short_files
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import MISSING_SEGMENT
 from rocketstore.log.recovery.quarantine import keep_copy, pieces_of
+from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.damage import (
     BLANK,
     BLANK_MAGIC,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read.column_reader import LogFiles
     from rocketstore.store import Store
     from rocketstore.tools._repair.units import StandIn
-    from rocketstore.tools.report import Progress
+    from rocketstore.values.callbacks import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ def _look(
 
 def _ends_cut_off(store: Store) -> set[int]:
     """Where files end that are too short although others follow: an open for writing is refused."""
-    layout, _, _ = store._log_bounds()
+    layout, _, _ = log_bounds(store)
     size = store.config.commit_log_file_size_bytes
     return {start + size for start, _, _ in short_files(list_log(layout), size)}
 
@@ -309,7 +310,7 @@ def _record(one: DamagedRange, offset: int, size: int, stand_in: StandIn | None 
 def _drop_index(store: Store) -> None:
     """Entries of the index may point to what is not there any more: without files the next open makes it anew.
     They go before anything is mended, so that they have gone where the rest was killed."""
-    layout, _, _ = store._log_bounds()
+    layout, _, _ = log_bounds(store)
     names = sorted(os.listdir(layout.index)) if layout.index.is_dir() else []
     for name in names:
         syscalls.unlink(os.fspath(layout.index / name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketstore.values.plural import counted
@@ -10,10 +9,7 @@ from rocketstore.values.plural import counted
 #: What `verify` says of files that a log has lost, or lost a part of.
 LOST_FILES = ("up to here are missing", ", the others have ")
 
-__all__ = ["LOST_FILES", "Counts", "Fault", "Findings", "Progress", "VerifyReport"]
-
-# Called with (what is being walked, bytes done, bytes in all).
-Progress = Callable[[str, int, int], object]
+__all__ = ["LOST_FILES", "Counts", "Fault", "Findings", "VerifyReport"]
 
 # A report names this many faults; it counts all of them.
 MOST_NAMED = 1000

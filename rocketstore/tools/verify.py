@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketstore.tools._verify.log import LogFacts
-    from rocketstore.tools.report import Progress
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["verify"]
 

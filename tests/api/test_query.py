@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore import ConfigError, ReadFailedError, tools
-from rocketstore.log.index.store import store as index
+from rocketstore.log.index import store as index
 from tests.support.small_store import SMALL, dispatched, open_small
 
 

@@ -30,6 +30,7 @@ from rocketstore.log.recovery.progress import RecoveryProgress, drop_progress, s
 from rocketstore.log.recovery.repair import LogRepair
 from rocketstore.log.recovery.report import Damage, Island, RecoveryReport
 from rocketstore.log.recovery.walk import LogWalk, Rules
+from rocketstore.values.callbacks import Progress
 
 if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import CheckpointFile
@@ -49,8 +50,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: (what, done bytes, total bytes).
-Progress = Callable[[str, int, int], None]
 
 #: RocketMQ's checkpoint times are believed less this (format.md 8.3).
 ROCKETMQ_MARGIN_MS = 3000

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
+from rocketstore.api.scan import scan
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
-from rocketstore.scanning.scan import Scan, scan
+from rocketstore.scanning.scan import Scan
+from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.units import RECORD_BYTES_MIN, StandIn, stand_ins, units_into
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.store import Store
-    from rocketstore.tools.report import Progress
+    from rocketstore.values.callbacks import Progress
 
 __all__ = [
     "BLANK",
@@ -173,5 +175,5 @@ def _without_blank(
 
 
 def log_files(store: Store) -> tuple[StoreLayout, LogFiles]:
-    layout, _, _ = store._log_bounds()
+    layout, _, _ = log_bounds(store)
     return layout, LogFiles(layout)

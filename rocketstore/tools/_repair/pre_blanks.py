@@ -15,8 +15,9 @@ import numpy
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.api.scan import scan
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
-from rocketstore.scanning.scan import scan
+from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.damage import DamagedRange
 from rocketstore.tools._repair.units import (
     RECORD_BYTES_MIN,
@@ -76,7 +77,7 @@ class PreBlanks(NamedTuple):
 
 def find_pre_blanks(store: Store) -> list[PreBlanks]:
     """Those that RocketMQ is led astray by."""
-    layout, begin, _ = store._log_bounds()
+    layout, begin, _ = log_bounds(store)
     size = store.config.commit_log_file_size_bytes
     found = []
     for directory in sorted(layout.consume_queue.glob("*/*")):

@@ -19,6 +19,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
+from rocketstore.store_info import log_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +128,7 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
     """Units of all queues that point into the ranges, which are in order."""
     if not ranges:
         return
-    layout, _, _ = store._log_bounds()
+    layout, _, _ = log_bounds(store)
     starts = numpy.array([one.start for one in ranges])
     ends = numpy.array([one.end for one in ranges])
     for directory in sorted(layout.consume_queue.glob("*/*")):

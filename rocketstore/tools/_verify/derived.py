@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from rocketstore.log.index.segment import Header, IndexSegment
     from rocketstore.tools._verify.log import LogFacts
-    from rocketstore.tools.report import Findings, Progress
+    from rocketstore.tools.report import Findings
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["check_checkpoint", "check_offsets", "offsets_fault", "walk_index"]
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.message import Message
     from rocketstore._native.scanner import ScanResult
-    from rocketstore.tools.report import Findings, Progress
+    from rocketstore.tools.report import Findings
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log"]
 

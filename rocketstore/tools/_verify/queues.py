@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rocketstore._native.message import Message
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.tools._verify.log import LogFacts, LostUnits
-    from rocketstore.tools.report import Findings, Progress
+    from rocketstore.tools.report import Findings
+    from rocketstore.values.callbacks import Progress
 
 __all__ = ["QueueSeen", "check_lost", "compare_queues", "odd_file", "walk_queues"]
 

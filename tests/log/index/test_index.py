@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rocketstore._native import index_file, syscalls
+from rocketstore.log.index import store as index_store
 from rocketstore.log.index.segment import IndexSegment
 from rocketstore.log.index.store import hash_of
-from rocketstore.log.index.store import store as index_store
 from rocketstore.log.layout.lock import OUR_MARK
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import StoreState

@@ -8,9 +8,10 @@ from typing import Any, Unpack
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import OpenOptions
 from rocketstore.engine.open import open_engine
-from rocketstore.engine.open_options import Listener, Options, Progress
+from rocketstore.engine.open_options import Options
 from rocketstore.errors import ConfigError
 from rocketstore.store import Mode, Store
+from rocketstore.values.callbacks import Listener, Progress
 
 __all__ = ["open_store"]
 
