@@ -42,13 +42,12 @@ from rocketstore.errors import (
     StoreReadOnlyError,
 )
 from rocketstore.log.recovery.report import RecoveryReport
-from rocketstore.message import Message
+from rocketstore.message import Message, decompress
 from rocketstore.puts.frames import FramesResult, encode_frames, shard_queue_id
 from rocketstore.puts.put_batch import NewMessage
 from rocketstore.scanning.scan import Scan
 from rocketstore.shipping import ShipReport
 from rocketstore.store import Store
-from rocketstore.values.compression import decompress
 from rocketstore.writer import Writer
 
 __version__ = "0.1.0"

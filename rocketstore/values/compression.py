@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocketstore.errors import DecompressionError
-from rocketstore.message import Message
 from rocketstore.values.arguments import whole_number
 
-__all__ = ["COMPRESSED", "COMPRESSION_BITS", "DEFAULT_MAX_BYTES", "decompress", "plain_body"]
+__all__ = ["COMPRESSED", "COMPRESSION_BITS", "DEFAULT_MAX_BYTES", "plain_body"]
 
 #: Sixteen times what a store takes as one message by default.
 DEFAULT_MAX_BYTES: Final = 64 << 20
@@ -33,26 +32,10 @@ LZ4_RATIO: Final = 255
 ZSTD_STEP_BYTES: Final = 256
 
 
-def decompress(message: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
-    """The body as the producer gave it; a body that is not compressed as it is.
-
-    Args:
-        max_bytes: no more than this is unpacked: a few bytes can claim to be gigabytes. Default 64 MiB.
-
-    Raises:
-        DecompressionError: the body is no stream of the kind that `sys_flag` names, or longer than
-            `max_bytes`, or the kind is one that RocketMQ has not defined.
-        ModuleNotFoundError: LZ4 and Zstandard need the extra `compression`.
-    """
-    if not isinstance(message, Message):
-        raise TypeError(f"message = {message!r}: expected a Message")
-    return plain_body(message.body, message.sys_flag, message.physical_offset, max_bytes=max_bytes)
-
-
 def plain_body(
     body: bytes, sys_flag: int, physical_offset: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> bytes:
-    """As `decompress`, of a message of which no more is at hand."""
+    """The body as the producer gave it, of a message with this `sys_flag` (see `rocketstore.decompress`)."""
     # The libraries take a negative limit, and zlib one of 0, for none; they are given one more.
     max_bytes = min(whole_number("max_bytes", max_bytes, 0), sys.maxsize - 1)
     if not sys_flag & COMPRESSED:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.codec import encode_record
 from rocketstore._native.message import Message
 from rocketstore.errors import CorruptRecordError
-from rocketstore.values.compression import COMPRESSION_BITS, decompress
+from rocketstore.message import decompress
+from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.values.system_flags import BATCH_BITS, LONG_ADDRESSES
 
 if TYPE_CHECKING:
