@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.support.paths import TESTS
 
-TABLE = TESTS / "features.csv"
+TABLE = TESTS / "docs" / "features.csv"
 COLUMNS = ["id", "behaviour", "holder"]
 FEATURE = re.compile(r"\bS00[0-4]-\d{2,3}\b")
 SIZES = {"S000": 115, "S001": 80, "S002": 40, "S003": 47, "S004": 71}

@@ -22,7 +22,7 @@ from tests.docs.link_features import TESTS, all_tests
 pytestmark = pytest.mark.quick
 
 DOCUMENT = TESTS.parent / "docs" / "compatibility.md"
-CASES = TESTS / "retold" / "rocketmq_cases.csv"
+CASES = TESTS / "rocketmq_tests" / "rocketmq_cases.csv"
 COLUMNS = ["area", "behaviour", "holder"]
 DIFFERS, NOT_BUILT = "differs: ", "not built: "
 

@@ -33,15 +33,15 @@ PARTS = (
     "LICENSE",
 )
 RECOVERY = (
-    "log/recovery.py",
-    "log/recovery_marks.py",
-    "log/recovery_progress.py",
-    "log/recovered_batches.py",
-    "log/log_end.py",
-    "log/log_repair.py",
-    "log/log_walk.py",
-    "log/quarantine.py",
-    "log/missing_segments.py",
+    "log/recovery/recovery.py",
+    "log/recovery/marks.py",
+    "log/recovery/progress.py",
+    "log/recovery/batches.py",
+    "log/follow/log_end.py",
+    "log/recovery/repair.py",
+    "log/recovery/walk.py",
+    "log/recovery/quarantine.py",
+    "log/recovery/missing_segments.py",
     "engine/catching_up.py",
 )
 TESTS_OF_RECOVERY = (

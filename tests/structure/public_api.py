@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tests.support.paths import ROOT
 
-SNAPSHOT = ROOT / "tests" / "public_api.txt"
+SNAPSHOT = ROOT / "tests" / "structure" / "public_api.txt"
 
 
 def parse(module: str) -> ast.Module:
