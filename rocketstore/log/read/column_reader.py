@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import SearchBudget, read_message, resynchronise
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError
+from rocketstore.log.damage import Damage
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
-from rocketstore.log.recovery.report import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

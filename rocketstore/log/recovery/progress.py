@@ -13,9 +13,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from rocketstore.log.damage import Damage
 from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
 from rocketstore.log.layout.rocketmq_json import read_json
-from rocketstore.log.recovery.report import Damage
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

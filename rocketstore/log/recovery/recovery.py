@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
+from rocketstore.log.damage import Damage, Island
 from rocketstore.log.layout.log_dirs import NAME_THEM
 from rocketstore.log.recovery.fingerprint import (
     Verdict,
@@ -28,7 +29,7 @@ from rocketstore.log.recovery.fingerprint import (
 from rocketstore.log.recovery.marks import Marks
 from rocketstore.log.recovery.progress import RecoveryProgress, drop_progress, save_progress
 from rocketstore.log.recovery.repair import LogRepair
-from rocketstore.log.recovery.report import Damage, Island, RecoveryReport
+from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.log.recovery.walk import LogWalk, Rules
 from rocketstore.values.callbacks import Progress
 

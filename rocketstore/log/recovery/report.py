@@ -6,39 +6,13 @@ import datetime
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketstore.log.damage import Damage, Island
 from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 
-__all__ = ["Damage", "Island", "RecoveryReport"]
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A range that holds no record that can be believed, although it was durable or valid records lie
-    behind it. `topics`: of the lost records, as far as their headers tell."""
-
-    start: int
-    end: int
-    reason: str
-    topics: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"[{self.start}, {self.end}): {self.reason}{_named(self.topics)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Island:
-    """Valid records behind a torn one: kept in quarantine, never served."""
-
-    start: int
-    end: int
-    records: int
-    topics: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"[{self.start}, {self.end}): {counted(self.records, 'record')}{_named(self.topics)}"
+__all__ = ["RecoveryReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +79,6 @@ class RecoveryReport:
                 f"{counted(self.record_crc_mismatches, 'record')} there with a stale record CRC"
             )
         return "\n".join([*lines, *self.missing, *self.notes])
-
-
-def _named(topics: tuple[str, ...]) -> str:
-    """Out of records that are not believed: what could steer a terminal or end the line is escaped."""
-    shown = (t if t.isprintable() else t.encode("unicode_escape").decode() for t in topics)
-    return f", topics {', '.join(shown)}" if topics else ""
 
 
 def _time(timestamp_ms: int) -> str:

@@ -22,8 +22,8 @@ from rocketstore._native.scanner import (
     scan_segment,
 )
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketstore.log.damage import Damage, Island
 from rocketstore.log.recovery.parallel_scan import ScanAhead
-from rocketstore.log.recovery.report import Damage, Island
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:

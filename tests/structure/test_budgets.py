@@ -1,0 +1,154 @@
+"""Budgets for what people read at once: functions, classes, parameters, files; no splinters of modules.
+
+What stands above its budget needs a reason in one of the tables here; a row that is no longer needed fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.structure.source_tree import (
+    Function,
+    functions,
+    imports,
+    module_name,
+    shown,
+    sources,
+    text_of,
+)
+
+pytestmark = pytest.mark.quick
+
+CODE = ("csrc", "rocketstore", "tests", "bench")
+SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h")
+
+FUNCTION_LINES_MAX = 70
+CLASS_LINES_MAX = 250
+POSITIONAL_PARAMETERS_MAX = 8
+FILE_LINES_SOFT = 400
+FILE_LINES_HARD = 500
+MODULE_LINES_MIN = 40
+
+#: Files of 401 to 500 lines, and why they are one idea.
+LONG_FILES: Final[dict[str, str]] = {}
+#: Classes of more than 250 lines, and why.
+LONG_CLASSES: Final[dict[str, str]] = {}
+#: Functions with more than eight parameters by position, and why.
+WIDE_FUNCTIONS: Final[dict[str, str]] = {}
+#: Modules below 40 lines that one module imports, and why they are no part of it.
+SMALL_MODULES: Final[dict[str, str]] = {}
+
+
+def lines_of(path: Path) -> int:
+    return text_of(path).count("\n")
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {shown(p): lines_of(p) for p in sources(*CODE, suffixes=SUFFIXES)}
+    assert {name: n for name, n in lengths.items() if n > FILE_LINES_HARD} == {}
+    assert {name for name, n in lengths.items() if n > FILE_LINES_SOFT} == set(LONG_FILES)
+
+
+def test_no_function_is_too_long() -> None:
+    found: list[Function] = [f for p in sources(*CODE, suffixes=SUFFIXES) for f in functions(p)]
+    assert len(found) > 100, "the finder of functions found nearly none"
+    long = [f for f in found if f.length > FUNCTION_LINES_MAX]
+    assert [f"{shown(f.path)}:{f.line} {f.name}: {f.length}" for f in long] == []
+
+
+def classes() -> Iterator[tuple[str, int]]:
+    """`file:class` and its lines, of Python and Cython."""
+    for path in sources("rocketstore", suffixes=(".py", ".pyx")):
+        if path.suffix == ".py":
+            for node in ast.walk(ast.parse(text_of(path))):
+                if isinstance(node, ast.ClassDef):
+                    yield f"{shown(path)}:{node.name}", (node.end_lineno or 0) - node.lineno + 1
+        else:
+            yield from _cython_classes(path)
+
+
+def _cython_classes(path: Path) -> Iterator[tuple[str, int]]:
+    lines = text_of(path).splitlines()
+    for number, line in enumerate(lines):
+        if match := re.match(r"(?:cdef\s+)?class\s+(\w+)", line):
+            end = number + 1
+            while end < len(lines) and (not lines[end].strip() or lines[end][:1] in " )"):
+                end += 1
+            while not lines[end - 1].strip():
+                end -= 1
+            yield f"{shown(path)}:{match[1]}", end - number
+
+
+def test_no_class_is_too_long() -> None:
+    found = dict(classes())
+    assert len(found) > 200, "the finder of classes found nearly none"
+    assert {name for name, n in found.items() if n > CLASS_LINES_MAX} == set(LONG_CLASSES)
+
+
+def wide_functions() -> Iterator[str]:
+    """Functions of Python with more parameters than a caller can keep apart by position."""
+    for path in sources("rocketstore", suffixes=(".py",)):
+        tree = ast.parse(text_of(path))
+        methods = {
+            id(node)
+            for owner in ast.walk(tree)
+            if isinstance(owner, ast.ClassDef)
+            for node in owner.body
+            if not any(
+                getattr(d, "id", "") == "staticmethod" for d in getattr(node, "decorator_list", ())
+            )
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not of_click(node):
+                count = len(node.args.posonlyargs + node.args.args) - (id(node) in methods)
+                if count > POSITIONAL_PARAMETERS_MAX:
+                    yield f"{shown(path)}:{node.name}"
+
+
+def of_click(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the command line calls it, which names every argument."""
+    return any("click." in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_no_function_takes_too_many_by_position() -> None:
+    assert set(wide_functions()) == set(WIDE_FUNCTIONS)
+
+
+def importers() -> dict[str, set[str]]:
+    """Module -> modules of the product that import it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    paths = sources("rocketstore", suffixes=(".py", ".pyx", ".pxd", ".pyi"))
+    modules = {module_name(path) for path in paths}
+    for path in paths:
+        for one in imports(path):
+            target = one.target
+            while target and target not in modules:
+                target = target.rpartition(".")[0]
+            if target and target != module_name(path):
+                found[target].add(module_name(path))
+    return found
+
+
+def test_no_module_is_a_splinter() -> None:
+    """A module below 40 lines with one importer is a piece of that importer."""
+    by = importers()
+    small = {
+        shown(path)
+        for path in sources("rocketstore", suffixes=(".py", ".pyx"))
+        if path.name not in ("__init__.py", "__main__.py")
+        and lines_of(path) < MODULE_LINES_MIN
+        and len(by[module_name(path)]) == 1
+    }
+    assert small == set(SMALL_MODULES)
+
+
+def test_every_reason_is_one() -> None:
+    tables = (LONG_FILES, LONG_CLASSES, WIDE_FUNCTIONS, SMALL_MODULES)
+    assert [name for table in tables for name, why in table.items() if len(why.split()) < 4] == []

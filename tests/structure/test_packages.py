@@ -1,0 +1,49 @@
+"""Each package says at its head what it is for, where to begin, and what each of its modules is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.structure.source_tree import ROOT, module_name, shown, sources, text_of
+
+pytestmark = pytest.mark.quick
+
+LINES_MIN, LINES_MAX = 8, 40
+PACKAGES = sorted(path.parent for path in (ROOT / "rocketstore").rglob("__init__.py"))
+
+
+def docstring(package: Path) -> str:
+    return ast.get_docstring(ast.parse(text_of(package / "__init__.py"))) or ""
+
+
+def parts(package: Path) -> set[str]:
+    """Modules of a package and packages in it, but for what is private to the import system."""
+    modules = {p.stem for p in package.iterdir() if p.suffix in (".py", ".pyx")}
+    folders = {p.name for p in package.iterdir() if (p / "__init__.py").exists()}
+    return (modules | folders) - {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=shown)
+def test_the_docstring_names_every_module(package: Path) -> None:
+    text = docstring(package)
+    assert LINES_MIN <= text.count("\n") + 1 <= LINES_MAX, f"{text.count(chr(10)) + 1} lines"
+    words = set(re.findall(r"\w+", text))
+    assert parts(package) - words == set()
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    folders = {p.parent for p in sources("rocketstore", suffixes=(".py", ".pyx"))}
+    assert {shown(f) for f in folders if not (f / "__init__.py").exists()} == set()
+
+
+#: Modules in one folder; more are hard to look through.
+WIDEST = 18
+
+
+def test_no_folder_is_too_wide() -> None:
+    wide = {shown(p): len(parts(p)) for p in PACKAGES if len(parts(p)) > WIDEST}
+    assert wide == {}, module_name(ROOT / "rocketstore" / "__init__.py")

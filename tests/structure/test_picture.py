@@ -1,0 +1,25 @@
+"""`docs/architecture.md` shows the house as it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.structure.picture import BEGIN, DOCUMENT, END, redrawn
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_document_shows_the_tree() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
+    assert redrawn(text) == text, "run: python -m tests.structure.picture"
+
+
+def test_every_place_that_it_names_exists() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:rocketstore|csrc|tests)/[\w/]+(?:\.\w+)?)`", text)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
