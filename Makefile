@@ -1,5 +1,5 @@
 # One word for each thing one does here. `make build` needs Python 3.11 or newer, a C compiler and make;
-# everything else goes into .venv, by the exact versions of constraints.txt.
+# everything else goes into .venv, by the exact versions of requirements/build.txt.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -48,10 +48,10 @@ NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocket
 
 build: $(BUILT) $(INSTALLED)
 
-$(TOOLS): constraints.txt
+$(TOOLS): requirements/build.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --requirement constraints.txt
+	$(RUN) -m pip install --quiet --requirement requirements/build.txt
 	@touch $@
 
 $(BUILT): $(TOOLS) $(NATIVE)
@@ -65,8 +65,8 @@ $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 	@touch $@
 
 # pyspark, pyarrow and a Java runtime: some 500 MB that only `make spark` needs.
-$(SPARK): constraints-spark.txt $(TOOLS)
-	$(RUN) -m pip install --quiet --requirement constraints-spark.txt
+$(SPARK): requirements/spark.txt $(TOOLS)
+	$(RUN) -m pip install --quiet --requirement requirements/spark.txt
 	@touch $@
 
 test: build
@@ -91,16 +91,16 @@ proofs: build sanitize fuzz flips interop crash fs arrow spark
 arrow: build $(ARROW) $(OBJECTS)
 	$(PYTEST) tests/arrow tests/archive
 
-$(ARROW): $(TOOLS) constraints-arrow.txt
-	$(RUN) -m pip install --quiet --requirement constraints-arrow.txt
+$(ARROW): $(TOOLS) requirements/arrow.txt
+	$(RUN) -m pip install --quiet --requirement requirements/arrow.txt
 	@touch $@
 
 # A server that speaks S3, for the tests of archives.
 objects: $(OBJECTS)
 
-$(OBJECTS): constraints-objects.txt $(TOOLS)
+$(OBJECTS): requirements/objects.txt $(TOOLS)
 	$(RUN) -m venv --clear $(VENV)/objects
-	$(VENV)/objects/bin/python -m pip install --quiet --requirement constraints-objects.txt
+	$(VENV)/objects/bin/python -m pip install --quiet --requirement requirements/objects.txt
 	@touch $@
 
 # Images of disks that lost their power, each recovered and judged.
@@ -133,8 +133,8 @@ bench: build
 
 # Beside lmdb, rocksdict, sqlite3 and others, in one run; writes the tables of docs/performance.md, docs/peers.json
 # and docs/peers.svg.
-$(PEERS): constraints-peers.txt $(TOOLS)
-	$(RUN) -m pip install --quiet --requirement constraints-peers.txt
+$(PEERS): requirements/peers.txt $(TOOLS)
+	$(RUN) -m pip install --quiet --requirement requirements/peers.txt
 	@touch $@
 
 bench-peers: build $(PEERS)
