@@ -122,7 +122,7 @@ mutants: build
 	$(RUN) -m tests.mutation --csrc $(MUTANTS) --recovery $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 demo: build
-	$(RUN) -m rocketstore.cli demo
+	$(RUN) -m rocketstore.cli demo --stores tests/vectors/stores
 
 # A session from pip alone: pyspark, and a Java where the machine has none.
 demo-spark: build $(SPARK)

@@ -1,7 +1,7 @@
 """Stores that RocketMQ wrote, compared with what RocketMQ acknowledged.
 
-Beside each `NAME.tar.xz` lies `NAME.expect.json`; the README of that directory says what its fields
-mean. The tests use this module too.
+Each `NAME.tar.xz` has a `NAME.expect.json`; tests/vectors/stores/README.md explains its fields. The
+demo reads such stores where its option `--stores` names a directory; the tests read them always.
 """
 
 from __future__ import annotations

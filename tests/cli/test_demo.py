@@ -127,13 +127,27 @@ def test_without_stores_the_demo_says_so_and_goes_on(invoke, tmp_path: Path) -> 
     words = ("--stores", tmp_path / "none", "--store", tmp_path / "store", "--kills", 0)
     result = invoke("demo", *words, "--files", 2, "--seed", 7)
     assert result.exit_code == 0, result.output
-    assert "no stores written by RocketMQ" in result.output
+    assert f"no store written by RocketMQ is in {tmp_path / 'none'}" in " ".join(
+        result.output.split()
+    )
     assert "seed of the kills: 7" in result.output
     assert "0 lost, 0 mismatched" in result.output
     with rocketstore.open(tmp_path / "store", "r") as store:
         assert store.topics()
     again = invoke("demo", *words, "--files", 1)
     assert again.exit_code == 0, "a demo replaces its own store"
+
+
+def test_the_demo_of_an_installed_package_needs_no_tree(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default reads no store of RocketMQ's, also where the source tree is at hand."""
+    monkeypatch.chdir(STORES.parents[2])
+    words = ("--store", tmp_path / "store", "--kills", 0, "--files", 1)
+    result = invoke("demo", *words)
+    assert result.exit_code == 0, result.output
+    assert "no store written by RocketMQ was given: left out (--stores DIR)" in result.output
+    assert "0 lost, 0 mismatched" in result.output
 
 
 def test_a_directory_that_is_not_the_demos_stays(invoke, tmp_path: Path) -> None:
