@@ -131,14 +131,14 @@ demo-spark: build $(SPARK)
 bench: build
 	$(RUN) -m pytest -q bench
 
-# Beside lmdb, rocksdict, sqlite3 and others, in one run; writes the tables of docs/performance.md, docs/peers.json
-# and docs/peers.svg.
+# Beside lmdb, rocksdict, sqlite3 and others, in one run; writes tables and rounds to bench/results and the picture
+# docs/img/peers.svg.
 $(PEERS): requirements/peers.txt $(TOOLS)
 	$(RUN) -m pip install --quiet --requirement requirements/peers.txt
 	@touch $@
 
 bench-peers: build $(PEERS)
-	$(RUN) -m bench.peers --docs docs/performance.md
+	$(RUN) -m bench.peers --results bench/results --picture docs/img/peers.svg
 
 # Ratios, and instructions where valgrind is installed, against bench/baseline.json; says what it did not look at.
 bench-check: build

@@ -3,8 +3,8 @@
 Rounds are interleaved: in each round every case appends to a new directory once. A round of a case is a
 plain loop over its call: as many calls as fit into a fixed time, found in a first round that is not
 counted; closing is outside the clock. What is compared are medians over the rounds, ratios are medians of
-the ratios of one round. Bodies are those of bench/peer_bodies.py. Writes Markdown and JSON to build/bench; with
-`--docs` the table of that document, and beside it peers.json and peers.svg.
+the ratios of one round. Bodies are those of bench/peer_bodies.py. Writes the tables as peers.md and every round as
+peers.json to `--results`, and the medians as a picture to `--picture`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ ROUND_BYTES = 32 << 20
 #: Calls that are not counted, at the beginning of each round: files and pages of the first messages.
 WARM_SHARE = 0.1
 RAW = ("os.write", "os.writev", "pwritev2")
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 
 
 def run(case: PeerCase, kind: BodySet, calls: int, root: Path) -> tuple[float, int]:
@@ -181,15 +180,22 @@ def conditions(facts: dict[str, Any]) -> str:
     )
 
 
-def save_docs(document: Path, text: str, found: dict[str, Any]) -> None:
-    """The table into the document, the rounds and the picture beside it."""
-    before, rest = document.read_text().split(BEGIN)
-    picture, rounds = document.with_name("peers.svg"), document.with_name("peers.json")
-    plot_peers(found["results"], picture)
-    rounds.write_text(json.dumps(found, indent=1) + os.linesep)
-    shown = f"\n![the medians of the tables]({picture.name})\n"
-    shown += f"\nEvery round: [{rounds.name}]({rounds.name}).\n"
-    document.write_text(f"{before}{BEGIN}\n{text}{shown}{END}{rest.split(END)[1]}")
+def introduction() -> str:
+    """What the tables compare, in front of them."""
+    return """# rocketstore beside other packages
+
+`make bench-peers` writes this page, [every round](peers.json) and the picture of the medians.
+
+- Each round of each row begins with a new directory. The first tenth of the calls is outside the clock. So every row
+  writes fresh files.
+- `×` says how many times faster rocketstore is than the row: the median of the ratios of each round.
+- The title of a table names the promise. A row with `(process)` promises less: a killed process loses messages.
+- `lmdb` without sync may lose the whole file with the power.
+- `duckdb` syncs at each commit, so it has rows under `disk` only.
+- Rows of raw writes write the bodies alone: no format, no checksum, no queue, no index, half the bytes at 100 B.
+  `pwritev2` with `RWF_DSYNC` over written blocks is the least that a durable write costs on this disk. `os.write` with
+  `fdatasync` makes a file longer, so it also waits for the journal of the file system.
+"""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -199,8 +205,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="at least five")
     parser.add_argument("--directory", type=Path, default=Path("build/bench"))
     parser.add_argument(
-        "--docs", type=Path, default=None, help="a document whose table is replaced"
+        "--results", type=Path, default=None, help="for peers.md and peers.json, else --directory"
     )
+    parser.add_argument("--picture", type=Path, default=None, help="an SVG file of the medians")
     given = parser.parse_args(words)
     if given.rounds < 5:
         parser.error("--rounds is at least 5")
@@ -228,11 +235,13 @@ def main(words: Sequence[str] | None = None) -> int:
         shutil.rmtree(root)
     text = markdown(results, facts)
     print(text)
-    (given.directory / "peers.md").write_text(text)
+    saved: Path = given.results or given.directory
+    saved.mkdir(parents=True, exist_ok=True)
+    (saved / "peers.md").write_text(f"{introduction()}{text}")
     found = {"machine": facts, "results": results}
-    (given.directory / "peers.json").write_text(json.dumps(found, indent=1) + os.linesep)
-    if given.docs is not None:
-        save_docs(given.docs, text, found)
+    (saved / "peers.json").write_text(json.dumps(found, indent=1) + os.linesep)
+    if given.picture is not None:
+        plot_peers(results, given.picture)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Results of `bench.peers` as a picture, an SVG that is the same for the same results.
 
-python -m bench.plots build/bench/peers.json docs/peers.svg
+python -m bench.plots bench/results/peers.json docs/img/peers.svg
 """
 
 from __future__ import annotations

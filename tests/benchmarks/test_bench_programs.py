@@ -10,6 +10,7 @@ import pytest
 
 from bench import group_commit, peers, scaling
 from bench.peer_bodies import MIXED, SETS
+from bench.plots import plot_peers
 
 
 def test_a_busy_thread_is_measured_beside_each_way_to_put(
@@ -52,28 +53,37 @@ def test_mixed_sizes_are_what_the_table_says_of_them() -> None:
     assert MIXED.sizes[:3] == (545, 33, 128)
 
 
-def test_peers_write_their_table_rounds_and_picture(
+def test_peers_write_their_tables_and_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
     monkeypatch.setattr(peers, "ROUND_S", 0.002)
     monkeypatch.setattr(peers, "fetch_memory", lambda: None)
-    document = tmp_path / "performance.md"
-    document.write_text(f"before\n{peers.BEGIN}\nreplaced\n{peers.END}\nafter\n")
-    work = tmp_path / "work"
+    work, results = tmp_path / "work", tmp_path / "results"
     words = ["--only", "pwritev2", "--durability", "disk", "--directory", str(work)]
-    assert peers.main([*words, "--docs", str(document)]) == 0
-    text = document.read_text()
-    assert text.startswith("before\n") and text.endswith("after\n") and "replaced" not in text
+    assert peers.main([*words, "--results", str(results)]) == 0
+    assert list(work.iterdir()) == []
+    text = (results / "peers.md").read_text()
+    assert text.startswith(peers.introduction())
     heads = [line for line in text.splitlines() if line.startswith("| | ")]
     assert heads == ["| | 100 B | × | 1024 B | × | mixed | × |"] * 2
     for said in ("at most 32 MiB", "run beside", "no trace", "CPUs", "load ", "cold"):
         assert said in text, said
     assert text.count("| pwritev2: bodies only, RWF_DSYNC |") == 2
-    found = json.loads((tmp_path / "peers.json").read_text())
+    found = json.loads((results / "peers.json").read_text())
     assert {row["bodies"] for row in found["results"]} == {kind.name for kind in SETS}
     assert all(len(row["rates"]) == found["machine"]["rounds"] == 5 for row in found["results"])
-    assert "<svg" in (tmp_path / "peers.svg").read_text()
+
+
+def test_the_saved_rounds_of_the_peers_have_a_table_and_a_picture(tmp_path: Path) -> None:
+    """bench/results holds one run: its tables are made of its rounds."""
+    results = Path(peers.__file__).parent / "results"
+    found = json.loads((results / "peers.json").read_text())
+    text = peers.introduction() + peers.markdown(found["results"], found["machine"])
+    assert (results / "peers.md").read_text() == text
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "img" / "peers.svg"
+    plot_peers(found["results"], picture)
+    assert "<svg" in picture.read_text()
 
 
 def test_scaling_says_on_which_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
