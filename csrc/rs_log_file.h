@@ -1,5 +1,4 @@
-/* The end of the commit log: append with blank and roll, one writer at a time (format.md 3.2,
- * DESIGN 4).
+/* The end of the commit log: append with blank and roll, one writer at a time (format.md 3.2).
  *
  * The caller holds the append mutex around every function that takes an rs_log, except the loads of
  * `positions`. Nothing here waits, allocates or calls the system: when another segment or more room

@@ -1,7 +1,7 @@
 /* The positions of a log: how far it has got, one 64-bit value a cache line, each with one writer.
  *
  * `page` is RS_POSITIONS_PAGE_SIZE bytes, 64-byte aligned: private memory of the process that appends, or
- * the shared page that other processes map (DESIGN 5, D-30, D-31). Host byte order. */
+ * the shared page that other processes map (docs/architecture.md#positions, D-30, D-31). Host byte order. */
 #ifndef RS_POSITIONS_H
 #define RS_POSITIONS_H
 

@@ -1,6 +1,7 @@
 """How a store is opened: for writing, in memory when it is dead and read-only, or as a follower.
 
-For writing: lock → marks → recovery → queues and index → dispatch of what is missing → workers (DESIGN 8).
+For writing: lock → marks → recovery → queues and index → dispatch of what is missing → workers
+(docs/durability.md#recovery).
 A dead store opened with mode "r" takes the same way over private mappings, so nothing on disk changes.
 """
 

@@ -336,7 +336,7 @@ def _read_ahead(file: MappedFile) -> None:
 
 
 def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
-    """DESIGN 6: mapped for `os`, a ring for `disk`, pool buffers for `memory`."""
+    """Mapped for `os`, a ring for `disk`, pool buffers for `memory` (docs/architecture.md#two-write-paths)."""
     config = parts.config
     system = file_system(parts.layout.root)
     if system.network and not config.allow_network_file_system:

@@ -18,7 +18,7 @@ __all__ = ["COMPRESSED", "COMPRESSION_BITS", "DEFAULT_MAX_BYTES", "plain_body"]
 
 #: Sixteen times what a store takes as one message by default.
 DEFAULT_MAX_BYTES: Final = 64 << 20
-#: format.md 3.4, bits of sys_flag.
+#: format.md 2.2, bits of sys_flag.
 COMPRESSED: Final = 0x1
 TYPE_SHIFT: Final = 8
 TYPE_MASK: Final = 0x7

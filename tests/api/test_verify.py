@@ -263,7 +263,7 @@ def test_every_flipped_byte_of_a_record_is_found(tmp_path: Path, rng: random.Ran
 
 
 def test_a_stale_checksum_of_another_program_is_counted_and_no_fault(tmp_path: Path) -> None:
-    """A RocketMQ at defaults can put our message again and keep its checksum (DESIGN 8.2)."""
+    """A RocketMQ at defaults can put our message again and keep its checksum (docs/durability.md#recovery)."""
     made = MadeStore(tmp_path / "store")
     made.fill(60)
     log_bytes(30, 63, b"\xff")(made)

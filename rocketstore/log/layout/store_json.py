@@ -115,7 +115,7 @@ def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
 
 def has_stale_checksums(layout: StoreLayout) -> bool:
     """Whether a record checksum that does not hold may be a RocketMQ's doing, and no damage: it wrote
-    some of the log, or was the last to write (DESIGN 8.2)."""
+    some of the log, or was the last to write (docs/durability.md#recovery)."""
     state = load_store_state(layout)
     return state is None or bool(state.foreign) or not rocketstore_wrote_last(layout)
 

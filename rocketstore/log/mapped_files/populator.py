@@ -1,4 +1,4 @@
-"""Populates pages of the log ahead of the writer, so that an append meets no page fault (DESIGN 7).
+"""Populates pages of the log ahead of the writer, so that an append meets no page fault.
 
 A thread of its own, apart from the one that creates segments: creating and populating in one thread made
 stalls of 300 ms. It populates; it never writes a byte, since the writer may pass it at any time (D-11).

@@ -1,4 +1,4 @@
-"""Opening a log after whatever happened to it: neither loses nor destroys (DESIGN 8, durability.md 3).
+"""Opening a log after whatever happened to it: neither loses nor destroys (docs/durability.md#recovery).
 
 The start is the durable offset of our checkpoint where that still speaks of these bytes, else what
 RocketMQ's rule gives (format.md 14.2, 14.3). From there every record is checked. The first thing that

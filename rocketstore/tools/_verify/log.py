@@ -53,7 +53,7 @@ class Scope:
 
     `limit`: what a live writer has published; None: up to the end. `growing`: somebody writes, so
     that what stands behind the end is no fault. `foreign`: whether another program wrote at an
-    offset: it may have put a message again with the record checksum of another (DESIGN 8.2).
+    offset: it may have put a message again with the record checksum of another (docs/durability.md#recovery).
     """
 
     begin: int
@@ -323,7 +323,7 @@ class _Walk:
         further = light_queues(message) if is_listed(message.topic) else []
         for topic, queue_id, queue_offset in (own, *further):
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
-                continue  # Such a name gets no queue; its record is read by offset (DESIGN 8).
+                continue  # Such a name gets no queue; its record is read by offset.
             known = self._facts.queues.get((topic, queue_id))
             if damaged and (known is None or queue_offset != known.next):
                 continue
