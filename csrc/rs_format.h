@@ -1,6 +1,5 @@
-/* Every offset, size and magic of every file that rocketstore reads or writes. Numbers live here
- * once;
- * docs/format.md describes them and a test compares the two. All integers on disk are big-endian. */
+/* Offsets, sizes and magics of the files that rocketstore reads or writes, each defined once.
+ * docs/format.md describes them, and a test compares the two. Integers on disk are big-endian. */
 #ifndef RS_FORMAT_H
 #define RS_FORMAT_H
 
@@ -160,8 +159,7 @@ static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE,
 static_assert(RS_OWN_AT_CRC + 4 == RS_OWN_SLOT_SIZE, "the checksum closes a slot");
 static_assert(RS_OWN_SLOT_SIZE <= 512, "a slot lies in one sector");
 
-/* Positions page: memory shared between processes of one machine, host byte order, one value a
- * cache
+/* Positions page: memory that processes of one machine share. Host byte order, one value a cache
  * line, never durable state (D-30). */
 #define RS_POSITIONS_PAGE_SIZE 4096
 #define RS_POSITIONS_MAGIC 0x7273706f73310001ull
