@@ -297,11 +297,6 @@ class StoreConfig:
         return self.visible == "flushed"
 
     @property
-    def store_address(self) -> tuple[bytes, int]:
-        """`store_host` as 4 or 16 address bytes and a port."""
-        return split_host(self.store_host)
-
-    @property
     def delay_level_ms(self) -> tuple[int, ...]:
         """Delay of level 1, 2, …"""
         return parse_delay_levels(self.delay_levels)

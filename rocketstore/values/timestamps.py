@@ -6,7 +6,7 @@ import datetime
 import operator
 from typing import SupportsIndex
 
-__all__ = ["Timestamp", "from_timestamp_ms", "timestamp_ms"]
+__all__ = ["Timestamp", "timestamp_ms"]
 
 
 #: What the public functions take as a point in time.
@@ -39,12 +39,3 @@ def timestamp_ms(name: str, value: object) -> int:
     if not -(2**63) < number < 2**63:
         raise ValueError(f"{name} = {number} does not fit 64 bits")
     return number
-
-
-def from_timestamp_ms(value: int) -> datetime.datetime:
-    """The aware UTC datetime of `value` milliseconds since 1970.
-
-    Raises:
-        OverflowError: the value is outside the years 1 to 9999 (damaged or synthetic records).
-    """
-    return _EPOCH + value * _MILLISECOND

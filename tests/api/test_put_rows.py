@@ -20,7 +20,7 @@ from rocketstore import (
     NewMessage,
     PropertiesTooLargeError,
 )
-from tests.support.same_bytes import records
+from tests.support.log_records import records
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 PLAIN = {"durability": "os", "record_crc": False}

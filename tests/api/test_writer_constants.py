@@ -11,7 +11,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import MessageRejectedError
-from tests.support.same_bytes import records
+from tests.support.log_records import records
 from tests.support.small_store import dispatched, open_small
 
 PLAIN = {"durability": "os", "record_crc": False}

@@ -16,6 +16,7 @@ from rocketstore.config import Durability, StoreConfig
 from rocketstore.config import store_config as config_module
 from rocketstore.config.typed_options import LiveOptions, StoreOptions
 from rocketstore.errors import ConfigError
+from rocketstore.values.durability import split_host
 
 FIELDS = {item.name: item for item in dataclasses.fields(StoreConfig) if item.init}
 NUMBERS = sorted(name for name, item in FIELDS.items() if "range" in item.metadata)
@@ -162,8 +163,8 @@ def test_visible_end_follows_the_durability_unless_said() -> None:
 
 
 def test_store_host_in_both_families() -> None:
-    assert StoreConfig().store_address == (b"\x7f\0\0\1", 10911)
-    assert StoreConfig(store_host="[::1]:0").store_address == (b"\0" * 15 + b"\1", 0)
+    assert split_host(StoreConfig().store_host) == (b"\x7f\0\0\1", 10911)
+    assert split_host("[::1]:0") == (b"\0" * 15 + b"\1", 0)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_values_are_carried_over() -> None:
     assert config.delay_level_ms == (1000, 2000)
     assert config.record_crc
     assert not config.visible_is_flushed
-    assert config.store_address == (bytes([10, 0, 0, 7]), 9)
+    assert config.store_host == "10.0.0.7:9"
 
 
 def test_what_has_no_effect_is_listed_with_its_reason() -> None:

@@ -162,11 +162,6 @@ class RocketmqTimes(NamedTuple):
         """Records stored up to here were forced, and so were their queue units (format 8.3)."""
         return max(0, min(self.physic_ms, self.logics_ms) - SAFETY_MS)
 
-    @property
-    def minimum_index_ms(self) -> int:
-        """The same with the index files."""
-        return min(self.minimum_ms, self.index_ms)
-
 
 class RocketmqCheckpoint:
     """RocketMQ's `checkpoint`, overwritten in place as Java does. Bytes without a meaning stay."""

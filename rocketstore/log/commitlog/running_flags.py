@@ -104,11 +104,6 @@ class RunningFlags:
         with self._lock:
             return tuple(self._states.values())
 
-    @property
-    def put_blockers(self) -> tuple[FlagState, ...]:
-        """The reasons that refuse puts, the oldest first: what the error of a put names."""
-        return tuple(state for state in self.states if state.reason & _BLOCKS_PUT)
-
     def __str__(self) -> str:
         return "; ".join(describe(state) for state in self.states) or "running"
 

@@ -270,17 +270,6 @@ class IndexStore:
 
     # -- repair and retention
 
-    def begin_of(self, physical_offset: int) -> int:
-        """Begin of the file that has the entries of this record, at most `physical_offset`.
-
-        Resetting from there rebuilds that file under a new inode (D-13).
-        """
-        for segment in reversed(self._files):
-            header = segment.header()
-            if not header.empty and header.begin_offset <= physical_offset:
-                return header.begin_offset
-        return physical_offset
-
     def reset_from(self, physical_offset: int) -> None:
         """Drop every key of records at `physical_offset` and beyond, and mend what a crash tore.
 

@@ -79,11 +79,6 @@ class WriteBufferPool:
         """The same as RocketMQ tells it: no limit when there is no pool."""
         return len(self._free) if self.total else UNLIMITED
 
-    @property
-    def deficient(self) -> bool:
-        """Whether puts have run out of buffers."""
-        return self.remaining == 0
-
     def allowed(self, queued: int) -> int:
         """How many more segments may be asked for, when each takes a buffer and `queued` wait already:
         the bound of `transient_pool_fast_fail` (semantics 5). May be negative."""

@@ -232,7 +232,7 @@ def test_a_failed_file_is_rebuilt_under_a_new_inode(
     with monkeypatch.context() as patched:
         patched.setattr(IndexSegment, "sync", sync)
         index.sync()
-    again_from = index.begin_of(25)
+    again_from = failed.header().begin_offset
     assert again_from == 20
     keep = os.open(failed.file.path, os.O_RDONLY)  # or its inode number could be taken again
     index.reset_from(again_from)

@@ -23,7 +23,7 @@ def test_empty_pool_gives_none_at_once() -> None:
     pool = WriteBufferPool(1, 4096)
     assert pool.borrow() is not None
     assert pool.borrow() is None
-    assert pool.deficient
+    assert pool.remaining == 0
 
 
 def test_comes_back_to_the_front() -> None:
