@@ -211,7 +211,8 @@ tsan: build
 
 docs: build
 	$(PYTEST) tests/docs/test_docs.py tests/docs/test_format_doc.py tests/docs/test_durability_doc.py \
-	  tests/docs/test_compatibility_doc.py tests/docs/test_features.py
+	  tests/docs/test_compatibility_doc.py tests/docs/test_features.py tests/docs/test_references.py \
+	  tests/docs/test_format_numbers.py
 
 clean:
 	rm -rf build dist demo-store demo-store-spark *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -126,3 +126,15 @@ def test_named_tests_exist() -> None:
             if test not in known:
                 missing.append(f"{named(path)}: {test}")
     assert not missing, "\n" + "\n".join(missing)
+
+
+def test_fragments_have_a_known_kind() -> None:
+    """changes/README.md lists the kinds; nothing else lies there."""
+    folder = ROOT / "changes"
+    kinds = re.findall(
+        r"^\| `(\w+)` \|", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(kinds) == 6
+    fragment = re.compile(rf"[a-z0-9-]+\.(?:{'|'.join(kinds)})\.md")
+    names = {path.name for path in folder.iterdir()} - {"README.md"}
+    assert [name for name in sorted(names) if not fragment.fullmatch(name)] == []

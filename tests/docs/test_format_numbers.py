@@ -14,6 +14,8 @@ import pytest
 from tests.structure.source_tree import sources
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.quick
+
 HEADER = ROOT / "csrc" / "rs_format.h"
 #: The module that hands the constants of the header to Python, whatever its files end with.
 HANDED_ON = "rocketstore/_native/format/constants"
@@ -70,10 +72,20 @@ def is_number(text: str) -> bool:
     return names <= {"bytes"}
 
 
+def spellings(magic: bytes) -> tuple[str, ...]:
+    """How source text may show a magic, in small letters: a coarse look, before one at the tokens."""
+    value = int.from_bytes(magic, "big")
+    numbers = (f"{value:x}", str(value), str((1 << 32) - value))
+    return (*numbers, f"\\x{magic[0]:02x}", magic.decode("latin-1").lower())
+
+
 def written_magics(text: str) -> Iterator[str]:
     """Literals that are a magic of the format, as a number, as bytes or as hexadecimal text."""
     known = magics()
     wanted = {value.to_bytes(8 if value >> 32 else 4, "big") for value in known}
+    spelled = text.lower().replace("_", "")
+    if not any(form in spelled for value in wanted for form in spellings(value)):
+        return
     # Cython is near enough to Python for its tokens.
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NUMBER:

@@ -13,6 +13,8 @@ import pytest
 from tests.structure.source_tree import sources
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.quick
+
 DOCS = ROOT / "docs"
 CITING = ("rocketstore", "csrc", "tests", "bench", "docs")
 SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".md")
@@ -27,14 +29,14 @@ SECTIONS = {
     "format.md": re.compile(rf"\bformat(?:\.md\)?)?,? {NUMBERS}"),
     "durability.md": re.compile(rf"\bdurability\.md\)?,? {NUMBERS}"),
 }
-#: A numbered row, and the pages of whose tables it may be one.
+#: The letter of a numbered row, as K of K-16, and the pages whose tables have such rows.
 ROWS = {
-    re.compile(r"\b(D-\d\d)\b"): ("durability.md",),
-    re.compile(r"\b(K-\d\d)\b"): ("semantics.md",),
-    re.compile(r"\b(Q-\d\d)\b"): ("format.md", "compatibility.md"),
+    "D": ("durability.md",),
+    "K": ("semantics.md",),
+    "Q": ("format.md", "compatibility.md"),
 }
 FEATURE = re.compile(r"\b(S\d{3}-\d{2,3})\b")
-DECISION = re.compile(r"\bdecisions? (\d{4})\b|\bdecisions/(\d{4})")
+DECISION = re.compile(r"\bdecisions?[ /](\d{4})\b")
 ANCHOR = re.compile(r"([\w./-]+\.md)#([\w-]+)")
 PAGE = re.compile(r"\b((?:bench|docs|tests)/[\w/-]+\.(?:md|csv|json))\b")
 #: Papers that are not in the repository.
@@ -85,29 +87,31 @@ def features() -> set[str]:
 def unresolved(path: Path, text: str) -> Iterator[str]:
     """Citations of `text`, which is or may be that of `path`, that lead nowhere."""
     text = COMMENT.sub(" ", text)
+    # A plain look for a word comes before each search: it is what keeps this quick.
     for page, pattern in SECTIONS.items():
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(text) if page.removesuffix(".md") in text else ():
             numbers = re.findall(r"\d+(?:\.\d+)*", match[1])
             yield from (f"{page} {n}" for n in numbers if n not in sections(page))
     if path == DOCS / "semantics.md":
         numbers = re.findall(r"§(\d+(?:\.\d+)*)", text)
         yield from (f"§{n}" for n in numbers if n not in sections("semantics.md"))
-    for pattern, pages in ROWS.items():
-        known = {row for page in pages for row in rows(page)}
-        yield from (row for row in pattern.findall(text) if row not in known)
+    for letter, pages in ROWS.items():
+        for row in re.findall(rf"\b({letter}-\d\d)\b", text) if f"{letter}-" in text else ():
+            if not any(row in rows(page) for page in pages):
+                yield row
     yield from (feature for feature in FEATURE.findall(text) if feature not in features())
-    for match in DECISION.finditer(text):
-        number = match[1] or match[2]
-        if not list((DOCS / "decisions").glob(f"{number}-*.md")):
+    for match in DECISION.finditer(text) if "decision" in text else ():
+        if not list((DOCS / "decisions").glob(f"{match[1]}-*.md")):
             yield match[0]
-    for name, anchor in ANCHOR.findall(text):
+    for name, anchor in ANCHOR.findall(text) if ".md#" in text else ():
         # Code names a page from the root, or by its name alone; a document by a link.
         places = [path.parent / name, ROOT / name, DOCS / name]
         page = next((place.resolve() for place in places if place.is_file()), None)
         if page is None or anchor not in anchors(page):
             yield f"{name}#{anchor}"
     yield from (name for name in PAGE.findall(text) if not (ROOT / name).is_file())
-    yield from (match[0] for match in PAPER.finditer(text))
+    if "DESIGN" in text or "STYLE" in text:
+        yield from (match[0] for match in PAPER.finditer(text))
 
 
 def test_every_citation_leads_somewhere() -> None:
@@ -131,8 +135,9 @@ def test_there_are_citations_of_each_kind() -> None:
     text = "\n".join(
         COMMENT.sub(" ", text_of(path)) for path in sources("rocketstore", suffixes=SUFFIXES)
     )
-    patterns = [SECTIONS["semantics.md"], SECTIONS["format.md"], *ROWS, DECISION, ANCHOR, PAGE]
+    patterns = [SECTIONS["semantics.md"], SECTIONS["format.md"], DECISION, ANCHOR, PAGE]
     assert [pattern.pattern for pattern in patterns if not pattern.search(text)] == []
+    assert all(rows(page) for pages in ROWS.values() for page in pages)
 
 
 @pytest.mark.parametrize(
