@@ -1,17 +1,19 @@
 # One word for each thing one does here. `make build` needs Python 3.11 or newer, a C compiler and make;
 # everything else goes into .venv, by the exact versions of requirements/build.txt.
 
+# Another one has an environment of its own: `make test PYTHON=python3.13` builds and tests in .venv-3.13.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 JOBS ?= 2
 SEED ?=
 
-VENV := .venv
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(VERSION))
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -q $(if $(SEED),--seed=$(SEED))
 TOOLS := $(VENV)/.tools
 PEERS := $(VENV)/.peers
-BUILT := build/.built
+BUILT := build/.built-$(VERSION)
 INSTALLED := $(VENV)/.installed
 ARROW := $(VENV)/.arrow
 SPARK := $(VENV)/.spark
@@ -25,11 +27,15 @@ THREADED_TESTS := tests/process/test_threads.py tests/unit/test_waiting.py tests
   $(addprefix tests/log/mapped_files/test_,populator.py preallocator.py)
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
 SANITIZER_OPTIONS := log_path=report:exitcode=99
-FUZZ_SECONDS ?= 20
-# Examples of 50 steps each: 20,000 steps.
-MACHINE_EXAMPLES ?= 400
-# Of lost power: 10,000 for each change, 1,000,000 before a release.
-IMAGES ?= 10000
+# Seconds of the whole run, which tests/support/budget.py shares out.
+CI_SECONDS ?= 3000
+export CI_SECONDS
+# Seconds of each fuzz target; empty: those of the whole run, or 20.
+FUZZ_SECONDS ?=
+# Sequences of 50 steps for the model; empty: the seconds of the whole run, or 400.
+MACHINE_EXAMPLES ?= $(if $(ROCKETSTORE_CAMPAIGNS),,400)
+# Of lost power; empty: the seconds of the whole run, or 10,000; 1,000,000 before a release.
+IMAGES ?=
 # Changed places of the code, in csrc and in recovery each.
 MUTANTS ?= 40
 # Of the long interop runs, for each version of RocketMQ.
@@ -43,8 +49,8 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
   rocketstore/_native/*.h)
 
-.PHONY: build test proofs arrow spark spark-kills objects crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
-  sanitize tsan interop interop-long fs docs clean
+.PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
+  sanitize tsan interop interop-long fs show-venv docs clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -72,6 +78,15 @@ $(SPARK): requirements/spark.txt $(TOOLS)
 test: build
 	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS)
 
+# After an edit: the structure of the tree and the tests marked quick, in half a minute.
+quick: build
+	$(PYTEST) -m quick -n $(JOBS)
+
+# The quick tests on the newest Python that is here, beside the one of .venv.
+newest:
+	@newest=$$($(PYTHON) tests/support/pythons.py) || { echo "skipped: $$newest"; exit 0; }; \
+	  $(MAKE) --no-print-directory quick PYTHON="$$newest" JOBS=$(JOBS)
+
 # The tests that need a SparkSession; those of tests/spark that need none are among `make test`.
 spark: build $(SPARK) $(OBJECTS)
 	$(PYTEST) tests/spark
@@ -81,11 +96,26 @@ spark-kills: ROUNDS = 30
 spark-kills: build $(SPARK)
 	ROCKETSTORE_SPARK_KILLS=$(ROUNDS) $(PYTEST) -s tests/spark/test_kills_spark.py
 
-# The planted faults and the failing calls (`make faults`) are among the tests marked proof.
-proofs: build sanitize fuzz flips interop crash fs arrow spark
-	$(PYTEST) --timeout=1500 -n $(JOBS) --dist worksteal tests/seeded_faults
-	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/filesystems --ignore=tests/seeded_faults
+# All the parts of tests/support/budget.py but lint and test, two at a time, in CI_SECONDS.
+proofs: build
+	$(RUN) -m tests.support.whole_run --proofs
+
+# What `make proofs` installs, before several parts need it at once.
+extras: $(ARROW) $(SPARK) $(OBJECTS)
+
+# The tests marked proof that no other target runs: kills, leaks, long recoveries, other machines.
+longer: build
+	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/filesystems \
+	  --ignore=tests/seeded_faults --ignore=tests/syscall_faults/test_every_call.py \
+	  --ignore=tests/syscall_faults/test_strace_sweep.py
+
+# A plain model of the store and random sequences of steps.
+model: build
 	ROCKETSTORE_MACHINE_EXAMPLES=$(MACHINE_EXAMPLES) $(PYTEST) --timeout=1500 tests/model
+
+# Faults put into copies of the tree: each has to be caught.
+planted: build
+	$(PYTEST) --timeout=1500 -n $(JOBS) --dist worksteal tests/seeded_faults
 
 # Scans as Arrow, polars, pandas and DuckDB, which are installed for it; archives, also in an object store.
 arrow: build $(ARROW) $(OBJECTS)
@@ -105,7 +135,7 @@ $(OBJECTS): requirements/objects.txt $(TOOLS)
 
 # Images of disks that lost their power, each recovered and judged.
 crash: build
-	$(RUN) -m tests.power_loss --images $(IMAGES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+	$(RUN) -m tests.power_loss $(if $(IMAGES),--images $(IMAGES)) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 # Every call of the table fails, one at a time, in each scene of a store's life. EVERY=1: each occurrence
 # of each call, which takes long; SITES=flusher: only calls that lead there.
@@ -115,7 +145,7 @@ faults: build
 
 # Bytes of the reference store changed, files cut; EVERY=1: each of them, with a table by field.
 flips: build
-	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),23) $(PYTEST) -s --timeout=7200 tests/corruption/test_byte_flips.py
+	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),$(if $(ROCKETSTORE_CAMPAIGNS),197,23)) $(PYTEST) -s --timeout=7200 tests/corruption/test_byte_flips.py
 
 # Random changes of csrc and of recovery, and which of them no test notices. An hour for a hundred.
 mutants: build
@@ -152,8 +182,8 @@ types: build
 	$(RUN) -m mypy
 	$(PYTEST) tests/structure/test_stubs.py
 
-fuzz:
-	$(MAKE) -C tests/fuzz run SECONDS_EACH=$(FUZZ_SECONDS)
+fuzz: $(TOOLS)
+	$(RUN) -m tests.fuzz $(FUZZ_SECONDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 # Which branches of csrc the unit tests and the fuzz targets take. Needs gcc with gcov.
 coverage: build
@@ -208,6 +238,9 @@ tsan: build
 	cd $(THREADED) && setarch -R env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" \
 	  TSAN_OPTIONS=log_path=report:history_size=4 ../../$(PYTEST) $(THREADED_TESTS)
 	@! cat $(THREADED)/report.* 2>/dev/null && echo "tsan: no reports"
+
+show-venv:
+	@echo $(VENV)
 
 docs: build
 	$(PYTEST) tests/docs/test_docs.py tests/docs/test_format_doc.py tests/docs/test_durability_doc.py \

@@ -16,6 +16,7 @@ import pytest
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout
 from tests.interop.oracle import missing_tools
+from tests.support import campaign
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -61,6 +62,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=no_java))
         if "proof" in item.keywords and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(PROOF_TIMEOUT_S))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in campaign.TOLD:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Every byte of a reference store of 1 MiB changed, and every file cut at every byte.
 
 With record checksums on nothing may pass unnoticed. Without them a body is protected, and the table says
-which other fields are not. By default a sample is tried, `make flips EVERY=1` tries all and prints the
-tables.
+which other fields are not. By default a sample is tried, in a whole run as many samples as there is time for;
+`make flips EVERY=1` tries all and prints the tables.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.corruption.judging import FullJudge, LogJudge, Tally
 from tests.corruption.reference import SEGMENT, Placed, Reference, make_reference
+from tests.support import campaign
 from tests.support.made_store import write_at
 
 #: Every so many bytes are tried; 1 is all of them.
-STRIDE = int(os.environ.get("ROCKETSTORE_FLIP_STRIDE", "197"))
+STRIDE = int(os.environ.get("ROCKETSTORE_FLIP_STRIDE", "") or "197")
+#: Parts of the time of a whole run: of each test here for each of its parameters.
+SHARES = {"flips": 0.2, "cuts": 0.05, "flips of all files": 0.25, "cuts of all files": 0.25}
 #: A whole open, verify and read takes a thousand times as long as a judgement in memory.
 FULL_STRIDE = 1 if STRIDE == 1 else 4 * STRIDE
 #: One byte in so many is also shown to `verify`.
@@ -34,6 +38,15 @@ UNPROTECTED = {
 }  # fmt: skip
 #: Files whose bytes have no checksum in RocketMQ's format: a changed digit is another number.
 PLAIN_NUMBERS = {"config/consumerOffset.json"}
+
+
+def samples(test: str) -> Iterator[campaign.Running]:
+    """The campaign of a test, once for each sample: one outside of a whole run, there until the time is used."""
+    running = campaign.begin("changed bytes", share=SHARES[test], alone=1, least=1)
+    while running.goes_on():
+        yield running
+    if running.seconds is not None:
+        running.end()
 
 
 @pytest.fixture(autouse=True)
@@ -63,11 +76,13 @@ def test_a_changed_byte_of_the_log(large: Reference, random_seed: int) -> None:
     """Noticed at the record it hit, and every other record is read as before."""
     rng = random.Random(random_seed)
     tally = Tally()
-    for number in range(len(large.segments)):
-        judge = LogJudge(large, number)
-        for position in range(rng.randrange(STRIDE), SEGMENT, STRIDE):
-            for mask in (0xFF, 1 << rng.randrange(8)):
-                tally.add(judge.flip(position, mask, name=rng.randrange(NAMED) == 0))
+    judges = [LogJudge(large, number) for number in range(len(large.segments))]
+    for running in samples("flips"):
+        for judge in judges:
+            for position in range(rng.randrange(STRIDE), SEGMENT, STRIDE):
+                for mask in (0xFF, 1 << rng.randrange(8)):
+                    tally.add(judge.flip(position, mask, name=rng.randrange(NAMED) == 0))
+        running.did = tally.total()
     print(tally)
     if large.record_crc:
         assert not tally.undetected()
@@ -97,13 +112,16 @@ def test_a_body_length_made_0(large: Reference) -> None:
 
 def test_a_log_file_cut_at_any_byte(large: Reference, random_seed: int) -> None:
     """Exactly the records in front of the cut are left."""
-    first = random.Random(random_seed).randrange(STRIDE)
+    rng = random.Random(random_seed)
     cuts = 0
-    for number in range(len(large.segments)):
-        judge = LogJudge(large, number)
-        for size in range(first, SEGMENT, STRIDE):
-            judge.cut(size)
-            cuts += 1
+    judges = [LogJudge(large, number) for number in range(len(large.segments))]
+    for running in samples("cuts"):
+        first = rng.randrange(STRIDE)
+        for judge in judges:
+            for size in range(first, SEGMENT, STRIDE):
+                judge.cut(size)
+                cuts += 1
+        running.did = cuts
     print(f"{cuts} cuts")
 
 
@@ -112,14 +130,16 @@ def test_a_changed_byte_of_any_file(small: Reference, random_seed: int) -> None:
     judge = FullJudge(small)
     rng = random.Random(random_seed)
     tally = Tally()
-    for path in _files(small.root):
-        data = path.read_bytes()
-        stride = min(FULL_STRIDE, max(1, len(data) // 2))
-        for position in range(rng.randrange(stride), len(data), stride):
-            mask = rng.choice((0xFF, 1 << rng.randrange(8)))
-            write_at(path, position, bytes((data[position] ^ mask,)))
-            tally.add(judge.judge(path, _hit(small, path, position)))
-            write_at(path, position, data[position : position + 1])
+    for running in samples("flips of all files"):
+        for path in _files(small.root):
+            data = path.read_bytes()
+            stride = min(FULL_STRIDE, max(1, len(data) // 2))
+            for position in range(rng.randrange(stride), len(data), stride):
+                mask = rng.choice((0xFF, 1 << rng.randrange(8)))
+                write_at(path, position, bytes((data[position] ^ mask,)))
+                tally.add(judge.judge(path, _hit(small, path, position)))
+                write_at(path, position, data[position : position + 1])
+        running.did = tally.total()
     print(tally)
     assert set(tally.undetected()) <= PLAIN_NUMBERS
 
@@ -129,13 +149,15 @@ def test_any_file_cut_at_any_byte(small: Reference, random_seed: int) -> None:
     judge = FullJudge(small)
     rng = random.Random(random_seed)
     tally = Tally()
-    for path in _files(small.root):
-        data = path.read_bytes()
-        stride = min(FULL_STRIDE, max(1, len(data) // 2))
-        for size in range(rng.randrange(stride), len(data), stride):
-            path.write_bytes(data[:size])
-            tally.add(judge.judge(path, _behind(small, path, size)))
-        path.write_bytes(data)
+    for running in samples("cuts of all files"):
+        for path in _files(small.root):
+            data = path.read_bytes()
+            stride = min(FULL_STRIDE, max(1, len(data) // 2))
+            for size in range(rng.randrange(stride), len(data), stride):
+                path.write_bytes(data[:size])
+                tally.add(judge.judge(path, _behind(small, path, size)))
+            path.write_bytes(data)
+        running.did = tally.total()
     print(tally)
     assert set(tally.undetected()) <= PLAIN_NUMBERS
 

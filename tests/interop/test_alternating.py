@@ -14,13 +14,14 @@ import pytest
 
 import rocketstore
 from tests.interop.messages import SMALL, Sent, config_of, oracle_batch
-from tests.interop.oracle import Oracle, OracleStore
+from tests.interop.oracle import GENERATIONS, Oracle, OracleStore
 from tests.interop.views import Fields, Tally, View, expected, of_oracle, of_ours
+from tests.support import campaign
 
 pytestmark = pytest.mark.java
 
-#: Of each version; `make interop-long ROUNDS=1000` makes more.
-ROUNDS = int(os.environ.get("ROCKETSTORE_INTEROP_ROUNDS", "50"))
+#: Of each version, by `make interop-long ROUNDS=1000`; "": the seconds of a whole run, or 50.
+ROUNDS = os.environ.get("ROCKETSTORE_INTEROP_ROUNDS", "")
 #: So many on one directory; then a new one, since every round reads all of it.
 ROUNDS_A_DIRECTORY = 25
 KINDS = ("clean", "unclean")
@@ -132,13 +133,14 @@ def runner(version: str) -> Iterator[Runner]:
     runner.kill()
 
 
-@pytest.mark.timeout(60 + 10 * ROUNDS)
+@pytest.mark.timeout(60 + 10 * int(ROUNDS or 100))
 def test_alternating_writers(
     runner: Runner, tally: Tally, rng: random.Random, tmp_path: Path
 ) -> None:
     counts: dict[tuple[str, str], int] = {}
     directory: Any = None
-    for number in range(ROUNDS):
+    rounds = campaign.begin("alternating writers", asked=ROUNDS, share=1 / len(GENERATIONS))
+    for number in rounds.rounds():
         if number % ROUNDS_A_DIRECTORY == 0:
             directory = Directory(Path(tempfile.mkdtemp(dir=tmp_path)), tally)
         # By turns, now and then the same one twice.
@@ -156,5 +158,5 @@ def test_alternating_writers(
             runner.kill()
         if number % ROUNDS_A_DIRECTORY == ROUNDS_A_DIRECTORY - 1:
             shutil.rmtree(directory.base)
-    print(f"{ROUNDS} rounds: {counts}")
-    assert ROUNDS < 20 or len(counts) == 4
+    print(f"{rounds.did} rounds: {counts}")
+    assert rounds.did < 20 or len(counts) == 4

@@ -27,15 +27,22 @@ from tests.interop.crashes import (
 )
 from tests.interop.damages import DAMAGES, Damage, Image, readable_by_them, readable_by_us, sound
 from tests.interop.messages import SMALL, config_of
-from tests.interop.oracle import Oracle, OracleError, OracleStore
+from tests.interop.oracle import GENERATIONS, Oracle, OracleError, OracleStore
 from tests.interop.views import Tally, View, of_oracle
+from tests.support import campaign
 
 pytestmark = pytest.mark.java
 
-#: Kills of each kind for each version.
-ROUNDS = int(os.environ.get("ROCKETSTORE_CRASH_ROUNDS", "6"))
+#: Kills of each kind for each version; "": the seconds of a whole run, or 6.
+ROUNDS = os.environ.get("ROCKETSTORE_CRASH_ROUNDS", "")
 #: A directory with more messages is left for a new one: every round reads all of it.
 MESSAGES_MAX = 2000
+
+
+def kills() -> campaign.Running:
+    """One of the two kinds of kills, for one version."""
+    share = 1 / (2 * len(GENERATIONS))
+    return campaign.begin("kills beside RocketMQ", asked=ROUNDS, share=share)
 
 
 class Runner:
@@ -90,13 +97,14 @@ def recovered_by_them(
     return theirs, view
 
 
-@pytest.mark.timeout(60 + 15 * ROUNDS)
+@pytest.mark.timeout(60 + 15 * int(ROUNDS or 20))
 def test_killed_rocketmq(runner: Runner, tally: Tally, rng: random.Random, tmp_path: Path) -> None:
     """While it puts, rolls and, now and then, opens what was killed before."""
     counts: Counter[str] = Counter()
     path, ledger = tmp_path / "0", Ledger(foreign=True)
     theirs = runner.start(path)
-    for number in range(1, ROUNDS + 1):
+    rounds = kills()
+    for number in (n + 1 for n in rounds.rounds()):
         delay_s = put_until_killed(theirs, ledger, rng, runner.kill)
         runner.bury()
         if rng.random() < 0.3:
@@ -132,7 +140,7 @@ def test_killed_rocketmq(runner: Runner, tally: Tally, rng: random.Random, tmp_p
             runner.leftovers.append(path)
             path, ledger = tmp_path / str(number), Ledger(foreign=True)
             theirs = runner.start(path)
-    print(f"{ROUNDS} rounds: {dict(counts)}")
+    print(f"{rounds.did} rounds: {dict(counts)}")
 
 
 #: What 4.9.8 says to a file that was made and had no length yet when its maker died; 5.3.3 removes it.
@@ -163,7 +171,7 @@ def kill_while_opening(runner: Runner, path: Path, rng: random.Random) -> bool:
 RECOVERIES_A_JVM = 8
 
 
-@pytest.mark.timeout(60 + 15 * ROUNDS)
+@pytest.mark.timeout(60 + 15 * int(ROUNDS or 20))
 def test_killed_rocketstore(
     runner: Runner, tally: Tally, rng: random.Random, tmp_path: Path
 ) -> None:
@@ -171,7 +179,8 @@ def test_killed_rocketstore(
     batch whole or not at all."""
     counts: Counter[str] = Counter()
     path, ledger = tmp_path / "0", Ledger()
-    for number in range(1, ROUNDS + 1):
+    rounds = kills()
+    for number in (n + 1 for n in rounds.rounds()):
         delay_s = run_ours_and_kill(path, ledger, rng)
         if not (path / "commitlog").is_dir():
             counts["killed before there was a store"] += 1
@@ -198,7 +207,7 @@ def test_killed_rocketstore(
             runner.bury()
             shutil.rmtree(path)
             path, ledger = tmp_path / str(number), Ledger()
-    print(f"{ROUNDS} rounds: {dict(counts)}")
+    print(f"{rounds.did} rounds: {dict(counts)}")
 
 
 #: The last file has some of them.
@@ -221,7 +230,7 @@ def crashed(version: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.id)
-@pytest.mark.parametrize("again", range(1 + ROUNDS // 20))
+@pytest.mark.parametrize("again", range(1 + int(ROUNDS or 0) // 20))
 def test_damage_by_hand(
     crashed: Image,
     runner: Runner,

@@ -1,25 +1,34 @@
 """The store against its model: random puts, batches, rolls, reads, crashes, reopens and trims on tiny files.
 
 A crash is a copy of the directory while the store is open: what the files show then is what the kernel
-holds after the death of the process. The number of steps is ROCKETSTORE_MACHINE_EXAMPLES x 50.
+holds after the death of the process. ROCKETSTORE_MACHINE_EXAMPLES asks for so many sequences of 50 steps.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import rocketstore
 from tests.model.model import Model, Sent
+from tests.support import campaign
 
 TOPICS = ("a", "orders", "%RETRY%g")
 TAGS = ("Aa", "BB", "c")  # Aa and BB have one hash
@@ -321,14 +330,45 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 SHRINK = os.environ.get("ROCKETSTORE_MACHINE_SHRINK", "1") != "0"
-EXAMPLES = int(os.environ.get("ROCKETSTORE_MACHINE_EXAMPLES", "60"))
-StoreMachine.TestCase.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    # Shrinking a failure takes minutes; a planted fault only has to be noticed.
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, *((Phase.shrink,) if SHRINK else ())),
-    print_blob=True,
-)
-TestStoreMachine = StoreMachine.TestCase
+#: Sequences that are asked for; "": the time of a whole run, or as many as `make test` does.
+EXAMPLES = os.environ.get("ROCKETSTORE_MACHINE_EXAMPLES", "")
+STEPS = 50
+#: Sequences of one seed. Hypothesis cannot be told a time: seeds follow each other until it is used.
+EXAMPLES_A_SEED = 20
+IN_SHORT = 60
+
+
+def test_the_store_is_as_its_model(rng: random.Random) -> None:
+    """D-06 D-20 D-29: nothing is lost, made up or out of order, whatever is done to a store."""
+    running = campaign.begin(
+        "steps of the model",
+        asked=str(int(EXAMPLES) * STEPS) if EXAMPLES else "",
+        alone=IN_SHORT * STEPS,
+    )
+    while running.goes_on():
+        left = (
+            -(-(running.count - running.did) // STEPS)
+            if running.seconds is None
+            else EXAMPLES_A_SEED
+        )
+        examples = min(left, EXAMPLES_A_SEED)
+        seed(rng.getrandbits(63))(StoreMachine)
+        run_state_machine_as_test(
+            StoreMachine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=STEPS,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                # Shrinking a failure takes minutes; a planted fault only has to be noticed.
+                phases=(
+                    Phase.explicit,
+                    Phase.reuse,
+                    Phase.generate,
+                    *((Phase.shrink,) if SHRINK else ()),
+                ),
+                print_blob=True,
+            ),
+        )
+        running.did += examples * STEPS
+    running.end()

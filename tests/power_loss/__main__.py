@@ -1,4 +1,7 @@
-"""Images of lost power, as many as one likes: `python -m tests.power_loss --images 10000 --jobs 2`."""
+"""Images of lost power, as many as one likes: `python -m tests.power_loss --images 10000 --jobs 2`.
+
+Without --images: as many as fit into the seconds of a whole run, or 10,000.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.power_loss.campaign import Tally, judge_again, run_campaign
+from tests.power_loss.campaign import Tally, judge_again, run_campaign, run_for
 from tests.power_loss.oracle import Wrong
 from tests.power_loss.workloads import WORKLOADS
+from tests.support import campaign
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.power_loss", description=__doc__)
-    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--images", type=int, default=None)
     parser.add_argument(
         "--seed", type=int, default=None, help="of the campaign (default: a new one)"
     )
@@ -33,12 +37,21 @@ def main() -> int:
     print(f"seed {seed} (again with --seed {seed})", flush=True)
     began = time.monotonic()
     tally = Tally()
-    for tally in run_campaign(
-        given.images, seed, given.jobs, keep, given.workload or tuple(WORKLOADS)
-    ):
+    workloads = given.workload or tuple(WORKLOADS)
+    running = campaign.begin(
+        "crash images", asked="" if given.images is None else f"{given.images}"
+    )
+    tallies = (
+        run_campaign(running.count, seed, given.jobs, keep, workloads)
+        if running.seconds is None
+        else run_for(running.seconds, running.least, seed, given.jobs, keep, workloads)
+    )
+    for tally in tallies:
+        running.did = tally.images.total()
         said = f"{tally.images.total()} images, {tally.wrong.total()} fail"
         print(f"{time.monotonic() - began:7.0f} s  {said}", flush=True)
     tell(tally, time.monotonic() - began)
+    running.end()
     return 1 if tally.wrong else 0
 
 

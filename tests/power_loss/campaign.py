@@ -1,15 +1,22 @@
-"""Thousands of images: records batches of traces, judges images of each point of them, counts."""
+"""Thousands of images: records batches of traces, judges images of each point of them, counts.
+
+A campaign has a number of images, or seconds: then batches of `WHOLE` images follow each other until the time is
+used. The same seed makes the same batches either way, where the number is a multiple of theirs.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +31,7 @@ from tests.power_loss.small_steps import small_steps
 from tests.power_loss.trace import Kind
 from tests.power_loss.workloads import WORKLOADS
 
-__all__ = ["Batch", "Failure", "Tally", "judge_again", "run_batch", "run_campaign"]
+__all__ = ["Batch", "Failure", "Tally", "judge_again", "run_batch", "run_campaign", "run_for"]
 
 #: Recoveries that are recorded behind each workload, and images of each recorded run.
 FOLLOW = 3
@@ -34,12 +41,21 @@ KEPT_MAX = 20
 
 @dataclass(frozen=True)
 class Batch:
-    """A share of a campaign: `images` of runs of `workloads`, all from one seed."""
+    """A share of a campaign: `images` of runs of `workloads`, all from one seed.
+
+    After `until` of the monotonic clock it ends between two workloads, with `least` images or more.
+    """
 
     seed: int
     images: int
     workloads: tuple[str, ...]
     keep: str
+    until: float = math.inf
+    least: int = 0
+
+    def goes_on(self, images: int) -> bool:
+        """With so many images taken."""
+        return images < self.images and (images < self.least or time.monotonic() < self.until)
 
 
 @dataclass(frozen=True)
@@ -88,8 +104,10 @@ def _run_batch(batch: Batch) -> Tally:
         with Recorder(directory) as recorder:
             left = batch.images
             round_ = 0
-            while left > 0:
+            while batch.goes_on(batch.images - left):
                 for name in batch.workloads:
+                    if not batch.goes_on(batch.images - left):
+                        break
                     seed = random.Random(f"{batch.seed}:{name}:{round_}").getrandbits(31)
                     for trace in recorder.record(name, seed, FOLLOW):
                         count = min(each, left)
@@ -224,12 +242,41 @@ def run_campaign(
     images: int, seed: int, jobs: int, keep: str, workloads: Sequence[str] = tuple(WORKLOADS)
 ) -> Iterator[Tally]:
     """Batches until there are so many images; the tally so far after each."""
-    whole = len(workloads) * (FOLLOW + 1) * IMAGES_EACH
-    count = max(jobs, -(-images // whole))
+    count = max(jobs, -(-images // whole_batch(workloads)))
     shares = [images * (n + 1) // count - images * n // count for n in range(count)]
-    batches = [
-        Batch(seed + n, share, tuple(workloads), keep) for n, share in enumerate(shares) if share
-    ]
+    yield from run_batches(
+        (Batch(seed + n, share, tuple(workloads), keep) for n, share in enumerate(shares) if share),
+        jobs,
+    )
+
+
+def run_for(
+    seconds: float, least: int, seed: int, jobs: int, keep: str, workloads: Sequence[str]
+) -> Iterator[Tally]:
+    """Batches until the time is used and there are `least` images; the tally so far after each."""
+    until = time.monotonic() + seconds
+    whole = whole_batch(workloads)
+
+    def batches() -> Iterator[Batch]:
+        number = 0
+        while number < jobs or time.monotonic() < until:
+            # Each begins with another workload: the last ones are not the same each time.
+            first = number * len(workloads) // jobs % len(workloads)
+            order = (*workloads[first:], *workloads[:first])
+            needed = -(-least // jobs) if number < jobs else 0
+            yield Batch(seed + number, max(whole, needed), order, keep, until, needed)
+            number += 1
+
+    yield from run_batches(batches(), jobs)
+
+
+def whole_batch(workloads: Sequence[str]) -> int:
+    """Images of a batch in which each workload is recorded once."""
+    return len(workloads) * (FOLLOW + 1) * IMAGES_EACH
+
+
+def run_batches(batches: Iterator[Batch], jobs: int) -> Iterator[Tally]:
+    """The tally so far after each batch. The next one is asked for when a process is free."""
     total = Tally()
     if jobs == 1:
         for batch in batches:
@@ -238,6 +285,12 @@ def run_campaign(
         return
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for tally in pool.map(run_batch, batches):
-            total.add(tally)
-            yield total
+        running = {pool.submit(run_batch, batch) for batch in itertools.islice(batches, jobs)}
+        while running:
+            done, running = concurrent.futures.wait(
+                running, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+            for ended in done:
+                total.add(ended.result())
+                yield total
+                running |= {pool.submit(run_batch, one) for one in itertools.islice(batches, 1)}

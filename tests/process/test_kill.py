@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.process.other_process import number_of, numbers, open_small, other_process
+from tests.support import campaign
 
 #: Puts numbers from given[0] on, given[1] a call; says the next number after each promise is met.
 ENDLESS = """
@@ -45,10 +47,10 @@ def run_and_kill(path: Path, durability: str, first: int, batch: int, delay_s: f
     return acknowledged[-1] if acknowledged else first
 
 
-def kill_again_and_again(root: Path, rng: random.Random, kills: int) -> None:
+def kill_again_and_again(root: Path, rng: random.Random, kills: Iterable[int]) -> None:
     first = 0
     path = root / "0"
-    for kill in range(kills):
+    for kill in kills:
         if first > MESSAGES_MAX:
             first, path = 0, root / str(kill)
         durability, batch = MODES[kill % len(MODES)]
@@ -76,13 +78,13 @@ def kill_again_and_again(root: Path, rng: random.Random, kills: int) -> None:
 def test_twelve_kills(tmp_path: Path, rng: random.Random) -> None:
     """D-20 D-22 D-23 D-37: acknowledged ⊆ recovered ⊆ sent after each of twelve kills, two for each
     promise with single puts and with batches; what a reader recovers in memory is the same."""
-    kill_again_and_again(tmp_path, rng, 12)
+    kill_again_and_again(tmp_path, rng, range(12))
 
 
 @pytest.mark.proof
 def test_a_hundred_kills(tmp_path: Path, rng: random.Random) -> None:
     """D-20 D-22 D-23 D-37: the same, longer."""
-    kill_again_and_again(tmp_path, rng, 102)
+    kill_again_and_again(tmp_path, rng, campaign.begin("killed writers").rounds())
 
 
 #: Opens with a callback that says how recovery goes on.
@@ -97,7 +99,7 @@ told()
 @pytest.mark.proof
 def test_kills_while_the_store_is_opened(tmp_path: Path, rng: random.Random) -> None:
     """D-22 D-23: a recovery that is killed, at any point, is finished by the next one."""
-    for round_ in range(40):
+    for round_ in campaign.begin("killed recoveries").rounds():
         path = tmp_path / str(round_)
         acknowledged = run_and_kill(path, "os", 0, 1, rng.uniform(0.02, 0.1))
         for _ in range(2):

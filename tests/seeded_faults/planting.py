@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import campaign
 from tests.support.paths import ROOT
 
 __all__ = ["ROOT", "Fault", "caught", "edited", "plant"]
@@ -65,7 +66,7 @@ def caught(tree: Path, tests: list[str], **environment: str) -> str:
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
         cwd=tree,
         # Without CI pytest shortens what it says of a difference instead of working it out for minutes.
-        env={**os.environ, "PYTHONPATH": str(tree), "CI": "", **environment},
+        env={**campaign.without(os.environ), "PYTHONPATH": str(tree), "CI": "", **environment},
         capture_output=True,
         text=True,
         check=False,

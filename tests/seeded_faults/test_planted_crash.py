@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.seeded_faults.planting import Fault, plant
+from tests.support import campaign
 
 pytestmark = [
     pytest.mark.proof,
@@ -242,7 +243,7 @@ def failing_images(tree: Path, workloads: tuple[str, ...], seed: int, images: in
     run = subprocess.run(
         [*command, "--keep", str(tree / "kept"), *chosen],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**campaign.without(os.environ), "PYTHONPATH": str(tree)},
         capture_output=True,
         text=True,
         check=False,

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["wait_until"]
+__all__ = ["pause", "until", "wait_until"]
 
 PATIENCE_S = 120.0
+#: Seconds between two looks: short beside anything that is waited for.
+LOOK_S = 0.002
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool], why: Callable[[], str] = lambda: "") -> None:
+    """Returns when the condition is true. `why` says more when it never is."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen {why()}".rstrip()
+        time.sleep(LOOK_S)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """The same in an event loop, which goes on meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
+        await asyncio.sleep(LOOK_S)
+
+
+def pause(seconds: float) -> None:
+    """Lets a random time pass before a fault strikes. Never a way to wait for something."""
+    time.sleep(seconds)

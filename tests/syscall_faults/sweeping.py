@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -119,7 +119,8 @@ class Sweep:
     def cases(
         self, rng: random.Random, limit: int, answers: Iterable[str] = (), times: int = 1
     ) -> list[Case]:
-        """Of each answer at each site one first, in a scene by chance; then others, up to `limit`.
+        """Of each site one first, in a scene by chance; then one of each answer there; then others, up to
+        `limit`.
 
         `answers`: instead of each errno of the entry.
         """
@@ -135,13 +136,15 @@ class Sweep:
         rng.shuffle(every)
         if EVERY:
             return every
-        seen: set[tuple[str, str, str]] = set()
-        first, later = [], []
+        sites: set[tuple[str, str]] = set()
+        kinds: set[tuple[str, str, str]] = set()
+        first, second, later = [], [], []
         for case in every:
-            kind = (case.entry, case.site, case.answer)
-            (later if kind in seen else first).append(case)
-            seen.add(kind)
-        return [*first, *later][:limit]
+            site, kind = (case.entry, case.site), (case.entry, case.site, case.answer)
+            (first if site not in sites else second if kind not in kinds else later).append(case)
+            sites.add(site)
+            kinds.add(kind)
+        return [*first, *second, *later][:limit]
 
     def trace(self, scene: str) -> dict[str, int]:
         """What strace sees of a scene: the most calls of each kind that one thread makes."""
@@ -149,18 +152,23 @@ class Sweep:
         assert result["wrong"] == []
         return dict(result["rows"])
 
-    def run(self, cases: list[Case]) -> Tally:
+    def run(self, cases: list[Case], goes_on: Callable[[int], bool] = lambda tried: True) -> Tally:
+        """Tries the cases in their order, as long as `goes_on` says so of how many were tried."""
         tally = Tally()
         asked = [dataclasses.asdict(case) for case in cases]
-        for case, result in zip(cases, self._map(asked), strict=True):
+        for case, result in zip(cases, self._map(asked, goes_on), strict=True):
+            if result is None:
+                continue
             if case.answer in INVISIBLE:
                 noticed = {_shape(error) for error in result["errors"]} - self._usual[case.scene]
                 result["wrong"] += [f"noticed: {error}" for error in sorted(noticed)]
             tally.add(case, result)
         return tally
 
-    def _map(self, asked: list[dict[str, Any]]) -> list[Any]:
-        """One answer for each question, from whichever server is free."""
+    def _map(
+        self, asked: list[dict[str, Any]], goes_on: Callable[[int], bool] = lambda tried: True
+    ) -> list[Any]:
+        """One answer for each question, from whichever server is free; None for what is not asked any more."""
         answers: list[Any] = [None] * len(asked)
         left = iter(enumerate(asked))
         lock = threading.Lock()
@@ -169,7 +177,7 @@ class Sweep:
             while True:
                 with lock:
                     number, question = next(left, (-1, {}))
-                if number < 0:
+                if number < 0 or not goes_on(number):
                     return
                 for _ in range(TRIES):
                     answers[number] = server.ask(question)

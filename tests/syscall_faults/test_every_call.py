@@ -14,14 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.syscall_faults.injecting import FOREVER, SYNCS
+from tests.support import campaign
+from tests.syscall_faults.injecting import FOREVER, SYNCS, Case
 from tests.syscall_faults.sweeping import EVERY, Sweep, Tally, sweep
 
-#: Runs of `make faults`; EVERY=1 tries all there are.
+#: Runs of `make faults`, and how a whole run's seconds are shared out among the tests; EVERY=1 tries all there
+#: are.
 CASES = 2000
 FOR_GOOD_CASES = 500
 INVISIBLE_CASES = 350
 KILLS = 400
+SUM = CASES + FOR_GOOD_CASES + INVISIBLE_CASES + KILLS
 #: Entries that this machine's workload cannot use.
 UNUSED: dict[str, str] = {} if os.geteuid() == 0 else {"fchown": "gives files away: needs root"}
 
@@ -36,6 +39,22 @@ MANY = 1 << 20
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
     with sweep(tmp_path_factory.mktemp("faults")) as found:
         yield found
+
+
+def sampled(running: Sweep, cases: list[Case], count: int, least: int) -> Tally:
+    """So many of the cases, in their order; in a whole run as many as its time has room for."""
+    if EVERY:
+        return running.run(cases)
+    sample = campaign.begin("failing calls", share=count / SUM, alone=count, least=least)
+
+    def goes_on(tried: int) -> bool:
+        sample.did = tried
+        return sample.goes_on()
+
+    tally = running.run(cases, goes_on)
+    sample.did = tally.tried
+    sample.end()
+    return tally
 
 
 def show(tally: Tally, what: str, running: Sweep) -> None:
@@ -77,7 +96,7 @@ def test_slow_syncs_are_logged(running: Sweep, rng: random.Random) -> None:
 @pytest.mark.proof
 def test_each_call_fails_once(running: Sweep, rng: random.Random) -> None:
     """D-10 D-13 D-16 D-36: every errno of every call at every site."""
-    tally = running.run(running.cases(rng, CASES))
+    tally = sampled(running, running.cases(rng, CASES), CASES, len(running.sites))
     show(tally, "each call fails once", running)
     failing = {site for site in running.steady if site[0] not in UNTRIED}
     for _ in range(ROUNDS):  # threads that went another way, each time so far
@@ -101,7 +120,7 @@ def test_each_call_fails_for_good(running: Sweep, rng: random.Random) -> None:
     """D-13 D-16 D-36: from one call on, every call of its kind fails: the disk is full, or gone."""
     answers = [answer for answer in ALWAYS if answer != "EINTR"]
     show(
-        running.run(running.cases(rng, FOR_GOOD_CASES, answers, FOREVER)),
+        sampled(running, running.cases(rng, FOR_GOOD_CASES, answers, FOREVER), FOR_GOOD_CASES, 100),
         "each call fails for good",
         running,
     )
@@ -114,14 +133,15 @@ ALWAYS = ["EACCES", "EDQUOT", "EFBIG", "EIO", "EMFILE", "ENOMEM", "ENOSPC", "EPE
 @pytest.mark.proof
 def test_what_nobody_notices(running: Sweep, rng: random.Random) -> None:
     """D-10 D-33: an interrupted call, and one that moves a single byte, are gone on with: no error."""
-    tally = running.run(running.cases(rng, INVISIBLE_CASES, ["EINTR", "short"]))
+    cases = running.cases(rng, INVISIBLE_CASES, ["EINTR", "short"])
+    tally = sampled(running, cases, INVISIBLE_CASES, 100)
     show(tally, "nobody notices", running)
 
 
 @pytest.mark.proof
 def test_a_kill_at_each_call(running: Sweep, rng: random.Random) -> None:
     """D-20 D-22 D-23 D-37: the process dies in front of a call, at every site."""
-    tally = running.run(running.cases(rng, KILLS, ["KILL"]))
+    tally = sampled(running, running.cases(rng, KILLS, ["KILL"]), KILLS, len(running.sites))
     show(tally, "killed", running)
     if not EVERY:
         assert len(tally.sites) > len(running.sites) * 0.9
