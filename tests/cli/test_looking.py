@@ -20,16 +20,11 @@ from tests.support.batch_store import TOPIC, BatchStore
 def test_tail_shows_the_newest_of_all_queues_in_log_order(invoke, store_path: Path) -> None:
     result = invoke("tail", store_path, "orders", "-n", 4, "--format", "%p %o %s")
     assert result.output.splitlines() == [
-        "0 18 first 18",
-        "0 19 first 19",
-        "1 9 second 9",
-    ][-4:] or result.output.splitlines() == [
         "1 8 second 8",
         "0 18 first 18",
         "0 19 first 19",
         "1 9 second 9",
     ]
-    assert len(result.output.splitlines()) == 4
 
 
 def test_tail_of_one_queue(invoke, store_path: Path) -> None:

@@ -246,11 +246,18 @@ def test_a_second_live_consumer_of_a_group_is_refused(layout: StoreLayout) -> No
 
 
 def test_readers_own_no_group(layout: StoreLayout) -> None:
-    """None of them can commit."""
+    """Two of them may look at one group; none of them may commit, and the file stays as it is."""
+    loaded(layout).commit("orders", "billing", {0: 3}, 0, lambda end: None)
+    before = layout.consumer_offsets.read_bytes()
     offsets = ConsumerOffsets(layout, read_only=True)
+    offsets.load()
     first, second = Owner(), Owner()
-    offsets.claim("orders", "billing", first)
-    offsets.claim("orders", "billing", second)
+    for owner in (first, second):
+        offsets.claim("orders", "billing", owner)
+        with pytest.raises(StoreReadOnlyError, match="mode='r'"):
+            offsets.commit("orders", "billing", {0: 4}, 0, lambda end: None, owner)
+    assert offsets.get("orders", "billing") == {0: 3}
+    assert layout.consumer_offsets.read_bytes() == before
 
 
 def test_a_released_group_can_be_claimed(layout: StoreLayout) -> None:

@@ -183,13 +183,22 @@ def test_a_file_that_is_overwritten_in_place_has_no_second_name(
 
 
 def test_segments_may_have_a_second_name(tmp_path: Path) -> None:
-    """Snapshots are made of hard links."""
+    """Snapshots are made of hard links: a put behind the old end changes nothing in front of it."""
     root = make_reference(tmp_path / "s", record_crc=True, size=2 * SEGMENT).root
-    (tmp_path / "snapshot").mkdir()
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
     for segment in (root / "commitlog").iterdir():
-        os.link(segment, tmp_path / "snapshot" / segment.name)
+        os.link(segment, snapshot / segment.name)
+    before = {path.name: path.read_bytes() for path in snapshot.iterdir()}
+    assert len(before) == 2
     with rocketstore.open(root) as store:
-        store.writer("orders").put(b"more")
+        end = store.end_offset
+        put = store.writer("orders", queue_id=0).put(b"more")
+        assert put.physical_offset >= end
+        assert store.get(put.physical_offset).body == b"more"
+    for name, data in before.items():
+        kept = max(0, min(SEGMENT, end - int(name)))
+        assert (snapshot / name).read_bytes()[:kept] == data[:kept], name
 
 
 NAMES = [

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["pause", "until", "wait_until"]
+__all__ = ["pause", "wait_in_loop", "wait_until"]
 
 PATIENCE_S = 120.0
 #: Seconds between two looks: short beside anything that is waited for.
@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], bool], why: Callable[[], str] = lambda: "
         time.sleep(LOOK_S)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_in_loop(condition: Callable[[], bool]) -> None:
     """The same in an event loop, which goes on meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():

@@ -26,12 +26,14 @@ def queue_of(path: Path, file_size: int = SEGMENT) -> MappedFileQueue:
 
 
 def test_it_uses_a_queue_of_files(tmp_path: Path) -> None:
-    """S000-07 S004-01: and is none itself; consume queues use the same kind."""
+    """S000-07 S004-01: and is none itself; what is put lies in a file of that queue."""
     assert not issubclass(CommitLog, MappedFileQueue)
     with open_small(tmp_path) as store:
         log = parts(store).commit_log
-        store.writer("orders").put(b"x")
+        put = store.writer("orders").put(b"x")
         assert isinstance(log.queue, MappedFileQueue)
+        [file] = log.queue.files
+        assert file.start_offset <= put.physical_offset < file.end_offset
 
 
 @pytest.mark.parametrize(("size", "start"), [(1, 5), (2, 4), (3, 3), (4, 4), (5, 5), (6, 0)])

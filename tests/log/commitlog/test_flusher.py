@@ -13,7 +13,6 @@ import pytest
 from rocketstore import Store
 from rocketstore.log.commitlog import commit_log
 from rocketstore.log.commitlog import flusher as flusher_module
-from rocketstore.log.commitlog.committer import able, pages_between
 from rocketstore.log.commitlog.flusher import Flusher
 from tests.support.small_store import SEGMENT, open_still, parts, until
 
@@ -33,28 +32,6 @@ def idle(store: Store, **options: Any) -> Flusher:
     for name, value in options.items():
         setattr(flusher, name, value)
     return flusher
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "least", "expected"),
-    [
-        (0, 0, 0, False),  # nothing new
-        (0, 1, 0, True),  # least pages 0: anything
-        (0, 4 * PAGE - 1, 4, False),
-        (0, 4 * PAGE, 4, True),  # greater or equal
-        (PAGE - 1, 4 * PAGE, 4, True),  # pages are counted by their numbers
-        (PAGE, 5 * PAGE - 1, 4, False),
-        (16 * PAGE - 1, 16 * PAGE, 4, True),  # a file is full
-        (15 * PAGE, 16 * PAGE + 1, 4, True),
-    ],
-)
-def test_able(low: int, high: int, least: int, expected: bool) -> None:
-    """S000-88 S000-93 S002-33 S004-07: full file, enough pages of 4096, or anything new with 0."""
-    assert able(low, high, least, 16 * PAGE) is expected
-
-
-def test_pages_are_counted_by_number() -> None:
-    assert [pages_between(0, n) for n in (0, PAGE - 1, PAGE, 2 * PAGE + 1)] == [0, 0, 1, 2]
 
 
 def test_acts_only_with_enough_pages(store: Store) -> None:

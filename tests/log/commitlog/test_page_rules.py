@@ -9,9 +9,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native.mapped_file import mapped_files
-from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.commitlog.committer import PAGE_BYTES, able, pages_between
-from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 pytestmark = pytest.mark.quick
 
@@ -21,17 +19,17 @@ SEGMENT = 1 << 20
 def test_a_page_is_four_kibibytes() -> None:
     """S004-07: pages of flushing and committing are 4096 bytes, whatever the machine's are."""
     assert PAGE_BYTES == 4096
-    assert pages_between(0, 4095) == 0
-    assert pages_between(0, 4096) == 1
+    assert [pages_between(0, n) for n in (0, 4095, 4096, 8193)] == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("low", "high", "due"),
     [
         (0, 4 * 4096 - 1, False),
-        (0, 4 * 4096, True),
+        (0, 4 * 4096, True),  # greater or equal
         (4095, 4 * 4096, True),
         (4096, 4 * 4096, False),
+        (4096, 5 * 4096 - 1, False),
     ],
 )
 def test_enough_pages_have_to_be_dirty(low: int, high: int, due: bool) -> None:
@@ -41,20 +39,17 @@ def test_enough_pages_have_to_be_dirty(low: int, high: int, due: bool) -> None:
 
 def test_no_least_number_of_pages_takes_anything() -> None:
     """S002-33: with least pages 0 one byte is enough, and nothing is nothing."""
+    assert able(0, 1, 0, SEGMENT)
     assert able(100, 101, 0, SEGMENT)
+    assert not able(0, 0, 0, SEGMENT)
     assert not able(100, 100, 0, SEGMENT)
 
 
 def test_a_full_file_is_always_due() -> None:
     """S000-88 S000-93: the end of a file does not wait for more pages."""
     assert able(SEGMENT - 10, SEGMENT, 4, SEGMENT)
+    assert able(SEGMENT - 4096, SEGMENT + 1, 4, SEGMENT)
     assert able(SEGMENT - 10, SEGMENT + 1, 1000, SEGMENT)
-
-
-def test_a_log_uses_a_queue_of_files() -> None:
-    """S000-07: the commit log has a queue of mapped files and is none."""
-    assert not issubclass(CommitLog, MappedFileQueue)
-    assert CommitLog.__init__.__annotations__["queue"] in ("MappedFileQueue", MappedFileQueue)
 
 
 def test_log_queues_and_index_are_mapped_files(

@@ -198,4 +198,8 @@ def test_a_second_name_that_goes_meanwhile_is_no_error(
     os.unlink(layout.live / f"{0:020d}")
     monkeypatch.setattr(os.path, "lexists", lambda path: True)
     links.settle(SIZE)
+    assert links.let_go() is None
+    assert links.descriptors() == []
+    assert names(layout.live) == []
     links.prepare(segment(layout, SIZE))
+    assert names(layout.live) == [f"{SIZE:020d}"]
