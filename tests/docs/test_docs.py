@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.docs.link_features import all_tests
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, TESTS
 
 BLOCK = re.compile(r"^```python *(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)")
@@ -95,6 +95,17 @@ def test_named_folders_of_tests_exist() -> None:
             if not any((ROOT / "tests" / folder).glob("*")):
                 missing.append(f"{named(path)}: tests/{folder}")
     assert not missing, "\n" + "\n".join(missing)
+
+
+@pytest.mark.quick
+def test_every_folder_of_the_tests_is_in_their_table() -> None:
+    """tests/README.md says which question each folder answers."""
+    table = re.findall(r"^\| `([\w/]+)/` \|", (TESTS / "README.md").read_text(), re.MULTILINE)
+    folders = {path.parent for path in TESTS.rglob("*.py")} - {TESTS}
+    names = {folder.relative_to(TESTS).as_posix() for folder in folders}
+    log = {name for name in names if name.startswith("log/")}
+    expected = {name for name in names if "/" not in name} - ({"log"} if log else set()) | log
+    assert set(table) == expected
 
 
 @pytest.mark.quick
