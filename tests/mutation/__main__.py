@@ -42,15 +42,18 @@ RECOVERY = (
     "log/recovery/walk.py",
     "log/recovery/quarantine.py",
     "log/recovery/missing_segments.py",
-    "engine/catching_up.py",
+    "engine/catch_up.py",
 )
 TESTS_OF_RECOVERY = (
-    [f"tests/log/test_{name}.py" for name in ("quarantine", "resurrection", "lost_power")],
-    ["tests/log", "-k", "recovery"],
+    ["tests/log/recovery", "tests/log/commitlog/test_lost_power.py"],
+    ["tests/log", "-k", "recovery", "--ignore=tests/log/recovery"],
     ["tests/api", "-k", "recover or crash or damage or missing or directories"],
     ["tests/process/test_kill.py", "tests/model"],
 )
-TARGETS = ["record", "properties", "batch", "scan", "queue", "index", "checkpoint", "message_id"]
+TARGETS = (
+    *("record", "properties", "batch", "scan", "queue", "index", "checkpoint", "message_id"),
+    "columns",
+)
 
 
 class Tree:
