@@ -18,6 +18,7 @@ INSTALLED := $(VENV)/.installed
 ARROW := $(VENV)/.arrow
 SPARK := $(VENV)/.spark
 OBJECTS := $(VENV)/objects/.installed
+SITE := $(VENV)/site/.installed
 SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
@@ -50,7 +51,7 @@ NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocket
   rocketstore/_native/*.h)
 
 .PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
-  sanitize tsan interop interop-long fs show-venv docs clean
+  sanitize tsan interop interop-long fs show-venv docs site clean
 
 build: $(BUILT) $(INSTALLED)
 
@@ -243,9 +244,18 @@ show-venv:
 	@echo $(VENV)
 
 docs: build
-	$(PYTEST) tests/docs/test_docs.py tests/docs/test_format_doc.py tests/docs/test_durability_doc.py \
-	  tests/docs/test_compatibility_doc.py tests/docs/test_features.py tests/docs/test_references.py \
-	  tests/docs/test_format_numbers.py
+	$(PYTEST) tests/docs
+
+# The documents as a web site in build/site. Every warning is an error: a link to nowhere, a page in no list.
+site: $(SITE)
+	$(RUN) site/stage.py build/site-source
+	$(VENV)/site/bin/python -m sphinx -W --keep-going -q -b html -c site -d build/site-trees build/site-source build/site
+	@echo "build/site/index.html"
+
+$(SITE): requirements/site.txt $(TOOLS)
+	$(RUN) -m venv --clear $(VENV)/site
+	$(VENV)/site/bin/python -m pip install --quiet --requirement requirements/site.txt
+	@touch $@
 
 clean:
 	rm -rf build dist demo-store demo-store-spark *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
