@@ -1,0 +1,50 @@
+"""Pages for users do without the words that docs/glossary.md refuses, and name what they name as the glossary does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.quick
+
+#: In text, not in code, links or headings that other pages link to.
+REFUSED = (
+    "behind", "in front of", "anew", "told", "tell", "tells", "stand", "stands", "beside", "who",
+    "whoever", "that one", "mend", "mends", "mended",
+)  # fmt: skip
+#: Pages that nobody has rewritten yet; none may join them.
+OLD = {
+    "docs/architecture.md", "docs/compatibility.md", "docs/format.md", "docs/glossary.md",
+    "docs/performance.md", "docs/semantics.md",
+}  # fmt: skip
+WORDS = re.compile(rf"\b({'|'.join(REFUSED)})\b", re.IGNORECASE)
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)|^#[^\n]*$", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> list[str]:
+    found = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/recipes/*.md")]
+    names = [path.relative_to(ROOT).as_posix() for path in found]
+    return ["README.md", "SECURITY.md", "CONTRIBUTING.md", *sorted({*names} - OLD)]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_has_no_refused_word(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    plain = CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
+    found = [
+        f"{page}:{number}: {word}: {line.strip()[:80]}"
+        for number, line in enumerate(plain.splitlines(), 1)
+        for word in WORDS.findall(line)
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_glossary_says_what_to_write_instead() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    table = text.split("## Words that are not used")[1]
+    named = " ".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))
+    missing = [word for word in REFUSED if not re.search(rf"\b{word}\b", named)]
+    assert missing == []
