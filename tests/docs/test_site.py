@@ -15,7 +15,7 @@ import pytest
 from tests.support.paths import ROOT
 
 #: Made by `make site`: an environment of its own, with what requirements/site.txt pins.
-GENERATOR = ROOT / ".venv" / "site" / "bin" / "python"
+GENERATOR = Path(sys.prefix) / "site" / "bin" / "python"
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#{1,4} +(.+?) *$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)#([^)\s]+)\)")
