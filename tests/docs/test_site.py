@@ -56,6 +56,14 @@ def test_every_document_is_a_page_once() -> None:
 
 
 @pytest.mark.quick
+def test_the_index_by_task_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    pages += [f"recipes/{path.name}" for path in (ROOT / "docs" / "recipes").glob("*.md")]
+    assert [page for page in pages if f"]({page})" not in index] == []
+
+
+@pytest.mark.quick
 def test_every_link_leads_to_a_heading_that_exists() -> None:
     broken = []
     for page in loaded().navigation().pages:
