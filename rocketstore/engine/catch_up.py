@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
-from rocketstore.log.queues.queue_preallocator import files_made_ahead
 from rocketstore.log.recovery.progress import drop_progress
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class CatchingUp:
         if self.file is None or end - self.positions.dispatched < AHEAD_BYTES:
             self._run(dispatcher, index, end)
             return
-        with files_made_ahead(self.queues):
+        with self.queues.preallocating():
             self._run(dispatcher, index, end)
 
     def _run(self, dispatcher: Dispatcher, index: IndexStore | None, end: int) -> None:

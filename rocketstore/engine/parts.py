@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.queues.put_states import PutQueues
-    from rocketstore.log.queues.queue_preallocator import NextFileMaker
+    from rocketstore.log.queues.queue_preallocator import QueuePreallocator
     from rocketstore.log.worker import Worker
 
 __all__ = ["WriteParts", "largest_body", "ring_bytes"]
@@ -45,7 +45,7 @@ class WriteParts:
     positions: Positions
     commit_log: CommitLog
     preallocator: Preallocator
-    queue_files: NextFileMaker
+    queue_files: QueuePreallocator
     populator: Populator | None
     flusher: Flusher
     committer: Committer | None

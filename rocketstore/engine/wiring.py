@@ -30,13 +30,13 @@ from rocketstore.log.commitlog.committer import Committer
 from rocketstore.log.commitlog.flusher import Flusher
 from rocketstore.log.layout.file_system import file_system
 from rocketstore.log.layout.store_json import load_store_state, save_store_state, time_breaks
+from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.mapped_files.populator import Populator
 from rocketstore.log.mapped_files.preallocator import Preallocator
 from rocketstore.log.mapped_files.second_names import LiveLinks
-from rocketstore.log.mapped_files.unfinished_files import withdraw_file
 from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from rocketstore.log.queues.put_states import PutQueues
-from rocketstore.log.queues.queue_preallocator import NextFileMaker
+from rocketstore.log.queues.queue_preallocator import QueuePreallocator
 from rocketstore.log.read.local_source import StoreSource
 from rocketstore.log.recovery import recovery
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
@@ -141,7 +141,7 @@ def for_writing(
     commit_log = start.commit_log
     log = commit_log.log
     parts.dispatcher.attach(log.dispatch_signal, page, commit_log.fail)
-    queue_files = NextFileMaker(start.fail)
+    queue_files = QueuePreallocator(start.fail)
     parts.queues.ask_ahead = queue_files.ask
     flusher = start.make_flusher(page)
     committer = start.make_committer()

@@ -34,7 +34,7 @@ def lived_in(root: Path) -> Store:
         consumer.commit()
     # However many a thread has left, and each is a call of the removal.
     wait_until(lambda: not parts(store).queue_files._asked)
-    parts(store).queues._spares.drop()
+    parts(store).queues._first_files.drop()
     return store
 
 

@@ -50,7 +50,7 @@ def test_the_first_file_of_a_queue_is_made_without_a_put(tmp_path: Path) -> None
     """It waited for the disk, 20 to 40 ms, in which nobody could read the message."""
     with open_small(tmp_path, durability="os") as store:
         writer = store.writer("t", queues=3)
-        spares = parts(store).queues._spares
+        spares = parts(store).queues._first_files
         wait_until(lambda: len(spares._ready) == 3)
         assert not list((tmp_path / "consumequeue").iterdir())
         store.writer("t", queues=3)  # these are expected already

@@ -30,7 +30,7 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> int:
     before = mapped_files()
     monkeypatch.setattr("rocketstore.log.queues.mapping_cache.MANY_FILES", before + MANY)
     monkeypatch.setattr("rocketstore.log.dispatch.dispatcher.POINTED_MAX", POINTED)
-    monkeypatch.setattr("rocketstore.log.queues.queue_preallocator.READY_MAX", READY)
+    monkeypatch.setattr("rocketstore.log.queues.queue_preallocator.NEXT_MAX", READY)
     return before
 
 

@@ -16,6 +16,7 @@ from rocketstore import BackpressureError, ConsumerBusyError, Store
 from rocketstore._native.turn import Turn
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
 
@@ -242,10 +243,11 @@ def test_a_file_that_got_its_name_only(
 ) -> None:
     """The next try goes on with it: else nothing would become readable until the store is opened again."""
     (tmp_path / "tmp").mkdir()
-    queue = ConsumeQueue(
-        "orders", 0, tmp_path / "orders", "write", 10 * UNIT_SIZE, tmp_directory=tmp_path / "tmp",
-        log_minimum=lambda: 0, make_directory=lambda path: path.mkdir(exist_ok=True),
+    files = QueueFiles(
+        tmp_path / "orders", "write", 10 * UNIT_SIZE, tmp_directory=tmp_path / "tmp",
+        make_directory=lambda path: path.mkdir(exist_ok=True),
     )  # fmt: skip
+    queue = ConsumeQueue("orders", 0, files, lambda: 0)
     for number in range(units):
         queue.put(number, 100 * number, 100, 0)
     with monkeypatch.context() as patch:

@@ -91,8 +91,8 @@ FAULTS = (
     ),
     (
         Fault(
-            "spare_files_not_synced",
-            "rocketstore/log/queues/preallocated.py",
+            "first_files_not_synced",
+            "rocketstore/log/queues/queue_preallocator.py",
             (("                new.sync()\n", "                pass\n"),),
         ),
         ("many queues",),
@@ -164,7 +164,7 @@ FAULTS = (
         Fault(
             "queue_names_not_synced",
             "rocketstore/log/queues/consume_queue.py",
-            (("        self.next_file.sync_name()\n", ""),),
+            (("        self._files.next_files.sync_names()\n", ""),),
         ),
         ("single", "trimmed in the system"),
     ),

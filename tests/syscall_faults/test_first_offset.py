@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketstore import BackpressureError
-from rocketstore.log.queues.queue_preallocator import NextFile
+from rocketstore.log.queues.queue_preallocator import NextFiles
 from tests.process.other_process import TOPIC, numbers, open_small
 from tests.support.small_store import store_group_offset
 
@@ -29,7 +29,7 @@ def test_records_without_units_keep_their_offsets(
             store.writer(TOPIC, queue_id=0).put(b"%d:" % n)
     shutil.rmtree(tmp_path / "consumequeue" / TOPIC)
     with monkeypatch.context() as patch:
-        patch.setattr(NextFile, "take", _refuse)
+        patch.setattr(NextFiles, "take", _refuse)
         with open_small(tmp_path) as store:
             end = store.end_offset
             with pytest.raises(BackpressureError, match=f"{TOPIC}/0: .*stuck at 0: .*No space"):

@@ -28,8 +28,7 @@ from rocketstore.log.layout.listing import (
     usual_size,
 )
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.mapped_files.new_file import NewFile, fill_blocks
-from rocketstore.log.mapped_files.unfinished_files import raise_explained
+from rocketstore.log.mapped_files.new_file import NewFile, fill_blocks, raise_disk_error
 
 __all__ = ["Access", "MappedFileQueue", "Shape"]
 
@@ -173,7 +172,7 @@ class MappedFileQueue:
                 syscalls.ftruncate(fd, shape.wanted_bytes)
             syscalls.fsync(fd)
         except OSError as error:
-            raise_explained(error, shape.path, shape.missing_bytes)
+            raise_disk_error(error, shape.path, shape.missing_bytes)
         finally:
             syscalls.close(fd)
         self._replace(self._open(shape.path, shape.start_offset, shape.wanted_bytes))

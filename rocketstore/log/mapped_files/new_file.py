@@ -1,8 +1,14 @@
-"""How a file of the log or of a queue comes to be: whole and on disk first, its name after (D-06)."""
+"""One new file of the log or of a queue: whole and on disk first, named after that (D-06).
+
+RocketMQ refuses to load a directory that holds a temporary name or a file of another length. So a
+new file has no name at all, or one in the store's own `tmp`, until `publish` gives it its final
+one.
+"""
 
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 from collections.abc import Callable
@@ -11,36 +17,41 @@ from typing import Final, NoReturn
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
+from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.ownership import file_model, inherit_owner
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.mapped_files.unfinished_files import (
-    open_unfinished,
-    raise_explained,
-    rename_finished,
-)
 
-__all__ = ["NewFile", "fill_blocks"]
+__all__ = ["NewFile", "fill_blocks", "raise_disk_error", "withdraw_file"]
 
 logger = logging.getLogger(__name__)
 
-#: Zeros are written in pieces of this size: small, so that a sync beside them does not wait long.
+#: Zeros written by one call, bytes; small, so that a sync of another file does not wait long.
 ZERO_STEP_BYTES: Final = 256 * 1024
-#: Instead of a descriptor: every call refuses it.
+#: Descriptor of a file that was handed over; every system call refuses it.
 GIVEN_AWAY: Final = -1
+#: Errors of a file system without unnamed files (O_TMPFILE); some do not know the flag.
+NOT_UNNAMED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+#: Errors of a file system without a rename that refuses to replace.
+NOT_RENAMED: Final = (errno.EINVAL, errno.ENOSYS)
+#: Errors that mean "no room".
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_counter = itertools.count()
 
 
 class NewFile:
-    """A file that waits for its name. `publish` gives it, `drop` takes the file back; one of them, once."""
+    """A file without its final name. The caller ends it once: `publish` names it, `drop` removes
+    it."""
 
     def __init__(self, path: Path, start_offset: int, size: int, fd: int, name: str | None) -> None:
-        """`name`: what it is called until it is published; None: nothing."""
+        """`name`: the temporary name; None for an unnamed file."""
         self.path = path
         self.start_offset = start_offset
         self.size = size
         self._fd = fd
         self._name = name
-        self._mapped: MappedFile | None = None  # owns the descriptor then
+        self._mapped: MappedFile | None = None  # owns the descriptor once it is set
 
     @classmethod
     def make(
@@ -55,23 +66,23 @@ class NewFile:
         prewrite: Callable[[int, int], None] | None = None,
         durable: bool = True,
     ) -> NewFile:
-        """`size` bytes of zeros that are synced, or, not `durable`, have to be before they are published.
+        """A file of `size` zero bytes. It is synced; without `durable` the caller syncs it before
+        `publish`.
 
-        RocketMQ refuses to load a directory that holds a temporary name or a file of another length, so
-        neither may ever stand there. `tmp_directory` holds what is not finished, where it is on the same
-        disk. `sparse`: without blocks. `prewrite`: told the descriptor and the size, writes the blocks once, so
-        that a later sync only overwrites (D-11). Owner, group and mode are those of `model_stat`, by default of
-        the file before (D-09).
+        `tmp_directory` takes the temporary name if it is on the same disk. `sparse`: no blocks are
+        allocated. `prewrite(descriptor, size)` writes the blocks once, so that later syncs only
+        overwrite (D-11). Owner, group and mode are those of `model_stat`, by default of the
+        directory's last file (D-09).
 
-        Raises:
-            DiskFullError: no room. Nothing is left behind, the same call works once there is some.
+        Raises: DiskFullError: no room. Nothing is left on disk, and the same call works once there
+            is room.
         """
         path = directory / segment_name(start_offset)
         try:
             model = file_model(directory) if model_stat is None else model_stat
-            fd, name = open_unfinished(path, tmp_directory)
+            fd, name = _open_unpublished(path, tmp_directory)
         except OSError as error:
-            raise_explained(error, path, size)
+            raise_disk_error(error, path, size)
         new = cls(path, start_offset, size, fd, name)
         try:
             inherit_owner(fd, model)
@@ -86,23 +97,23 @@ class NewFile:
 
     @property
     def named(self) -> bool:
-        """Whether it has its final name already, the last resort of D-06."""
+        """Whether it has its final name already: the last resort of D-06."""
         return self._name == os.fspath(self.path)
 
     @property
     def end_offset(self) -> int:
         return self.start_offset + self.size
 
-    def placed(self, directory: Path, start_offset: int) -> NewFile:
-        """The same file for another place on its disk. This one, which has not been populated, holds nothing any
-        more: its descriptor is the other's, and may be closed and given to a third."""
+    def moved_to(self, directory: Path, start_offset: int) -> NewFile:
+        """The same file for another name on its disk. Only before `populate`. This object is used
+        up: its descriptor belongs to the result."""
         path = directory / segment_name(start_offset)
         fd, self._fd = self._fd, GIVEN_AWAY
         return NewFile(path, start_offset, self.size, fd, self._name)
 
     def populate(self) -> None:
-        """Maps it, with every page ready to be written, so that who writes there first waits for none.
-        OSError: there is no room for them; the file is as good as before."""
+        """Maps the file and prepares every page, so that its writer meets no page fault. OSError:
+        no room for the pages; the file itself stays as good as before."""
         if self._mapped is None:
             self._mapped = MappedFile.adopt(self._fd, self.path, self.start_offset, self.size)
         self._mapped.advise("hugepage")
@@ -112,20 +123,20 @@ class NewFile:
         syscalls.fsync(self._fd)
 
     def publish(self, *, durable: bool = True) -> MappedFile:
-        """The file, with its name. Not `durable`: the caller syncs the directory before anything else
-        relies on the name.
+        """The mapped file, with its final name. Without `durable` the caller syncs the directory
+        before anything relies on the name.
 
         Raises:
             FileExistsError: the name is taken; nothing is ever replaced.
-            DiskFullError: no room for the name. The file is gone.
+            DiskFullError: no room for the name. The file is removed.
         """
         final = os.fspath(self.path)
         try:
             if self._name is None:
                 syscalls.link_unnamed(self._fd, final)
             elif self._name != final:
-                rename_finished(self._name, final)
-            self._name = final  # what is to be removed if anything fails from here on
+                _rename(self._name, final)
+            self._name = final  # what `_give_up` removes from here on
             if durable:
                 syscalls.sync_directory(os.fspath(self.path.parent))
             if self._mapped is not None:
@@ -135,7 +146,8 @@ class NewFile:
             self._give_up(error)
 
     def drop(self) -> None:
-        """It is not needed. OSError: the disk keeps it; the next open removes it."""
+        """Removes a file that is not needed. OSError: the disk keeps it; the next open removes
+        it."""
         try:
             if self._mapped is not None:
                 self._mapped.close()
@@ -146,22 +158,24 @@ class NewFile:
                 unlink_if_there(self._name)
 
     def discard(self) -> None:
-        """Drops it where others have to be dropped, too: an error is told, and stops nobody."""
+        """`drop` that logs an error, for a caller that drops several files."""
         try:
             self.drop()
         except OSError as error:
-            logger.warning("%s, made ahead and not needed, cannot be removed: %s", self.path, error)
+            logger.warning(
+                "%s, preallocated and not needed, cannot be removed: %s", self.path, error
+            )
 
     def _give_up(self, error: BaseException) -> NoReturn:
         self.drop()
         if isinstance(error, OSError):
-            raise_explained(error, self.path, self.size)
+            raise_disk_error(error, self.path, self.size)
         raise error
 
 
 def fill_blocks(fd: int, found: int, size: int, *, sparse: bool) -> None:
-    """Zeros from `found`, the length of the file, up to `size`. Unless `sparse` they have blocks: also
-    where the file system cannot allocate, for then they are written (K-04)."""
+    """Extends a file of `found` bytes to `size` bytes with zeros. Unless `sparse` the zeros have
+    blocks, also where the file system cannot allocate: then they are written (K-04)."""
     if sparse:
         syscalls.ftruncate(fd, size)
         return
@@ -173,3 +187,59 @@ def fill_blocks(fd: int, found: int, size: int, *, sparse: bool) -> None:
         zeros = bytes(min(ZERO_STEP_BYTES, size - found))
         for position in range(found, size, ZERO_STEP_BYTES):
             syscalls.pwrite(fd, zeros[: size - position], position)
+
+
+def withdraw_file(file: MappedFile) -> None:
+    """Removes a file that was published and never used."""
+    try:
+        if file.path:
+            unlink_if_there(file.path)
+            syscalls.sync_directory(os.path.dirname(file.path))
+    finally:
+        file.close()
+
+
+def raise_disk_error(error: OSError, path: str | Path, size: int) -> NoReturn:
+    """Raises DiskFullError for an error that means "no room for `size` bytes", else the error
+    itself."""
+    if error.errno not in NO_ROOM or isinstance(error, DiskFullError):
+        raise error  # not from itself: a walk over the causes would not end
+    text = f"no room for a file of {size} bytes; nothing was changed, try again when there is some"
+    raise DiskFullError(error.errno, text, os.fspath(path)) from error
+
+
+def _open_unpublished(path: Path, tmp_directory: Path | None) -> tuple[int, str | None]:
+    """A new file on the disk of `path`, and its temporary name: none, one in `tmp_directory`, or,
+    the last resort of D-06, its final one. A crash leaves such a file short or all zeros; the next
+    open removes or completes it."""
+    directory = path.parent
+    apart = tmp_directory is not None and _same_disk(tmp_directory, directory)
+    if tmp_directory is not None and apart:
+        directory = tmp_directory
+    try:
+        return syscalls.open_unnamed(os.fspath(directory), 0o600), None
+    except OSError as error:
+        if error.errno not in NOT_UNNAMED or not directory.is_dir():
+            raise
+    name = path
+    if apart:
+        name = directory / f"{path.name}.{os.getpid()}.{next(_counter)}"
+    return syscalls.open(os.fspath(name), os.O_RDWR | os.O_CREAT | os.O_EXCL), os.fspath(name)
+
+
+def _same_disk(tmp_directory: Path, directory: Path) -> bool:
+    try:
+        return tmp_directory.stat().st_dev == directory.stat().st_dev
+    except FileNotFoundError:
+        return False
+
+
+def _rename(name: str, final: str) -> None:
+    """FileExistsError if `final` exists, also where the file system cannot rename that way."""
+    try:
+        syscalls.rename_noreplace(name, final)
+    except OSError as error:
+        if error.errno not in NOT_RENAMED:
+            raise
+        syscalls.link(name, final)
+        syscalls.unlink(name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.waiting import Signal
 from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
-from rocketstore.log.mapped_files.unfinished_files import withdraw_file
+from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:

@@ -7,79 +7,36 @@ and this one rests; blocks are reserved ahead of the writes: a full disk is an e
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.queue_state import QueueEnd
 from rocketstore.log.layout.listing import file_at
-from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.mapped_files.new_file import NewFile
-from rocketstore.log.queues.block_reservation import ReservedBlocks
 from rocketstore.log.queues.extension_units import ExtensionUnits
-from rocketstore.log.queues.queue_preallocator import NextFile
+from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX, UNIT_SIZE, UnitRefusedError, check_gap
 
-logger = logging.getLogger(__name__)
-
 __all__ = ["ConsumeQueue"]
-
-#: A queue that fills a file within this has the next one made ahead.
-FILLED_S = 120
 
 
 class ConsumeQueue:
     """Units of one queue. Only the dispatcher writes them; `max_offset` is what it has published."""
 
     def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        directory: Path,
-        access: Access,
-        file_size: int,
-        *,
-        tmp_directory: Path,
-        log_minimum: Callable[[], int],
-        make_directory: Callable[[Path], None],
-        mapped: Callable[[ConsumeQueue], None] = lambda _: None,
-        ask_ahead: Callable[[NextFile], None] = lambda _: None,
-        spare: Callable[[Path, int], NewFile | None] = lambda _, __: None,
+        self, topic: str, queue_id: int, files: QueueFiles, log_minimum: Callable[[], int]
     ) -> None:
-        """Told: `mapped` when files were mapped, `ask_ahead` of a file that is needed soon. `spare`: a first file."""
         self.topic = topic
         self.queue_id = queue_id
-        self.directory = directory
-        self.file_size = file_size
-        self._access: Access = access
+        self.directory = files.directory
+        self.file_size = files.file_size
+        self._files = files
         self._log_minimum = log_minimum
-        self._make_directory = make_directory
-        self._files = MappedFileQueue(
-            directory,
-            access,
-            file_size=file_size,
-            name="consume queue",
-            tmp_directory=tmp_directory,
-        )
-        self.next_file = NextFile(self._files, spare)
-        self._ask_ahead = ask_ahead
-        self._grown_at = time.monotonic()
-        self._filled_before = False
-        self.extension = ExtensionUnits.beside(directory)
-        self._lock = threading.RLock()  # held by whoever needs the files to stay where they are
-        self._told = mapped
-        self._only_here = access == "memory"  # memory holds what no file does
-        self._mapped = False
+        self.extension = ExtensionUnits.beside(files.directory)
         self.loaded = False
-        self.used = False
-        #: Where it ended when the store was closed last, at least; 0: not known (format 20.9).
+        #: Least end at the last close, a queue offset; 0: not known (format 20.9).
         self.known_end = 0
-        self._blocks = ReservedBlocks()
-        #: How far readers may look.
+        #: End of what readers see, a queue offset.
         self.end = QueueEnd()
         self._min_offset = 0
         self._min_for = -1
@@ -93,41 +50,20 @@ class ConsumeQueue:
 
     def _snapshot(self) -> tuple[MappedFile, ...]:
         """The files, mapped as long as the caller holds them."""
-        with self._lock:
-            self.used = True
-            if not self._mapped:
-                self._files.load()
-                if self._files.shapes and self._access != "read":
-                    self._files.repair_last()
-                    self._only_here = self._access != "write"
-                for file in self._files.files:
-                    file.advise("random")
-                self._mapped = True
-                self._told(self)
+        with self._files.lock:
+            files = self._files.snapshot()
             if not self.loaded:
                 self._find_end()
                 self.loaded = True
-            return self._files.files
+            return files
 
     def park(self) -> bool:
-        """Gives the files back until they are needed. False while somebody is at work in another thread,
-        or where memory holds what no file does."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            if self._only_here:
-                return False
-            # An end that could not be found is looked for again, in files mapped anew.
-            self._mapped = False
-            self.next_file.drop()
-            self._files.forget()
-            return True
-        finally:
-            self._lock.release()
+        """As `QueueFiles.park`."""
+        return self._files.park()
 
     def _find_end(self) -> None:
-        """ReadFailedError where the disk does not give the units back: then the queue has no end that could
-        be believed, and is asked again the next time."""
+        """ReadFailedError where the disk does not return the units: then no end can be believed,
+        and the next caller looks again."""
         last = self._files.last
         if last is not None:
             self._max_offset = last.start_offset // UNIT_SIZE + queue_file.written_units(last)
@@ -222,88 +158,32 @@ class ConsumeQueue:
 
     def room_for(self, queue_offset: int) -> tuple[MappedFile, int, int]:
         """(file, queue offset of its first unit, units that may be written in it) with `queue_offset`
-        inside. Makes the file, fills what lies in front of a queue's first unit with pre-blanks.
+        inside. Makes the file, and fills what lies before a queue's first unit with pre-blanks.
 
         Raises:
             DiskFullError, OSError: no room; nothing was changed.
-            UnitRefusedError: there is no such place, or the gap in front is too large to be believed.
+            UnitRefusedError: there is no such place, or the gap before it is too large to be believed.
         """
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             raise UnitRefusedError(f"{self.name}: no unit {queue_offset}")
         position = queue_offset * UNIT_SIZE
-        with self._lock:
-            self._only_here = self._access != "write"
-            self._snapshot()
-            file = self._files.find(position)
-            while file is None:
-                file = self._grow(position)
-            first = file.start_offset // UNIT_SIZE
-            limit = self._reserve(file, position - file.start_offset + UNIT_SIZE)
-            if file is self._files.last and self._is_full_soon(position):
-                self._ask_ahead(self.next_file)
-        return file, first, limit // UNIT_SIZE
-
-    def _is_full_soon(self, position: int) -> bool:
-        """Whether the last file, written as fast as until now, is full within FILLED_S of its making; the
-        one before it tells where nothing is written yet."""
-        if self._access != "write" or self._filled_before:
-            return self._access == "write"  # in memory a file is made at once
-        written = position - (self._files.end_offset - self.file_size)
-        return (time.monotonic() - self._grown_at) * self.file_size < FILLED_S * written
-
-    def _grow(self, position: int) -> MappedFile | None:
-        files = self._files
-        if files.last is not None:
-            check_gap(self.name, files.end_offset // UNIT_SIZE, position // UNIT_SIZE)
-            if position < files.begin_offset:
-                raise UnitRefusedError(
-                    f"{self.name}: unit {position // UNIT_SIZE} was trimmed away"
-                )
-        if position < files.end_offset:
-            return self._restore(position)
-        start = files.end_offset if files.files else files.start_for(position)
-        if self._access == "write":
-            self._make_directory(self.directory)
-        file, whole = self.next_file.take(start)
-        if whole:
-            self._blocks.has_all(file)
-        now = time.monotonic()
-        self._filled_before = bool(files.files) and now - self._grown_at < FILLED_S
-        self._grown_at = now
-        file.close_descriptor()
-        file.advise("random")
-        first = not files.files
-        files.publish(file)
-        if first:
-            if position > start:
-                self._reserve(file, position - start)
-                queue_file.fill_pre_blank(file, 0, (position - start) // UNIT_SIZE)
-            self._max_offset = max(self._max_offset, position // UNIT_SIZE)
-        return files.find(position)
-
-    def _restore(self, position: int) -> MappedFile:
-        """A file in place of one that somebody took away from the middle."""
-        start = self._files.start_for(position)
-        if not any(low <= start <= high - self.file_size for low, high in self._files.gaps):
-            raise UnitRefusedError(
-                f"{self.name}: no file has unit {position // UNIT_SIZE}, and none can"
-            )
-        logger.warning("%s: the file at %d is missing, it is made again", self.directory, start)
-        file = self._files.make(start, sparse=True)
-        file.close_descriptor()
-        file.advise("random")
-        self._files.restore(file)
-        return file
-
-    def _reserve(self, file: MappedFile, wanted: int) -> int:
-        """Bytes of `file` that have blocks, at least `wanted`."""
-        if self._access != "write":
-            return file.size
-        return self._blocks.reserve(file, wanted)
+        with self._files.lock:
+            self._files.note_change()
+            is_first = not self._snapshot()
+            file = self._files.file_for(position)
+            begin = file.start_offset
+            if is_first:
+                if position > begin:
+                    self._files.reserve(file, position - begin)
+                    queue_file.fill_pre_blank(file, 0, (position - begin) // UNIT_SIZE)
+                self._max_offset = max(self._max_offset, queue_offset)
+            limit = self._files.reserve(file, position - begin + UNIT_SIZE)
+            self._files.ask_if_full_soon(file, position)
+        return file, begin // UNIT_SIZE, limit // UNIT_SIZE
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""
-        with self._lock:
+        with self._files.lock:
             self.fill_gap(queue_offset)
             file, first, _ = self.room_for(queue_offset)
             queue_file.write_unit(file, queue_offset - first, physical_offset, size, tags_code)
@@ -317,7 +197,7 @@ class ConsumeQueue:
         while self._max_offset < queue_offset:
             file, first, _ = self.room_for(self._max_offset)
             count = min(queue_offset, first + self.units_per_file) - self._max_offset
-            self._reserve(file, (self._max_offset - first + count) * UNIT_SIZE)
+            self._files.reserve(file, (self._max_offset - first + count) * UNIT_SIZE)
             queue_file.fill_pre_blank(file, self._max_offset - first, count)
             self._max_offset += count
         return filled
@@ -327,9 +207,9 @@ class ConsumeQueue:
     def sync(self, first_unit: int, end_unit: int) -> None:
         """Forces the units [first_unit, end_unit) to the disk, with the names of their files (D-18). Raises
         OSError."""
-        if self._access != "write":
+        if self._files.access != "write":
             return
-        self.next_file.sync_name()
+        self._files.next_files.sync_names()
         for file in self._snapshot():
             low = max(file.start_offset, first_unit * UNIT_SIZE)
             high = min(file.end_offset, end_unit * UNIT_SIZE)
@@ -339,10 +219,11 @@ class ConsumeQueue:
     def truncate_from(self, physical_offset: int) -> bool:
         """Clears, on disk, every unit at or beyond `physical_offset` and everything behind; True when
         something was cleared. Files that hold nothing else go, but the first."""
-        with self._lock:
+        with self._files.lock:
             self._snapshot()
             changed = self._truncate_from(physical_offset)
-            self._only_here = self._only_here or (changed and self._access != "write")
+            if changed:
+                self._files.note_change()
             return changed
 
     def _truncate_from(self, physical_offset: int) -> bool:
@@ -355,9 +236,9 @@ class ConsumeQueue:
             self._max_offset = last.start_offset // UNIT_SIZE + left
             if self._max_offset < before:
                 changed = True
-                if self._access == "write":
+                if self._files.access == "write":
                     last.sync(left * UNIT_SIZE, last.size)
-            if left or len(self._files.files) == 1:
+            if left or len(self._files.snapshot()) == 1:
                 break
             self._files.remove_from(last.start_offset)
             self._find_end()  # units at the end of the file before may never have reached the disk
@@ -376,24 +257,27 @@ class ConsumeQueue:
     def trim(self, minimum: int) -> list[str]:
         """Removes whole files whose last record lies below `minimum`; the last file always stays."""
         keep = 0
-        with self._lock:
+        with self._files.lock:
             for file in self._snapshot()[:-1]:
                 end = queue_file.physical_end(file, self.units_per_file)
                 if end > minimum:
                     break
                 keep = file.end_offset if end >= 0 else keep  # pre-blanks go with what follows
-            self._only_here = self._only_here or (keep > 0 and self._access != "write")
-            return self._files.remove_before(keep) if keep else []
+            if not keep:
+                return []
+            self._files.note_change()
+            return self._files.remove_before(keep)
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
         return self._snapshot()
 
+    def check_names(self) -> None:
+        """As `NextFiles.check_names`."""
+        self._files.next_files.check_names()
+
     def close(self) -> None:
-        with self._lock:
-            self._mapped = True  # never again
-            self.next_file.drop(closed=True)
-            self._files.close()
+        self._files.close()
         self.extension.close()
 
     def __repr__(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rocketstore._native.checkpoint import crc32c
@@ -15,7 +15,8 @@ from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import QueueDirectories, queues_in
 from rocketstore.log.queues.mapping_cache import MappedQueues
-from rocketstore.log.queues.preallocated import SpareFiles
+from rocketstore.log.queues.queue_files import QueueFiles
+from rocketstore.log.queues.queue_preallocator import FirstFiles, NextFiles, QueuePreallocator
 from rocketstore.log.queues.saved_ends import (
     QueueEnds,
     drop_queue_ends,
@@ -27,8 +28,6 @@ from rocketstore.log.queues.units import UnitRefusedError, has_units_up_to
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.mapped_files.new_file import NewFile
-    from rocketstore.log.queues.queue_preallocator import Ahead
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,6 @@ class ConsumeQueueStore:
         log_minimum: Callable[[], int],
     ) -> None:
         self._layout = layout
-        self._tmp = layout.tmp
         self._access: Access = access
         self._file_size = file_size
         self._log_minimum = log_minimum
@@ -58,10 +56,12 @@ class ConsumeQueueStore:
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._making: dict[tuple[str, int], ConsumeQueue] = {}
         self._mapped = MappedQueues()
-        #: Told of a file that will be needed soon.
-        self.ask_ahead: Callable[[Ahead], None] = lambda _: None
+        #: Called when files will be needed soon.
+        self.ask_ahead: Callable[[NextFiles | FirstFiles], None] = lambda _: None
         self._directories = QueueDirectories(layout.consume_queue)
-        self._spares = SpareFiles(layout.consume_queue, layout.tmp, file_size)
+        self._first_files = FirstFiles(
+            layout.consume_queue, layout.tmp, file_size, lambda wanted: self.ask_ahead(wanted)
+        )
         self._digest: tuple[int, int] | None = None
         self._ends = QueueEnds()
         self._ends_hold = False
@@ -85,19 +85,17 @@ class ConsumeQueueStore:
     def _made(
         self, queues: dict[int, ConsumeQueue | None], topic: str, queue_id: int
     ) -> ConsumeQueue:
-        new = ConsumeQueue(
-            topic,
-            queue_id,
+        files = QueueFiles(
             self._layout.queue_directory(topic, queue_id),
             self._access,
             self._file_size,
-            tmp_directory=self._tmp,
-            log_minimum=self._log_minimum,
+            tmp_directory=self._layout.tmp,
             make_directory=self._directories.make,
             mapped=self._mapped.mapped,
             ask_ahead=lambda following: self.ask_ahead(following),
-            spare=self._spare,
+            take_first=self._first_files.take,
         )
+        new = ConsumeQueue(topic, queue_id, files, self._log_minimum)
         if self._ends_hold:
             new.known_end = self._ends.least(topic, queue_id)
         # A handler may make it anywhere in here, too. Whoever was the first to note his is taken, by both.
@@ -108,18 +106,21 @@ class ConsumeQueueStore:
         return queue
 
     def expect(self, count: int) -> None:
-        """Messages will soon come to so many new queues: their first files are made before."""
-        self._spares.expect(count)
-        self._ask_for_spares()
+        """Preallocates first files: the caller expects messages for so many new queues."""
+        self._first_files.expect(count)
 
-    def _ask_for_spares(self) -> None:
-        if self._spares.wanted:
-            self.ask_ahead(self._spares)
-
-    def _spare(self, directory: Path, start_offset: int) -> NewFile | None:
-        found = self._spares.take(directory, start_offset)
-        self._ask_for_spares()
-        return found
+    @contextlib.contextmanager
+    def preallocating(self) -> Iterator[None]:
+        """Inside the block a thread preallocates the files of these queues, as it does in a running
+        store."""
+        preallocator = QueuePreallocator(lambda _: None)
+        preallocator.start()
+        self.ask_ahead = preallocator.ask
+        try:
+            yield
+        finally:
+            self.ask_ahead = lambda _: None
+            preallocator.stop()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         queues = self._queues.get(topic, {})
@@ -170,7 +171,7 @@ class ConsumeQueueStore:
         try:
             if len(ranges) > SYNC_EACH_MAX:
                 for topic, queue_id, _, _ in ranges:
-                    self.add(topic, queue_id).next_file.check_names()
+                    self.add(topic, queue_id).check_names()
                 sync_file_system(self._layout.consume_queue)
             else:
                 queues = [self.add(topic, queue_id) for topic, queue_id, _, _ in ranges]
@@ -329,7 +330,7 @@ class ConsumeQueueStore:
     def close(self) -> None:
         for queue in self._made_ones():
             queue.close()
-        self._spares.drop(closed=True)
+        self._first_files.drop(closed=True)
 
 
 def _digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:

@@ -1,8 +1,10 @@
-"""The next file of a consume queue, made before it is needed: making one waits for the disk twice, and behind
-the dispatcher that does it every reader waits too.
+"""Files of consume queues, made before the dispatcher needs them (decisions 0020, 0021).
 
-A file that is made ahead has no name, so that nobody ever finds a file behind one that is not full. It gets its
-name when the queue needs it, and the name comes to the disk with the units, not before them (D-18).
+Making a file waits for the disk twice, and every queue waits for the dispatcher that does it. So
+`QueuePreallocator` makes them in a thread: the next files of a queue that fills fast (`NextFiles`),
+and first files for queues still to come (`FirstFiles`). Such a file is whole and synced, and has no
+name: nobody ever finds a file after one that is not full. The dispatcher names it when the queue
+needs it, and the name is synced with the units, not before them (D-18).
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import contextlib
 import logging
 import math
 import os
+import resource
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout.descriptors import waiting_max
+from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -26,90 +29,98 @@ if TYPE_CHECKING:
 
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.mapped_files.new_file import NewFile
 
-__all__ = ["Ahead", "NextFile", "NextFileMaker", "files_made_ahead"]
+__all__ = ["FirstFiles", "NextFiles", "QueuePreallocator"]
 
 logger = logging.getLogger(__name__)
 
-#: Files that wait for their names, each with a descriptor; what waits longest goes for another queue's.
-READY_MAX: Final = 64
-#: A queue whose files are full within this gets the next one with its pages in memory. Those are written to the
-#: disk once all the same: the kernel begins with what is dirty for so long.
+#: Next files without a name, count, each with a descriptor; the oldest goes for another queue's.
+NEXT_MAX: Final = 64
+#: First files without a name, count, each with a descriptor.
+FIRST_MAX: Final = 32
+#: Descriptors of the process for each file without a name; where they are fewer, none is made.
+DESCRIPTORS_A_FILE: Final = 64
+#: Time to fill a file, seconds; a queue below it has its next file preallocated.
+FILLED_S: Final = 120
+#: Time to fill a file, seconds; a queue below it has the pages of its next file in memory as well.
+#: The kernel writes them to disk once all the same, the oldest dirty pages first.
 POPULATED_S: Final = 5.0
-#: One whose files are full within this has so many ahead: a sync of one beside a busy log takes 10 to 200 ms, and a
-#: file that the dispatcher makes itself 40, in which a million puts a second are 8 MiB behind.
+#: Time to fill a file, seconds; a queue below it has HURRIED_AHEAD next files. Syncing one takes
+#: 10 to 200 ms next to a busy log. A file that the dispatcher makes itself takes 40 ms, in which a
+#: million puts a second leave it 8 MiB late.
 HURRIED_S: Final = 1.0
 HURRIED_AHEAD: Final = 3
 
 
-class NextFile:
-    """What follows the last file of one queue. Only the dispatcher takes it; any thread syncs its name."""
+def _unnamed_max(most: int) -> int:
+    """How many unnamed files may hold a descriptor each, at most `most`."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if limit == resource.RLIM_INFINITY else min(most, limit // DESCRIPTORS_A_FILE)
+
+
+class NextFiles:
+    """The files that follow the last one of a queue. Only the dispatcher takes them; any thread
+    prepares them and syncs their names."""
 
     def __init__(
         self,
         files: MappedFileQueue,
-        spare: Callable[[Path, int], NewFile | None] = lambda _, __: None,
+        take_first: Callable[[Path, int], NewFile | None] = lambda _, __: None,
     ) -> None:
-        """`spare`: a file for a queue that has none, in this directory and at this offset."""
+        """`take_first(directory, start_offset)`: a preallocated file for a queue that has none."""
         self._files = files
-        self._spare = spare
+        self._take_first = take_first
         self._lock = threading.Lock()
         # Guarded by it.
         self._ready: deque[NewFile] = deque()
-        self._taken_end = (
-            0  # where the file that was taken last ends; it may not be among the others yet
-        )
+        # End of the file taken last, which the caller may not have added to `files` yet.
+        self._taken_end = 0
         self._closed = False
-        # Names that were given, and those of them that are on disk. One that a process gave which died may
-        # not be there, although everybody sees it.
+        # Names given, and those of them that are on disk. A process that died may have given one:
+        # everybody sees it, and the disk may not have it.
         self._given = 1
         self._durable = 0
         self._lost: OSError | None = None
-        self._taken_at = 0.0
-        self._lasted_s = math.inf  # how long the file before the last one was enough
+        self._grown_at = time.monotonic()
+        self._lasted_s = math.inf  # from the last but one `take` of this run to the last one
+
+    # ---- preparing: any thread ----
 
     def make_ahead(self) -> int:
-        """Prepares it, with the names in front of it on disk. Raises: as `prepare` and `sync_name`."""
-        self.sync_name()
+        """Syncs names, then prepares. Count of files that are ready. Raises: as `prepare`."""
+        self.sync_names()
         self.prepare()
         return len(self._ready)
 
     def prepare(self) -> bool:
-        """Makes it, with blocks, unless there is one; a few where the queue is in a hurry. One thread at a time.
-        False: none can be made ahead.
-
-        Raises:
-            DiskFullError, OSError: no room; nothing was changed.
-        """
+        """Makes the next file, with blocks, or a few if the queue is in a hurry. One thread at a
+        time. False: none can be preallocated. DiskFullError, OSError: no room, nothing changed."""
         while (start := self._wanted()) is not None:
             if not self._keep(self._files.prepare(start, sparse=False)):
                 return False
         return bool(self._ready)
 
     def _wanted(self) -> int | None:
-        """Where the next one to be made starts; None: it has what it needs, or needs nothing."""
+        """Start of the next file to make; None: none is needed."""
+        most = HURRIED_AHEAD if self._lasted_s < HURRIED_S else 1
         with self._lock:
-            most = HURRIED_AHEAD if self._lasted_s < HURRIED_S else 1
-            if self._closed or self._files.last is None or len(self._ready) >= most:
-                return None
-            return self._following()
+            done = self._closed or self._files.last is None or len(self._ready) >= most
+            return None if done else self._following()
 
     def _following(self) -> int:
-        if self._ready:
-            return self._ready[-1].end_offset
-        return max(self._files.end_offset, self._taken_end)
+        taken_end = max(self._files.end_offset, self._taken_end)
+        return self._ready[-1].end_offset if self._ready else taken_end
 
     def _keep(self, new: NewFile) -> bool:
-        """Puts it behind those that are ready. False: none is wanted any more, or it has its name already;
-        it is gone."""
+        """Adds a file to those that are ready. False: it is discarded, since none is wanted any
+        more or it has its name already."""
         with self._lock:
             start = self._following()
         if new.named:
             new.discard()
             return False
-        if new.start_offset != start:  # the dispatcher was quicker, and has made that one itself
-            new = new.placed(self._files.directory, start)
+        if new.start_offset != start:  # meanwhile the dispatcher has made that one itself
+            new = new.moved_to(self._files.directory, start)
         if self._lasted_s < POPULATED_S:
             with contextlib.suppress(OSError):  # only speed is lost
                 new.populate()
@@ -120,31 +131,49 @@ class NextFile:
         new.discard()
         return False
 
+    def drop(self, *, closed: bool = False) -> None:
+        """Discards what is ready: not needed for now, or, `closed`, never again."""
+        with self._lock:
+            ready, self._ready = self._ready, deque()
+            self._closed = self._closed or closed
+        _discard(ready)
+
+    # ---- growing: the dispatcher ----
+
+    def fills_soon(self, position: int) -> bool:
+        """Whether the last file, written up to `position`, is full within FILLED_S of its making at
+        the rate so far. The file before it counts while nothing is written yet."""
+        if self._files.access != "write" or self._lasted_s < FILLED_S:
+            return self._files.access == "write"  # in memory a file is made at once
+        size = self._files.file_size or 0
+        written = position - (self._files.end_offset - size)
+        return (time.monotonic() - self._grown_at) * size < FILLED_S * written
+
     def take(self, start_offset: int) -> tuple[MappedFile, bool]:
-        """The file that starts there, ready or made now, and whether it has all its blocks. `sync_name` before
-        anything relies on its name.
+        """The file that starts there, preallocated or made now, and whether it has all its blocks.
+        The caller calls `sync_names` before anything relies on its name.
 
         Raises: as `MappedFileQueue.make`.
         """
         ready = self._take_ready(start_offset)
-        if self._files.files:
-            with contextlib.suppress(OSError):  # who syncs the queue is told
-                self.sync_name()  # of the file before: what a crash leaves has no gap
         whole = ready is not None
-        if ready is None:
-            if self._files.access != "write":
-                return self._files.make(start_offset, sparse=True), False
-            if not self._files.files:
-                ready = self._spare(self._files.directory, start_offset)
-            ready = ready or self._files.prepare(start_offset, sparse=True)
+        if self._files.files:
+            with contextlib.suppress(OSError):  # a sync of the queue reports it
+                self.sync_names()  # of the file before: what a crash leaves has no gap
+        if self._files.access != "write":
+            return self._files.make(start_offset, sparse=True), False
+        if ready is None and not self._files.files:
+            ready = self._take_first(self._files.directory, start_offset)
+        ready = ready or self._files.prepare(start_offset, sparse=True)
         try:
             file = ready.publish(durable=False)
         except FileExistsError:
-            # The exception of a signal's handler ended the last try just behind the file's name.
+            # A signal handler's exception ended the last try just after the file got its name.
             file, whole = self._files.open_made(start_offset), False
-        self._given += 1
         now = time.monotonic()
-        self._lasted_s, self._taken_at = now - self._taken_at, now
+        self._lasted_s = now - self._grown_at if self._given > 1 else math.inf
+        self._grown_at = now
+        self._given += 1
         return file, whole
 
     def _take_ready(self, start_offset: int) -> NewFile | None:
@@ -154,11 +183,13 @@ class NextFile:
         if ready is not None and ready.start_offset != start_offset:
             ready.discard()
             ready = None
-            self.drop()  # what is behind it does not fit either
+            self.drop()  # the files after it do not fit either
         return ready
 
-    def sync_name(self) -> None:
-        """The names that were given are on disk. Raises OSError, and once it has, always (D-13)."""
+    # ---- names: any thread ----
+
+    def sync_names(self) -> None:
+        """Syncs the names that were given. Raises OSError, and after that at every call (D-13)."""
         given = self._given
         self.check_names()
         if given != self._durable:
@@ -170,52 +201,134 @@ class NextFile:
             self._durable = max(self._durable, given)
 
     def check_names(self) -> None:
-        """Raises the OSError of the sync of names that failed: no later one makes up for it (D-13)."""
+        """Raises the OSError of a sync of names that failed: no later sync repairs it (D-13)."""
         if self._lost is not None:
             raise self._lost
 
-    def drop(self, *, closed: bool = False) -> None:
-        """It is not needed for now, or never again."""
+
+class FirstFiles:
+    """First files for queues still to come: sparse, of one size, without a name.
+
+    Only the dispatcher takes them; any thread makes them.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        tmp: Path,
+        size: int,
+        ask: Callable[[FirstFiles], None] = lambda _: None,
+    ) -> None:
+        """`directory`: the parent of all queues' directories; owner and mode are taken from it
+        (D-09). `ask` is called when `make_ahead` would help."""
+        self._directory = directory
+        self._tmp = tmp
+        self._size = size
+        self._ask = ask
+        self._max = _unnamed_max(FIRST_MAX)
+        self._lock = threading.Lock()
+        # Guarded by it.
+        self._ready: list[NewFile] = []
+        self._owner: tuple[int, ...] = ()  # that of `_ready`
+        self._taken = 0
+        self._expected = 0
+        self._closed = False
+
+    def expect(self, count: int) -> None:
+        """The caller expects so many more new queues soon."""
         with self._lock:
-            ready, self._ready = self._ready, deque()
+            self._expected = min(self._expected + count, self._max)
+        if self.wanted:
+            self._ask(self)
+
+    def take(self, directory: Path, start_offset: int) -> NewFile | None:
+        """A first file for the queue in `directory`; None: none is ready that fits there."""
+        found = None
+        with self._lock:
+            self._taken += 1
+            self._expected = max(self._expected - 1, 0)
+            if self._ready and self._owner == _owner_of(directory.stat()):
+                found = self._ready.pop().moved_to(directory, start_offset)
+        if self.wanted:
+            self._ask(self)
+        return found
+
+    @property
+    def wanted(self) -> bool:
+        """Whether `make_ahead` would help now."""
+        return 2 * len(self._ready) < self._most
+
+    @property
+    def _most(self) -> int:
+        return max(min(self._max, self._taken // 2), self._expected)
+
+    def make_ahead(self) -> bool:
+        """Makes half as many as were taken so far, or as many as are expected; one thread at a
+        time. False: none can be preallocated. Raises: as `NextFiles.prepare`."""
+        model = self._directory.stat()
+        if self._tmp.stat().st_dev != model.st_dev:
+            return False  # no directory on that disk where an unfinished file may wait (D-06)
+        stale: list[NewFile] = []
+        with self._lock:
+            if self._owner != _owner_of(model):
+                stale, self._ready = self._ready, []
+            self._owner = _owner_of(model)
+        _discard(stale)
+        made: list[NewFile] = []
+        try:
+            # All are made, then all are synced: a file made between two syncs waits for each.
+            for _ in range(self._most - len(self._ready)):
+                made.append(self._make(model))
+            for new in made:
+                new.sync()
+            with self._lock:
+                if not self._closed:
+                    self._ready += made
+                    made = []
+        finally:
+            _discard(made)
+        return not self._closed
+
+    def _make(self, model: os.stat_result) -> NewFile:
+        return NewFile.make(
+            self._directory, self._tmp, 0, self._size, sparse=True, model_stat=model, durable=False
+        )
+
+    def drop(self, *, closed: bool = False) -> None:
+        """Discards what is ready: not needed for now, or, `closed`, never again."""
+        with self._lock:
+            ready, self._ready = self._ready, []
+            self._taken = self._expected = 0
             self._closed = self._closed or closed
-        for new in ready:
-            new.discard()
+        _discard(ready)
 
 
-class Ahead(Protocol):
-    """What can be made before it is needed."""
-
-    def make_ahead(self) -> int:
-        """How many files are ready then; 0: none can be. Raises OSError."""
-        ...
-
-    def drop(self) -> None:
-        """It is not needed for now."""
-        ...
+def _owner_of(found: os.stat_result) -> tuple[int, ...]:
+    """What a file and its directory must have in common."""
+    return found.st_dev, found.st_uid, found.st_gid, found.st_mode
 
 
-class AsksAhead(Protocol):
-    """Queues that tell of files they will need."""
+def _discard(files: Iterable[NewFile]) -> None:
+    for new in files:
+        new.discard()
 
-    ask_ahead: Callable[[Ahead], None]
 
-
-class NextFileMaker(Worker):
-    """Makes the files that queues will soon need. A failure costs only time: the dispatcher
-    makes the file itself then, and meets the error where it can be told."""
+class QueuePreallocator(Worker):
+    """Makes the files that queues will need soon. A failure costs only time: the dispatcher makes
+    the file itself then, and reports the error that it meets."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         super().__init__("rocketstore-queue-files", on_failure)
-        self._ready_max = waiting_max(READY_MAX)
+        self._ready_max = _unnamed_max(NEXT_MAX)
         self._lock = threading.Lock()
         # Guarded by it.
-        self._asked: dict[Ahead, None] = {}
-        self._ready: dict[Ahead, int] = {}  # how many files, in the order in which they were made
+        self._asked: dict[NextFiles | FirstFiles, None] = {}
+        # How many files of which queue, in the order in which they were made.
+        self._ready: dict[NextFiles | FirstFiles, int] = {}
 
-    def ask(self, following: Ahead) -> None:
-        """`following` will be needed; again is no harm. Does nothing while the thread does not run, or
-        where descriptors are few."""
+    def ask(self, following: NextFiles | FirstFiles) -> None:
+        """`following` is needed soon; asking again is no harm. Does nothing while the thread does
+        not run, or where descriptors are few."""
         if not self.alive or not self._ready_max:
             return
         with self._lock:
@@ -230,7 +343,7 @@ class NextFileMaker(Worker):
         try:
             ready = following.make_ahead()
         except OSError as error:
-            logger.warning("the next file of a queue is not made ahead: %s", error)
+            logger.warning("the next file of a queue is not preallocated: %s", error)
             ready = 0
         too_old = []
         with self._lock:
@@ -246,21 +359,8 @@ class NextFileMaker(Worker):
         return 0
 
     def finish(self) -> None:
-        """What was not needed goes with the thread: whoever stops it may fail to open, and never close."""
+        """Drops what was not needed: a store that fails to open is stopped and never closed."""
         with self._lock:
             ready, self._ready = self._ready, {}
         for following in ready:
             following.drop()
-
-
-@contextlib.contextmanager
-def files_made_ahead(queues: AsksAhead) -> Iterator[None]:
-    """Inside the block `queues`, which are not those of a running store, have their next files made ahead."""
-    maker = NextFileMaker(lambda _: None)
-    maker.start()
-    queues.ask_ahead = maker.ask
-    try:
-        yield
-    finally:
-        queues.ask_ahead = lambda _: None
-        maker.stop()

@@ -20,7 +20,6 @@ from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.queues.queue_preallocator import files_made_ahead
 from rocketstore.log.queues.units import UnitRefusedError
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ def _build(
         multi_dispatch=True,
     )
     try:
-        with files_made_ahead(queues):
+        with queues.preallocating():
             _dispatch(part, dispatcher, positions, on_step)
         if not dispatcher.sync_queues():
             raise StoreFailedError(f"{part.directory}: queue files could not be synced")

@@ -18,6 +18,7 @@ from rocketstore.log.mapped_files import second_names as live_links
 from rocketstore.log.mapped_files.second_names import LiveLinks
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.log_store import SEGMENT, LogBuilder, durable_at, load_log, recover_store
 from tests.support.small_store import dispatched, everything, open_small, parts, watched
@@ -68,16 +69,14 @@ def test_units_that_are_missing_at_the_end_of_a_file_end_the_queue(tmp_path: Pat
     """D-17: the next file has its name already. What is put next takes their numbers."""
 
     def queue() -> ConsumeQueue:
-        return ConsumeQueue(
-            "orders",
-            0,
+        files = QueueFiles(
             tmp_path / "orders",
             "write",
             4 * UNIT_SIZE,
             tmp_directory=tmp_path,
-            log_minimum=lambda: 0,
             make_directory=lambda path: path.mkdir(exist_ok=True),
         )
+        return ConsumeQueue("orders", 0, files, lambda: 0)
 
     before = queue()
     for number in range(5):

@@ -12,9 +12,8 @@ import pytest
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files import second_names as live_links
-from rocketstore.log.mapped_files.new_file import NewFile
+from rocketstore.log.mapped_files.new_file import NewFile, withdraw_file
 from rocketstore.log.mapped_files.second_names import LiveLinks
-from rocketstore.log.mapped_files.unfinished_files import withdraw_file
 from tests.support.small_store import watched
 
 SIZE = 4096

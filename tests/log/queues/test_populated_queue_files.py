@@ -12,14 +12,14 @@ import pytest
 
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.new_file import NewFile
-from rocketstore.log.queues import queue_preallocator as next_file
-from rocketstore.log.queues.queue_preallocator import HURRIED_AHEAD, NextFile
+from rocketstore.log.queues import queue_preallocator
+from rocketstore.log.queues.queue_preallocator import HURRIED_AHEAD, NextFiles
 
 PAGES = 64
 SIZE = PAGES * 4096
 
 
-def faults_of_writing(files: MappedFileQueue, following: NextFile) -> int:
+def faults_of_writing(files: MappedFileQueue, following: NextFiles) -> int:
     """Takes the next file and writes to each page of it."""
     assert not files.files or following.prepare()
     file, _ = following.take(files.end_offset)
@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> MappedFileQueue:
 
 
 def test_pages_of_a_fast_queue_are_there(files: MappedFileQueue) -> None:
-    following = NextFile(files)
+    following = NextFiles(files)
     faults = [faults_of_writing(files, following) for _ in range(5)]
     assert min(faults[:2]) >= PAGES // 2, "how fast it is shows when the second file is taken"
     assert max(faults[2:]) < PAGES // 4
@@ -51,8 +51,8 @@ def test_pages_of_a_fast_queue_are_there(files: MappedFileQueue) -> None:
 def test_a_slow_queue_dirties_nothing_ahead(
     files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(next_file, "POPULATED_S", 0.0)
-    following = NextFile(files)
+    monkeypatch.setattr(queue_preallocator, "POPULATED_S", 0.0)
+    following = NextFiles(files)
     faults = [faults_of_writing(files, following) for _ in range(5)]
     assert min(faults) >= PAGES // 2
     files.close()
@@ -68,7 +68,7 @@ def test_no_room_for_the_pages_costs_only_time(
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     monkeypatch.setattr(NewFile, "populate", refused)
-    following = NextFile(files)
+    following = NextFiles(files)
     for _ in range(4):
         faults_of_writing(files, following)
     assert [file.start_offset for file in files.files] == [0, SIZE, 2 * SIZE, 3 * SIZE]
@@ -76,7 +76,7 @@ def test_no_room_for_the_pages_costs_only_time(
 
 
 def test_one_that_is_not_needed_leaves_nothing(files: MappedFileQueue) -> None:
-    following = NextFile(files)
+    following = NextFiles(files)
     for _ in range(3):
         faults_of_writing(files, following)
     following.drop()
@@ -91,7 +91,7 @@ def test_one_that_is_not_needed_leaves_nothing(files: MappedFileQueue) -> None:
 
 
 def test_a_queue_in_a_hurry_has_a_few_ahead(files: MappedFileQueue) -> None:
-    following = NextFile(files)
+    following = NextFiles(files)
     for _ in range(2):
         faults_of_writing(files, following)
     assert following.prepare()
@@ -106,8 +106,8 @@ def test_a_queue_in_a_hurry_has_a_few_ahead(files: MappedFileQueue) -> None:
 def test_one_that_takes_its_time_has_one(
     files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(next_file, "HURRIED_S", 0.0)
-    following = NextFile(files)
+    monkeypatch.setattr(queue_preallocator, "HURRIED_S", 0.0)
+    following = NextFiles(files)
     for _ in range(2):
         faults_of_writing(files, following)
     assert following.prepare()
@@ -123,7 +123,7 @@ def test_a_file_that_comes_too_late_is_the_next_one(
     files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, lasted_s: float
 ) -> None:
     """While it was made and synced, the dispatcher needed it and made that one itself."""
-    following = NextFile(files)
+    following = NextFiles(files)
     faults_of_writing(files, following)
     made = files.prepare
 
@@ -151,7 +151,7 @@ def test_one_that_comes_too_late_again_is_closed_once(
     files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the time of a second close its descriptor is a file's of another thread."""
-    following = NextFile(files)
+    following = NextFiles(files)
     for _ in range(2):
         faults_of_writing(files, following)
     made, populate = files.prepare, NewFile.populate
@@ -183,7 +183,7 @@ def test_one_that_comes_too_late_again_is_closed_once(
 
 
 def test_what_does_not_fit_goes_with_what_is_behind_it(files: MappedFileQueue) -> None:
-    following = NextFile(files)
+    following = NextFiles(files)
     for _ in range(2):
         faults_of_writing(files, following)
     assert following.prepare()
@@ -203,7 +203,7 @@ def test_one_that_was_taken_is_followed_before_it_is_among_the_others(
     files: MappedFileQueue,
 ) -> None:
     """The dispatcher took it, and puts it there in a moment."""
-    following = NextFile(files)
+    following = NextFiles(files)
     faults_of_writing(files, following)
     file, _ = following.take(files.end_offset)
     assert following.prepare()

@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore.log.layout import descriptors
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
-from rocketstore.log.mapped_files import new_file, unfinished_files
+from rocketstore.log.mapped_files import new_file
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.queues import block_reservation as reserved_blocks
-from rocketstore.log.queues import queue_preallocator as next_file
-from rocketstore.log.queues.block_reservation import ReservedBlocks
+from rocketstore.log.queues import queue_files, queue_preallocator
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.queues.queue_preallocator import NextFile, NextFileMaker
+from rocketstore.log.queues.queue_files import QueueFiles
+from rocketstore.log.queues.queue_preallocator import NextFiles, QueuePreallocator
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.file_tools import blocks
 from tests.support.small_store import Calls, dispatched, everything, open_small, put_many, watched
@@ -32,26 +30,24 @@ SIZE = FILE_UNITS * UNIT_SIZE
 
 
 def make_queue(
-    root: Path, ask: Callable[[NextFile], None], access: Access = "write"
+    root: Path, ask: Callable[[NextFiles], None], access: Access = "write"
 ) -> ConsumeQueue:
     (root / "tmp").mkdir(exist_ok=True)
-    return ConsumeQueue(
-        "orders",
-        0,
+    files = QueueFiles(
         root / "orders",
         access,
         SIZE,
         tmp_directory=root / "tmp",
-        log_minimum=lambda: 0,
         make_directory=lambda path: path.mkdir(exist_ok=True),
         ask_ahead=ask,
     )
+    return ConsumeQueue("orders", 0, files, lambda: 0)
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Of the modules that make files, in order."""
-    return watched(monkeypatch, next_file, new_file, unfinished_files, reserved_blocks)
+    return watched(monkeypatch, queue_preallocator, new_file, queue_files)
 
 
 def fill(queue: ConsumeQueue, first: int, end: int) -> None:
@@ -59,13 +55,13 @@ def fill(queue: ConsumeQueue, first: int, end: int) -> None:
         queue.put(number, 100 * number, 100, 0)
 
 
-def prepared(root: Path) -> tuple[ConsumeQueue, NextFile]:
+def prepared(root: Path) -> tuple[ConsumeQueue, NextFiles]:
     """A queue of one full file, and the next one ready."""
-    asked: dict[NextFile, None] = {}
+    asked: dict[NextFiles, None] = {}
     queue = make_queue(root, lambda following: asked.setdefault(following))
     fill(queue, 0, FILE_UNITS)
     (following,) = asked
-    following.sync_name()
+    following.sync_names()
     assert following.prepare()
     return queue, following
 
@@ -135,7 +131,7 @@ def test_a_name_that_could_not_be_synced_is_never_believed(tmp_path: Path, calls
     fill(queue, FILE_UNITS, 2 * FILE_UNITS)
     calls.errors["sync_directory"] = OSError(errno.EIO, os.strerror(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
-        following.sync_name()
+        following.sync_names()
     calls.errors.clear()
     calls.made.clear()
     fill(queue, 2 * FILE_UNITS, 2 * FILE_UNITS + 1)
@@ -156,11 +152,11 @@ def test_a_lost_name_is_told_where_many_queues_are_synced_at_once(
     queues = ConsumeQueueStore(layout, "write", SIZE, lambda: 0)
     queue = queues.add("orders", 0)
     fill(queue, 0, FILE_UNITS)
-    assert queue.next_file.prepare()
+    assert queue._files.next_files.prepare()
     fill(queue, FILE_UNITS, FILE_UNITS + 1)
     calls.errors["sync_directory"] = OSError(errno.EIO, os.strerror(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
-        queue.next_file.sync_name()
+        queue._files.next_files.sync_names()
     calls.errors.clear()
     assert not queues.sync([("orders", 0, 0, 1)])
     assert queues.degraded
@@ -198,7 +194,7 @@ def test_no_file_ahead_where_it_would_have_its_name_at_once(tmp_path: Path, call
     calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
     files = MappedFileQueue(tmp_path, "write", file_size=SIZE, name="consume queue")
     files.create(0, sparse=True)
-    assert not NextFile(files).prepare()
+    assert not NextFiles(files).prepare()
     assert [path.name for path in tmp_path.iterdir()] == [segment_name(0)]
     files.close()
 
@@ -218,9 +214,9 @@ def test_a_queue_that_is_filled_slowly_asks_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store may have 50,000 queues, and a file that waits costs a descriptor."""
-    asked: list[NextFile] = []
+    asked: list[NextFiles] = []
     now = [0.0]
-    monkeypatch.setattr("rocketstore.log.queues.consume_queue.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rocketstore.log.queues.queue_preallocator.time.monotonic", lambda: now[0])
     queue = make_queue(tmp_path, asked.append)
     for number in range(3 * FILE_UNITS):
         now[0] += 120 / FILE_UNITS + 1
@@ -232,15 +228,15 @@ def test_a_queue_that_is_filled_slowly_asks_for_nothing(
 class TestMaker:
     def test_prepares_what_is_asked_for(self, tmp_path: Path) -> None:
         """And takes back what was not needed: whoever fails to open never closes."""
-        maker = NextFileMaker(lambda _: None)
+        maker = QueuePreallocator(lambda _: None)
         maker.start()
         before = len(os.listdir("/proc/self/fd"))
         queue = make_queue(tmp_path, maker.ask)
         fill(queue, 0, FILE_UNITS)
-        wait_until(lambda: bool(queue.next_file._ready))
+        wait_until(lambda: bool(queue._files.next_files._ready))
         assert len(os.listdir("/proc/self/fd")) == before + 1
         maker.stop()
-        assert not queue.next_file._ready
+        assert not queue._files.next_files._ready
         assert len(os.listdir("/proc/self/fd")) == before
         queue.close()
 
@@ -248,8 +244,8 @@ class TestMaker:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They are for files that must be open."""
-        monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (63, 63))
-        maker = NextFileMaker(lambda _: None)
+        monkeypatch.setattr(queue_preallocator.resource, "getrlimit", lambda _: (63, 63))
+        maker = QueuePreallocator(lambda _: None)
         maker.start()
         queue = make_queue(tmp_path, maker.ask)
         fill(queue, 0, FILE_UNITS)
@@ -258,7 +254,7 @@ class TestMaker:
         queue.close()
 
     def test_asks_nobody_answers_are_forgotten(self, tmp_path: Path) -> None:
-        maker = NextFileMaker(lambda _: None)
+        maker = QueuePreallocator(lambda _: None)
         queue = make_queue(tmp_path, maker.ask)
         fill(queue, 0, FILE_UNITS)
         assert not maker._asked
@@ -266,12 +262,12 @@ class TestMaker:
 
     def test_a_full_disk_is_left_to_who_needs_the_file(self, tmp_path: Path, calls: Calls) -> None:
         failures: list[BaseException] = []
-        maker = NextFileMaker(failures.append)
+        maker = QueuePreallocator(failures.append)
         maker.start()
         files = MappedFileQueue(tmp_path, "write", file_size=SIZE, name="q", tmp_directory=tmp_path)
         files.create(0, sparse=True)
         calls.errors["fallocate"] = OSError(errno.ENOSPC, "no room")
-        maker.ask(NextFile(files))
+        maker.ask(NextFiles(files))
         wait_until(lambda: not maker._asked)
         assert maker.alive
         assert not failures
@@ -282,8 +278,8 @@ class TestMaker:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The one that waits longest goes."""
-        monkeypatch.setattr(next_file, "READY_MAX", 2)
-        maker = NextFileMaker(lambda _: None)
+        monkeypatch.setattr(queue_preallocator, "NEXT_MAX", 2)
+        maker = QueuePreallocator(lambda _: None)
         maker.start()
         queues = []
         for number in range(4):
@@ -292,7 +288,7 @@ class TestMaker:
             fill(queue, 0, FILE_UNITS)
             queues.append(queue)
             wait_until(lambda: not maker._asked)
-        assert [bool(queue.next_file._ready) for queue in queues] == [
+        assert [bool(queue._files.next_files._ready) for queue in queues] == [
             False,
             False,
             True,
@@ -306,8 +302,8 @@ class TestMaker:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each has a descriptor."""
-        monkeypatch.setattr(next_file, "READY_MAX", next_file.HURRIED_AHEAD + 1)
-        maker = NextFileMaker(lambda _: None)
+        monkeypatch.setattr(queue_preallocator, "NEXT_MAX", queue_preallocator.HURRIED_AHEAD + 1)
+        maker = QueuePreallocator(lambda _: None)
         maker.start()
         queues = []
         for name in ("a", "b"):
@@ -316,7 +312,10 @@ class TestMaker:
             fill(queue, 0, 3 * FILE_UNITS)
             wait_until(lambda: not maker._asked)
             queues.append(queue)
-        assert [len(queue.next_file._ready) for queue in queues] == [0, next_file.HURRIED_AHEAD]
+        assert [len(queue._files.next_files._ready) for queue in queues] == [
+            0,
+            queue_preallocator.HURRIED_AHEAD,
+        ]
         maker.stop()
         for queue in queues:
             queue.close()
@@ -335,7 +334,7 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
             writer.put_batch([b"x"] * 1_000)
             dispatched(store)
         queue = store._engine._queues.get("orders", 0)
-        wait_until(lambda: bool(queue.next_file._ready))
+        wait_until(lambda: bool(queue._files.next_files._ready))
         writer.put_batch([b"x"] * 2_000)
         assert len(everything(dispatched(store))) == 11_000
         assert len(queue.files) == 2
@@ -346,7 +345,7 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
 
 def test_what_is_made_in_memory_is_not_made_ahead(tmp_path: Path) -> None:
     """A dead store is recovered for reading without a change on disk."""
-    asked: list[NextFile] = []
+    asked: list[NextFiles] = []
     queue = make_queue(tmp_path, asked.append, "memory")
     fill(queue, 0, 3 * FILE_UNITS)
     assert not asked
@@ -382,11 +381,12 @@ def test_a_gap_that_fits_no_file_takes_no_unit(tmp_path: Path) -> None:
 
 def test_blocks_are_reserved_in_growing_steps(tmp_path: Path) -> None:
     """D-19: of a file that is hardly written little, of one that is written fast up to twice what it has."""
-    files = MappedFileQueue(tmp_path, "write", file_size=1 << 23, name="q", tmp_directory=tmp_path)
-    file = files.create(0, sparse=True)
-    reserved = ReservedBlocks()
+    files = QueueFiles(
+        tmp_path, "write", 1 << 23, tmp_directory=tmp_path, make_directory=lambda _: None
+    )
+    file = files.file_for(0)
     steps = []
-    while (end := reserved.reserve(file, (steps[-1] if steps else 0) + UNIT_SIZE)) < file.size:
+    while (end := files.reserve(file, (steps[-1] if steps else 0) + UNIT_SIZE)) < file.size:
         steps.append(end)
         assert blocks(file) >= end
     assert steps[:7] == [1 << n for n in (16, 17, 18, 19, 20, 21)] + [3 << 20]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+from rocketstore.log.layout import listing
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
 from rocketstore.log.queues import units as queue_units
@@ -86,6 +87,6 @@ def test_a_file_that_goes_while_its_directory_is_listed(
             (tmp_path / name).unlink()
         return parse_segment_name(name)
 
-    monkeypatch.setattr(queue_units, "parse_segment_name", removed_meanwhile)
+    monkeypatch.setattr(listing, "parse_segment_name", removed_meanwhile)
     assert list_files(tmp_path) == [(200, 200), (400, 200)]
     assert list_files(tmp_path / "nothing") == []

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.log.layout import descriptors
 from rocketstore.log.layout.paths import StoreLayout, segment_name
-from rocketstore.log.mapped_files import new_file, unfinished_files
+from rocketstore.log.mapped_files import new_file
 from rocketstore.log.queues import directories as queue_directories
-from rocketstore.log.queues import queue_preallocator as next_file
+from rocketstore.log.queues import queue_preallocator
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.queues.preallocated import SPARES_MAX, SpareFiles
+from rocketstore.log.queues.queue_preallocator import FIRST_MAX, FirstFiles
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.file_tools import close_for_its_owner
 from tests.support.small_store import Calls, dispatched, everything, open_small, watched
@@ -30,7 +29,7 @@ SIZE = 100 * UNIT_SIZE
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Of the modules that make files and directories, in order."""
-    return watched(monkeypatch, next_file, new_file, unfinished_files, queue_directories)
+    return watched(monkeypatch, queue_preallocator, new_file, queue_directories)
 
 
 def queue_directory(layout: StoreLayout, number: int) -> Path:
@@ -40,12 +39,12 @@ def queue_directory(layout: StoreLayout, number: int) -> Path:
     return path
 
 
-def asked(layout: StoreLayout, times: int) -> SpareFiles:
-    """Spare files of a store in which so many queues were made."""
-    spares = SpareFiles(layout.consume_queue, layout.tmp, SIZE)
+def asked(layout: StoreLayout, times: int) -> FirstFiles:
+    """First files of a store in which so many queues were made."""
+    files = FirstFiles(layout.consume_queue, layout.tmp, SIZE)
     for _ in range(times):
-        assert spares.take(layout.consume_queue, 0) is None
-    return spares
+        assert files.take(layout.consume_queue, 0) is None
+    return files
 
 
 def open_files() -> int:
@@ -54,13 +53,13 @@ def open_files() -> int:
 
 
 def test_taking_one_waits_for_no_sync(layout: StoreLayout, calls: Calls) -> None:
-    spares = asked(layout, 2)
-    assert spares.wanted
-    assert spares.make_ahead()
-    assert not spares.wanted
+    files = asked(layout, 2)
+    assert files.wanted
+    assert files.make_ahead()
+    assert not files.wanted
     assert "fsync" in calls.made
     calls.made.clear()
-    new = spares.take(queue_directory(layout, 0), 3 * SIZE)
+    new = files.take(queue_directory(layout, 0), 3 * SIZE)
     assert new is not None
     file = new.publish(durable=False)
     assert calls.made == ["link_unnamed"]
@@ -72,16 +71,16 @@ def test_taking_one_waits_for_no_sync(layout: StoreLayout, calls: Calls) -> None
 
 def test_they_are_on_disk_before_anybody_has_them(layout: StoreLayout, calls: Calls) -> None:
     """D-06: a sync that fails keeps all of them back, and leaves nothing."""
-    spares, before = asked(layout, 9), open_files()
+    files, before = asked(layout, 9), open_files()
     calls.errors["fsync"] = OSError(errno.EIO, os.strerror(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
-        spares.make_ahead()
+        files.make_ahead()
     calls.errors.clear()
     assert open_files() == before
-    assert spares.take(queue_directory(layout, 0), 0) is None
-    assert spares.make_ahead()
+    assert files.take(queue_directory(layout, 0), 0) is None
+    assert files.make_ahead()
     assert open_files() == before + 5
-    spares.drop()
+    files.drop()
     assert open_files() == before
 
 
@@ -90,10 +89,10 @@ def test_one_that_cannot_be_closed_keeps_no_other_open(
 ) -> None:
     """D-36: the kernel has given it back; the error is told, and the others are closed, too."""
     before = set(os.listdir("/proc/self/fd"))
-    spares = asked(layout, 9)
-    assert spares.make_ahead()
+    files = asked(layout, 9)
+    assert files.make_ahead()
     calls.errors["close"] = OSError(errno.EIO, os.strerror(errno.EIO))
-    spares.drop()
+    files.drop()
     assert calls.made.count("close") == 4
     assert caplog.text.count("not needed, cannot be removed") == 4
     for number in set(os.listdir("/proc/self/fd")) - before:  # nobody has closed them really
@@ -105,87 +104,87 @@ def test_one_that_cannot_be_closed_keeps_no_other_open(
 def test_half_as_many_wait_as_were_asked_for(layout: StoreLayout, times: int, ready: int) -> None:
     """A store of a few queues holds none."""
     before = open_files()
-    spares = asked(layout, times)
-    assert spares.make_ahead()
-    assert spares.make_ahead()
+    files = asked(layout, times)
+    assert files.make_ahead()
+    assert files.make_ahead()
     assert open_files() == before + ready
-    spares.drop(closed=True)
+    files.drop(closed=True)
     assert open_files() == before
-    assert not spares.make_ahead()  # never again
+    assert not files.make_ahead()  # never again
     assert open_files() == before
 
 
-@pytest.mark.parametrize(("expected", "ready"), [(1, 1), (3, 3), (50_000, SPARES_MAX)])
+@pytest.mark.parametrize(("expected", "ready"), [(1, 1), (3, 3), (50_000, FIRST_MAX)])
 def test_those_that_are_expected(layout: StoreLayout, expected: int, ready: int) -> None:
     """Also of a store that had none before; each is expected once."""
     before = open_files()
-    spares = asked(layout, 0)
-    spares.expect(expected)
-    assert spares.wanted
-    assert spares.make_ahead()
-    assert not spares.wanted
+    files = asked(layout, 0)
+    files.expect(expected)
+    assert files.wanted
+    assert files.make_ahead()
+    assert not files.wanted
     assert open_files() == before + ready
     for number in range(ready):
-        new = spares.take(queue_directory(layout, number), 0)
+        new = files.take(queue_directory(layout, number), 0)
         assert new is not None
         new.drop()
-    spares.drop()
+    files.drop()
     assert open_files() == before
-    assert not spares.wanted
+    assert not files.wanted
 
 
 @pytest.mark.parametrize(
-    ("limit", "ready"), [(63, 0), (256, 4), (resource.RLIM_INFINITY, SPARES_MAX)]
+    ("limit", "ready"), [(63, 0), (256, 4), (resource.RLIM_INFINITY, FIRST_MAX)]
 )
 def test_few_where_descriptors_are_few(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, limit: int, ready: int
 ) -> None:
     """They are for files that must be open."""
-    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (limit, limit))
-    spares = asked(layout, 500)
+    monkeypatch.setattr(queue_preallocator.resource, "getrlimit", lambda _: (limit, limit))
+    files = asked(layout, 500)
     before = open_files()
-    assert spares.make_ahead()
+    assert files.make_ahead()
     assert open_files() == before + ready
-    spares.drop()
+    files.drop()
 
 
 def test_none_for_a_queue_of_another_owner_or_mode(layout: StoreLayout) -> None:
     """D-09: such a queue's file is made where it belongs."""
-    spares = asked(layout, 4)
-    assert spares.make_ahead()
+    files = asked(layout, 4)
+    assert files.make_ahead()
     other = queue_directory(layout, 0)
     other.chmod(0o770)
-    assert spares.take(other, 0) is None
+    assert files.take(other, 0) is None
     layout.consume_queue.chmod(0o770)
-    assert spares.make_ahead()  # anew, as everything is from now on
-    new = spares.take(other, 0)
+    assert files.make_ahead()  # anew, as everything is from now on
+    new = files.take(other, 0)
     assert new is not None
     file = new.publish(durable=False)
     assert Path(file.path).stat().st_mode & 0o777 == 0o660
     file.close()
-    spares.drop()
+    files.drop()
 
 
 def test_none_where_they_cannot_wait(layout: StoreLayout) -> None:
     """D-06: on the disk of the queues, and not among them."""
-    spares = SpareFiles(layout.consume_queue, Path("/proc"), SIZE)
+    files = FirstFiles(layout.consume_queue, Path("/proc"), SIZE)
     for _ in range(4):
-        spares.take(layout.consume_queue, 0)
-    assert not spares.make_ahead()
+        files.take(layout.consume_queue, 0)
+    assert not files.make_ahead()
     assert [path.name for path in layout.consume_queue.iterdir()] == []
 
 
 def test_without_nameless_files_they_wait_apart(layout: StoreLayout, calls: Calls) -> None:
     """D-07: and go when they are not needed."""
     calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
-    spares = asked(layout, 6)
-    assert spares.make_ahead()
+    files = asked(layout, 6)
+    assert files.make_ahead()
     assert len(list(layout.tmp.iterdir())) == 3
-    new = spares.take(queue_directory(layout, 0), 0)
+    new = files.take(queue_directory(layout, 0), 0)
     assert new is not None
     new.publish(durable=False).close()
     assert (layout.consume_queue / "orders" / "0" / segment_name(0)).stat().st_size == SIZE
-    spares.drop()
+    files.drop()
     assert not list(layout.tmp.iterdir())
 
 
@@ -233,8 +232,8 @@ def test_a_store_of_many_new_queues(tmp_path: Path) -> None:
             for number in range(100):
                 store.writer("orders", queue_id=number).put(b"%d" % (round_ * 100 + number))
             dispatched(store)
-        spares = store._engine._queues._spares
-        wait_until(lambda: bool(spares._ready))
+        files = store._engine._queues._first_files
+        wait_until(lambda: bool(files._ready))
         found = sorted(int(m.body) for m in everything(store))
         assert found == list(range(200))
     assert not list((tmp_path / "rocketstore" / "tmp").iterdir())
