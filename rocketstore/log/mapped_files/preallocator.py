@@ -1,7 +1,8 @@
-"""Makes the next segment before it is needed, in a thread of its own (D-06, D-16, semantics 5).
+"""The log's next segment, made in a thread before a put needs it (D-06, D-16, semantics 5).
 
-A put picks up what is ready. An error of the disk goes to the put that waits, with its cause, and is
-forgotten: the next one tries again, after a pause that grows while the disk says no (K-36).
+A put takes the segment that is ready. An error of the disk goes to the put that waits, with its
+cause, and is forgotten: the next put tries again, after a pause that grows with each error (K-36).
+Queue files have a thread of their own (`queues/queue_preallocator`).
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ __all__ = ["Preallocator"]
 
 logger = logging.getLogger(__name__)
 
+#: Segments asked for and not ready, count.
 MAX_REQUESTS: Final = 2
-#: With those that are ready and not taken: no more zeros than that stand behind the log (D-07).
+#: Segments asked for, ready or not, count; it bounds the zeros after the end of the log (D-07).
 MAX_SEGMENTS: Final = 3
-#: A creation that took longer is told (S004-52): for information, since a disk with nothing else to do may take as
-#: long; above the second number as a warning.
+#: Duration of a creation, ms; a longer one is logged (S004-52), as a mere fact: an idle disk may
+#: take as long.
 SLOW_CREATION_MS: Final = 10
+#: Duration of a creation, ms; a longer one is logged as a warning.
 VERY_SLOW_CREATION_MS: Final = 500
+#: Pause after an error, seconds; it doubles from the first to the second with each error.
 BACKOFF_MIN_S: Final = 0.010
 BACKOFF_MAX_S: Final = 1.0
 
 
 class _Request:
-    """A segment that is asked for: queued, then being made, then ready; or failed."""
+    """A segment that was asked for: queued, then being made, then ready; or failed."""
 
     __slots__ = ("error", "file", "making", "start", "waiting")
 
@@ -51,11 +55,10 @@ class _Request:
 
 
 class Preallocator(Worker):
-    """`create(start_offset)` makes one segment: allocated, synced, named (MappedFileQueue.make).
+    """Makes segments, the smaller start first. At most two requests are queued at a time.
 
-    At most two requests wait at a time; the smaller start comes first.
-    `withdraw` takes one back that is not needed. `allowed(queued)` says how many more may be asked for
-    (WriteBufferPool.allowed).
+    `create(start_offset)` makes one: allocated, synced, named (`MappedFileQueue.make`). `withdraw`
+    removes one that is not needed.
     """
 
     def __init__(
@@ -63,51 +66,46 @@ class Preallocator(Worker):
         create: Callable[[int], MappedFile],
         on_failure: Callable[[BaseException], None],
         *,
-        segment_size: int | None = None,
         withdraw: Callable[[MappedFile], None] = withdraw_file,
-        allowed: Callable[[int], int] | None = None,
     ) -> None:
         super().__init__("rocketstore-preallocator", self._worker_failed)
         self._create = create
         self._fail_store = on_failure
-        self._segment_size = segment_size
         self._withdraw = withdraw
-        self._allowed = allowed
         self._changed = Signal()
-        # Not a condition: that waits, enters and leaves in Python, where a signal's handler may raise.
+        # No condition variable: it waits, enters and leaves in Python, where a signal handler may
+        # raise.
         self._guard = threading.RLock()
         # Everything below is guarded by it.
         self._requests: dict[int, _Request] = {}
         self._taken = -1  # start of the newest segment that was handed over
-        # That segment: a signal's handler may have ended the put before it had it.
+        # That segment. A signal handler may end the put before the put has it.
         self._given: MappedFile | None = None
         self._backoff_s = 0.0
         self._not_before = 0.0  # time.monotonic() of the next try
         self._last_error: OSError | None = None
         self._end: BaseException | None = None  # why no segment is made any more
 
-    # ---- asking ----
+    # ---- asking: puts ----
 
-    def request(self, start_offset: int, *, ahead: bool = False) -> bool:
-        """Asks for a segment without waiting; with `ahead` for the one behind it too, if there is room.
-        False when two others are asked for already, `allowed` says no, or none is made any more."""
+    def request(self, start_offset: int) -> bool:
+        """Asks for a segment without waiting. False if two others are queued, or none is made any
+        more."""
         with self._guard:
-            # A put that has not seen yet that its segment was taken may ask for it again.
+            # A put may ask for a segment that another put has taken meanwhile.
             if self._end is not None or start_offset <= self._taken:
                 return False
             asked = self._ask(start_offset, urgent=False) is not None
-            if asked and ahead and self._segment_size is not None:
-                self._ask(start_offset + self._segment_size, urgent=False)
         self.wake()
         return asked
 
-    def take(self, start_offset: int, timeout_s: float, *, ahead: bool = False) -> MappedFile:
-        """The segment that starts at `start_offset`, which is the caller's from now on.
+    def take(self, start_offset: int, timeout_s: float) -> MappedFile:
+        """The segment that starts at `start_offset`; the caller owns it from here on.
 
         Raises:
             DiskFullError, OSError: why it could not be made. Nothing was changed; try again.
-            BackpressureError: not within `timeout_s`, or no write buffer is left for it.
-            StoreClosedError, StoreFailedError: none will be made any more.
+            BackpressureError: not ready within `timeout_s`.
+            StoreClosedError, StoreFailedError: no segment is made any more.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -116,50 +114,41 @@ class Preallocator(Worker):
                 if self._given is not None:
                     return self._given
                 request = self._ask(start_offset, urgent=True)
-                if request is None:
-                    raise BackpressureError(
-                        f"no write buffer is left for the segment at {start_offset}; "
-                        "commits do not keep up with puts, try again"
-                    )
-                if ahead and self._segment_size is not None:
-                    self._ask(start_offset + self._segment_size, urgent=False)
+            assert request is not None  # an urgent request is never refused
             file = self._wait(request, deadline, timeout_s)
             if file is not None:
                 return file
 
     def _ask(self, start: int, *, urgent: bool) -> _Request | None:
-        """The request for `start`, made unless there is one. An urgent one takes another's place."""
+        """The request for `start`, made if there is none. An urgent one replaces another."""
         self._check_alive()
         request = self._requests.get(start)
         if request is not None:
             return request
         queued = sum(request.file is None for request in self._requests.values())
-        if self._allowed is not None and self._allowed(queued) <= 0:
-            logger.warning("segment %d is not made ahead: no write buffer is left for it", start)
-            return None
         if queued >= MAX_REQUESTS or len(self._requests) >= MAX_SEGMENTS:
             if not urgent:
                 return None
-            self._drop_one()
+            self._drop_last()
         request = self._requests[start] = _Request(start)
         return request
 
-    def _drop_one(self) -> None:
-        """Forgets the request that is needed last, to make room for one that is needed now."""
+    def _drop_last(self) -> None:
+        """Forgets the request with the greatest start, to make room for one that is needed now."""
         request = self._requests.pop(max(self._requests))
         request.error = BackpressureError(f"a segment before {request.start} is needed first")
         self._discard(request)
         self._changed.notify()
 
     def _expire(self, start: int) -> None:
-        """The log has gone past these: whoever asked does not want them any more."""
+        """Forgets requests before `start`: the log has passed them."""
         for old in [start_of for start_of in self._requests if start_of < start]:
             self._discard(self._requests.pop(old))
         if self._given is not None and self._given.start_offset != start:
             self._given = None
 
     def _wait(self, request: _Request, deadline: float, timeout_s: float) -> MappedFile | None:
-        """The file; None to ask again, because what was made has been taken away."""
+        """The file; None to ask again, because it was taken or removed meanwhile."""
         self.wake()
         request.waiting += 1
         try:
@@ -185,7 +174,7 @@ class Preallocator(Worker):
         self._given, self._taken = file, request.start
         del self._requests[request.start]
         if file.fd >= 0 and os.fstat(file.fd).st_nlink == 0:
-            # D-04: a Java that starts beside us removes empty segments before it fails.
+            # D-04: a RocketMQ that starts meanwhile removes empty segments before it fails.
             logger.warning("%s was removed by another process; it is made again", file.path)
             self._given = None
             file.close()
@@ -212,7 +201,7 @@ class Preallocator(Worker):
         error = StoreFailedError(f"no segment is made any more: {self._end!r}")
         raise error from self._end
 
-    # ---- making ----
+    # ---- making: the worker's thread ----
 
     def step(self) -> float | None:
         """Makes the segment with the smallest start."""
@@ -229,7 +218,7 @@ class Preallocator(Worker):
         try:
             file = self._create(request.start)
         except FileExistsError:
-            raise  # D-06: a name that we do not know of; the store fails
+            raise  # D-06: a file that the store does not know; the store fails
         except OSError as error:
             self._failed(request, error)
             return 0
@@ -243,10 +232,6 @@ class Preallocator(Worker):
                 len(queued),
                 request.waiting,
             )
-        self._ready(request, file)
-        return 0
-
-    def _ready(self, request: _Request, file: MappedFile) -> None:
         with self._guard:
             request.making = False
             request.file = file
@@ -255,6 +240,7 @@ class Preallocator(Worker):
             if self._requests.get(request.start) is not request:
                 self._discard(request)  # expired while it was made
             self._changed.notify()
+        return 0
 
     def _failed(self, request: _Request, error: OSError) -> None:
         with self._guard:
@@ -264,8 +250,8 @@ class Preallocator(Worker):
             if self._last_error is None or self._last_error.errno != error.errno:
                 logger.warning("the segment at %d cannot be made: %s", request.start, error)
             self._last_error = error
-            # A wish that nobody waits for is tried again, but not for ever: each try takes what a disk has left, for
-            # a moment, from whoever else writes there. The put that needs it asks anew, and seldom waits for a pause.
+            # A request without a waiting put is tried again, but not for ever: each try takes, for
+            # a moment, what room the disk has left. The put that needs it asks again.
             if request.waiting or self._backoff_s >= BACKOFF_MAX_S:
                 request.error = error
                 if self._requests.get(request.start) is request:
@@ -280,13 +266,13 @@ class Preallocator(Worker):
     # ---- end ----
 
     def spare(self) -> MappedFile | None:
-        """A segment that is ready and not taken, the one with the smallest start."""
+        """The segment that is ready and not taken, the one with the smallest start."""
         with self._guard:
             ready = [r for r in self._requests.values() if r.file is not None]
             return min(ready, key=lambda request: request.start).file if ready else None
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """No more segments; whoever waits for one hears it now."""
+        """No more segments; puts that wait for one get StoreClosedError now."""
         self._finish(StoreClosedError("the store was closed while a put waited for a segment"))
         return super().stop(timeout_s)
 
@@ -301,8 +287,8 @@ class Preallocator(Worker):
             self._changed.notify()
 
     def discard(self) -> None:
-        """Removes what was made and not taken (D-07). For the end, after `stop`. A file that a failed disk
-        keeps is an empty segment behind the log, which the next open knows."""
+        """Removes segments that were made and not taken (D-07). Call it last, after `stop`. A file
+        that a failed disk keeps is an empty segment after the log, which the next open knows."""
         with self._guard:
             requests, self._requests = self._requests, {}
             for request in requests.values():

@@ -79,11 +79,6 @@ class WriteBufferPool:
         """The same as RocketMQ tells it: no limit when there is no pool."""
         return len(self._free) if self.total else UNLIMITED
 
-    def allowed(self, queued: int) -> int:
-        """How many more segments may be asked for, when each takes a buffer and `queued` wait already:
-        the bound of `transient_pool_fast_fail` (semantics 5). May be negative."""
-        return self.remaining - queued
-
     def close(self) -> None:
         """Unlocks and frees. A buffer that is out is freed when it comes back. Idempotent."""
         with self._lock:

@@ -22,7 +22,6 @@ from rocketstore.errors import (
 )
 from rocketstore.log.mapped_files import preallocator as module
 from rocketstore.log.mapped_files.preallocator import Preallocator
-from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from tests.support.file_tools import LONG_S, SIZE, Disk
 from tests.support.waiting import wait_until
 
@@ -42,7 +41,7 @@ def make(disk: Disk, failures: list[BaseException]) -> Iterator[Callable[..., Pr
     made: list[Preallocator] = []
 
     def start(**options: Any) -> Preallocator:
-        preallocator = Preallocator(disk.create, failures.append, segment_size=SIZE, **options)
+        preallocator = Preallocator(disk.create, failures.append, **options)
         preallocator.start()
         made.append(preallocator)
         return preallocator
@@ -89,7 +88,8 @@ def test_a_segment_that_is_ready_is_not_made_again(make: Make, disk: Disk) -> No
 def test_the_next_one_is_made_too(make: Make, disk: Disk) -> None:
     """S000-59 S004-22: one awaited, one for later."""
     preallocator = make()
-    preallocator.take(0, LONG_S, ahead=True)
+    preallocator.take(0, LONG_S)
+    assert preallocator.request(SIZE)
     assert preallocator.take(SIZE, LONG_S).start_offset == SIZE
     assert disk.asked == [0, SIZE]
 
@@ -116,7 +116,8 @@ def test_what_is_needed_now_takes_the_place_of_what_is_needed_last(
 ) -> None:
     preallocator = make()
     disk.gate.clear()
-    preallocator.request(SIZE, ahead=True)
+    preallocator.request(SIZE)
+    preallocator.request(2 * SIZE)
     disk.busy()
     call = threads.submit(preallocator.take, 0, LONG_S)
     wait_until(lambda: any(r.waiting for r in preallocator._requests.values()))
@@ -178,8 +179,9 @@ def test_many_threads_get_one_segment_each(make: Make, disk: Disk) -> None:
     def put() -> None:
         for _ in range(10):
             with lock:
-                file = preallocator.take(after[0], LONG_S, ahead=True)
+                file = preallocator.take(after[0], LONG_S)
                 after[0] += SIZE
+                preallocator.request(after[0])
                 taken.append(file.start_offset)
 
     workers = [threading.Thread(target=put) for _ in range(4)]
@@ -327,41 +329,14 @@ def test_what_no_disk_explains_fails_the_store(
     assert not preallocator.request(0)
 
 
-# ---- write buffers ----
-
-
-def test_without_a_buffer_for_it_a_segment_is_refused_at_once(make: Make, disk: Disk) -> None:
-    """S004-41 S004-44: transient_pool_fast_fail."""
-    pool = WriteBufferPool(1, SIZE)
-    preallocator = make(allowed=pool.allowed)
-    buffer = pool.borrow()
-    assert buffer is not None
-    with pytest.raises(BackpressureError, match="no write buffer"):
-        preallocator.take(0, LONG_S)
-    assert disk.asked == []
-    pool.give_back(buffer)
-    assert preallocator.take(0, LONG_S).start_offset == 0
-
-
-def test_without_a_buffer_for_the_extra_one_it_is_left_out(
-    make: Make, disk: Disk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """S004-45."""
-    pool = WriteBufferPool(1, SIZE)
-    preallocator = make(allowed=pool.allowed)
-    with caplog.at_level(logging.WARNING):
-        preallocator.take(0, LONG_S, ahead=True)
-    assert f"segment {SIZE} is not made ahead" in caplog.text
-    assert disk.asked == [0]
-
-
 # ---- end ----
 
 
 def test_unused_segments_are_removed_at_the_end(make: Make, disk: Disk) -> None:
     """S004-57 D-07: and none is made any more."""
     preallocator = make()
-    used = preallocator.take(0, LONG_S, ahead=True)
+    used = preallocator.take(0, LONG_S)
+    preallocator.request(SIZE)
     wait_until(lambda: preallocator.spare() is not None)
     assert len(disk.names) == 2
     assert preallocator.stop(LONG_S)
@@ -389,7 +364,8 @@ def test_stop_wakes_who_waits(make: Make, disk: Disk, threads: ThreadPoolExecuto
 def test_a_segment_that_is_not_needed_is_withdrawn_by_whoever_made_it(make: Make) -> None:
     withdrawn: list[int] = []
     preallocator = make(withdraw=lambda file: withdrawn.append(file.start_offset))
-    preallocator.take(0, LONG_S, ahead=True)
+    preallocator.take(0, LONG_S)
+    preallocator.request(SIZE)
     wait_until(lambda: preallocator.spare() is not None)
     preallocator.stop()
     preallocator.discard()

@@ -30,7 +30,6 @@ def test_a_pool_without_buffers_lends_none_and_has_no_limit() -> None:
     pool = WriteBufferPool(0, SIZE)
     assert pool.borrow() is None
     assert (pool.free, pool.remaining) == (0, 2**31 - 1)
-    assert pool.allowed(2) > 2
 
 
 def test_borrow_does_not_wait_and_may_return_none() -> None:
@@ -74,19 +73,6 @@ def test_each_borrow_that_leaves_less_than_two_fifths_warns(
     with caplog.at_level(logging.WARNING):
         pool.borrow()
     assert "only 0 of 5 write buffers are left" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("out", "queued", "allowed"), [(0, 0, 3), (1, 1, 1), (2, 1, 0), (3, 2, -2)]
-)
-def test_allowed_is_what_is_free_less_what_is_asked_for(
-    out: int, queued: int, allowed: int
-) -> None:
-    """S004-41."""
-    pool = WriteBufferPool(3, SIZE)
-    for _ in range(out):
-        pool.borrow()
-    assert pool.allowed(queued) == allowed
 
 
 def test_what_was_not_borrowed_cannot_be_given_back() -> None:
