@@ -28,6 +28,8 @@ from rocketstore.log.commitlog.clock_monitor import ClockWatch
 from rocketstore.log.commitlog.commit_log import NEXT_SEGMENT_AT, CommitLog
 from rocketstore.log.commitlog.committer import Committer
 from rocketstore.log.commitlog.flusher import Flusher
+from rocketstore.log.commitlog.log_limits import LogLimits
+from rocketstore.log.commitlog.write_path import WritePath
 from rocketstore.log.layout.file_system import file_system
 from rocketstore.log.layout.store_json import load_store_state, save_store_state, time_breaks
 from rocketstore.log.mapped_files.new_file import withdraw_file
@@ -218,14 +220,16 @@ class _Start:
             self.preallocator,
             parts.flags,
             parts.arrival,
-            ring=self.ring,
-            pool=self.pool,
-            pool_fast_fail=config.transient_pool_fast_fail,
+            path=WritePath(
+                ring=self.ring, pool=self.pool, pool_fast_fail=config.transient_pool_fast_fail
+            ),
+            limits=LogLimits(
+                max_unflushed_bytes=config.max_unflushed_bytes,
+                max_undispatched_bytes=config.max_undispatched_bytes,
+                max_wait_ms=config.max_wait_ms,
+            ),
             next_segment_at=0.0 if prewritten else NEXT_SEGMENT_AT,  # its making takes its time
             visible_when_flushed=config.visible_is_flushed,
-            max_unflushed_bytes=config.max_unflushed_bytes,
-            max_undispatched_bytes=config.max_undispatched_bytes,
-            max_wait_ms=config.max_wait_ms,
             store_host=config.store_host,
             on_new_segment=self.live.add,
             on_put_failed=self.statistics.record_put_failed,

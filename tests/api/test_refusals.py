@@ -262,7 +262,7 @@ def test_a_wait_for_room_that_takes_long_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S000-39 S003-22 S003-32: with what the put waited for; it never holds the append lock then."""
-    monkeypatch.setattr("rocketstore.log.commitlog.commit_log.SLOW_MS", 0)
+    monkeypatch.setattr("rocketstore.log.commitlog.log_limits.SLOW_MS", 0)
     with open_small(tmp_path) as store, caplog.at_level(logging.WARNING):
         store.writer("orders").put(b"x")
     assert any("waited" in r.message and "segment" in r.message for r in caplog.records)

@@ -84,13 +84,13 @@ def test_a_segment_borrows_and_gives_back(tmp_path: Path) -> None:
         writer = store.writer("orders")
         writer.put(b"x")
         first = log.queue.first
-        assert log.buffer_of(first) is not None
+        assert log.path.buffer_of(first) is not None
         free = pool.free
         while store.end_offset < 4096:
             writer.put(b"x" * 900)
         committer.commit()
-        assert log.buffer_of(first) is None
-        assert log.buffer_of(log.queue.find(store.end_offset - 1)) is not None
+        assert log.path.buffer_of(first) is None
+        assert log.path.buffer_of(log.queue.find(store.end_offset - 1)) is not None
         while store.end_offset < 3 * 4096:
             writer.put(b"x" * 900)
             committer.commit()
@@ -103,7 +103,7 @@ def test_without_a_free_buffer_the_file_is_an_ordinary_one(tmp_path: Path) -> No
         writer = store.writer("orders")
         results = [writer.put(b"%02d" % i * 200) for i in range(40)]
         log = parts(store).commit_log
-        assert any(log.buffer_of(f) is None for f in log.queue.files[1:3])
+        assert any(log.path.buffer_of(f) is None for f in log.queue.files[1:3])
         store.wait_flushed(results[-1].end_offset)
         assert store.visible_offset == results[-1].end_offset
         assert [m.body for m in everything(dispatched(store))] == [

@@ -1,4 +1,5 @@
-"""The two checkpoint files of a store: ours, which recovery trusts, and RocketMQ's, which Java reads.
+"""The two checkpoint files of a store: ours, which recovery trusts, and RocketMQ's, which Java
+reads.
 
 Neither syncs what it speaks of: whoever stores a checkpoint has synced that before (D-18).
 """
@@ -57,7 +58,8 @@ class OwnCheckpoint:
 
 
 class CheckpointFile:
-    """Two slots in separate 4 KiB blocks. The valid newer one counts, the other one is written next.
+    """Two slots in separate 4 KiB blocks. The valid newer one counts, the other one is written
+    next.
 
     A slot whose write failed is not the next one written (D-40): its block may be bad, and a second
     try on it proves nothing.
@@ -138,7 +140,8 @@ class CheckpointFile:
 
     @property
     def failed(self) -> bool:
-        """Whether a write or a sync has failed: what a slot holds is not known, and no other may be written."""
+        """Whether a write or a sync has failed: what a slot holds is not known, and no other may be
+        written."""
         return self._failed is not None
 
     def close(self) -> None:

@@ -77,7 +77,6 @@ class Checkpointer(Worker):
 
     def step(self) -> float | None:
         """One round, each second."""
-        self._commit_log.tick()
         for call in self._every_second:
             call()
         derived = time.monotonic() >= self._next_queue_flush
@@ -97,8 +96,8 @@ class Checkpointer(Worker):
     def save(
         self, *, derived: bool, clean: bool = False, minimum: int | None = None
     ) -> OwnCheckpoint:
-        """Remembers where a record ends, and stores the newest remembered end that has become durable;
-        with `derived` queue and index files are synced first."""
+        """Remembers where a record ends, and stores the newest remembered end that has become
+        durable; with `derived` queue and index files are synced first."""
         with self._save_lock:
             self._note_end()
             try:
@@ -120,7 +119,8 @@ class Checkpointer(Worker):
                 queues = self._sync_queues()
             with _timed("index files"):
                 index = self._index is None or self._index.sync()
-            # The flushed position itself may lie within a record, between two steps of a long flush.
+            # The flushed position itself may lie within a record, between two steps of a long
+            # flush.
             end = self._durable_mark()[0]
             if queues:
                 dispatched = min(dispatched_now, end)
@@ -177,8 +177,9 @@ class Checkpointer(Worker):
         """Times that are truly forced, as RocketMQ expects them (format.md 8, 17)."""
         physic, logics, index, master, confirm = self._rocketmq.load()
         if 0 < store_time < physic:
-            # Times fell (D-28): one from before would stand for the queues of what came behind, and RocketMQ's
-            # recovery begin too late. That of the index stays: it deletes index files that end later.
+            # Times fell (D-28): one from before would stand for the queues of what came behind, and
+            # RocketMQ's recovery begin too late. That of the index stays: it deletes index files
+            # that end later.
             logics = 0
         physic = store_time or physic
         positions = self._commit_log.positions
@@ -201,8 +202,8 @@ class Checkpointer(Worker):
         return self._last
 
     def close_clean(self) -> bool:
-        """The last save of a clean stop: everything is flushed and dispatched by now. False when a derived
-        file is degraded, perhaps by this very save: then it is no clean stop (D-13)."""
+        """The last save of a clean stop: everything is flushed and dispatched by now. False when a
+        derived file is degraded, perhaps by this very save: then it is no clean stop (D-13)."""
         return self.save(derived=True, clean=True).clean
 
     def close(self) -> None:
@@ -214,7 +215,8 @@ class Checkpointer(Worker):
 
 @contextmanager
 def _timed(what: str) -> Iterator[None]:
-    """Says so when the disk takes long; nobody waits for these syncs, but the log grows meanwhile."""
+    """Says so when the disk takes long; nobody waits for these syncs, but the log grows
+    meanwhile."""
     began = time.monotonic()
     yield
     elapsed = (time.monotonic() - began) * 1000

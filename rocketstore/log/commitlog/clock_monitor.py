@@ -16,7 +16,8 @@ STEP_MS: Final = 10_000
 
 
 class ClockWatch:
-    """`look` is called each second: a step is logged once, and again when the clock is stepped back."""
+    """`look` is called each second: a step is logged once, and again when the clock is stepped
+    back."""
 
     def __init__(self) -> None:
         self._begin_ms = self._told_ms = _ahead_ms()

@@ -1,7 +1,7 @@
 """Commit: bytes from a write buffer into the file, where readers and other processes see them.
 
-`Committed` moves only here on the buffered path. A commit is not a sync: it survives the death of the
-process, not a power cut (semantics 3.6, 7.4).
+`Committed` moves only here on the buffered path. A commit is not a sync: it survives the death of
+the process, not a power cut (semantics 3.6, 7.4).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def pages_between(low: int, high: int) -> int:
 
 
 def able(low: int, high: int, least_pages: int, segment_size: int) -> bool:
-    """Whether a flush or commit of [low, high) is due: a segment is full, enough pages, or anything."""
+    """Whether a flush or commit of [low, high) is due: a segment is full, enough pages, or
+    anything."""
     if high // segment_size > low // segment_size:
         return True
     if least_pages > 0:
@@ -47,7 +48,8 @@ def check_unfailed(commit_log: CommitLog) -> None:
 
 
 class Committer(Worker):
-    """Commits the pool's buffers on RocketMQ's schedule: interval, least pages, thorough interval."""
+    """Commits the pool's buffers on RocketMQ's schedule: interval, least pages, thorough
+    interval."""
 
     def __init__(
         self,
@@ -106,14 +108,14 @@ class Committer(Worker):
             self._commit_range(segment, low, high)
             positions.committed = high
             if high == segment.end_offset:
-                commit_log.committed_whole(segment)
+                commit_log.path.committed_whole(segment)
             self._log.moved()
         elapsed = (time.monotonic() - started) * 1000
         if elapsed > SLOW_COMMIT_MS:
             logger.warning("commit up to %d took %.0f ms", target, elapsed)
 
     def _commit_range(self, segment: MappedFile, low: int, high: int) -> None:
-        buffer = self._commit_log.buffer_of(segment)
+        buffer = self._commit_log.path.buffer_of(segment)
         if buffer is not None:  # without one the records were written through the mapping
             start = segment.start_offset
             view = buffer.view(low - start, high - low)

@@ -1,8 +1,9 @@
 """Flush: from the page cache (or the write buffer) to the disk. Nothing else moves `flushed`.
 
-One flush at a time, one descriptor a file for the file's whole life, and never a second sync after an
-error: Linux drops the dirty pages of a failed write-back, the next sync would say OK (K-01, D-10, D-12).
-A write buffer's way through one file is native (`_native.group_commit`); the rest is here.
+One flush at a time, one descriptor a file for the file's whole life, and never a second sync after
+an error: Linux drops the dirty pages of a failed write-back, the next sync would say OK (K-01,
+D-10, D-12). A write buffer's way through one file is native (`_native.group_commit`); the rest is
+here.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ REST_MS = 1000
 class Flusher(Worker):
     """Both of RocketMQ's flush modes: group commit for waiters, and the timed flush of the rest.
 
-    `ring` is the write buffer of a store whose default promise is `disk`: then one call writes and syncs, and small
-    ones bring zeros for what comes behind along if `zeros_ahead`.
+    `ring` is the write buffer of a store whose default promise is `disk`: then one call writes and
+    syncs, and small ones bring zeros for what comes behind along if `zeros_ahead`.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class Flusher(Worker):
     # ---- when ----
 
     def step(self) -> float | None:
-        """One round. Waiters are served at once; the rest on the schedule of semantics 7.2 and 7.3."""
+        """One round. Waiters are served at once; the rest on the schedule of semantics 7.2 and
+        7.3."""
         if self._commit_log.failure is not None:
             return None  # D-13: another worker's write failed; what waits has been told
         if self._ring is not None:
@@ -156,7 +158,8 @@ class Flusher(Worker):
     # ---- what ----
 
     def flush(self) -> None:
-        """Everything written (ring) or committed so far goes to the disk; raises at the first error."""
+        """Everything written (ring) or committed so far goes to the disk; raises at the first
+        error."""
         self._group.take_turn()
         try:
             self._flush()
@@ -203,13 +206,14 @@ class Flusher(Worker):
             self._group.arm(segment, self._live.descriptors(), shared, ahead=self._zeros_ahead)
 
     def collect(self) -> None:
-        """Takes over what native flushes have noted. Any thread but the flusher's: waits for what that one has
-        taken and not counted yet."""
+        """Takes over what native flushes have noted. Any thread but the flusher's: waits for what
+        that one has taken and not counted yet."""
         with self._collecting:
             self._take_over()
 
     def _collect_own(self) -> None:
-        """The same in the flusher's thread, which waits for nobody: who collects may be in a handler that puts."""
+        """The same in the flusher's thread, which waits for nobody: who collects may be in a
+        handler that puts."""
         if self._collecting.acquire(blocking=False):
             try:
                 self._take_over()
@@ -239,16 +243,16 @@ class Flusher(Worker):
             segment = self._segment(low)
             high = min(target, segment.end_offset, low + FLUSH_STEP_BYTES)
             start = segment.start_offset
-            if self._commit_log.buffer_of(segment) is not None or self._log.pooled:
+            if self._commit_log.path.buffer_of(segment) is not None or self._log.pooled:
                 syscalls.fdatasync(segment.fd)
             else:
                 segment.sync(low - start, high - start)
             self._publish(high)
 
     def _write_then_sync(self, ring: Ring, target: int) -> None:
-        """Commit and sync of a range over several files: readers see bytes only once they are durable.
-        D-10: all of it is written, then every file is synced in order, blanks included; RWF_DSYNC
-        would sync its own range only."""
+        """Commit and sync of a range over several files: readers see bytes only once they are
+        durable. D-10: all of it is written, then every file is synced in order, blanks included;
+        RWF_DSYNC would sync its own range only."""
         positions = self._positions
         low = positions.committed
         while low < target:
