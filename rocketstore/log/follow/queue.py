@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.queues.extension_units import ExtensionUnits
-from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.log.read.horizon import Horizon
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class FollowedQueue:
         return file
 
     def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:
-        return numpy.frombuffer(file.read(position, count * UNIT_SIZE), UNIT)
+        return numpy.frombuffer(file.read(position, count * UNIT_SIZE), queue_file.UNIT_DTYPE)
 
     def _good(self, file: MappedFile, position: int, dispatched: int | None) -> bool:
         """Whether a single unit is written and, as far as we are told, complete."""

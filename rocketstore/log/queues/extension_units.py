@@ -12,12 +12,9 @@ import threading
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy
-
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
-from rocketstore.log.queues.units import UNIT
 
 __all__ = ["LAST_ADDRESS", "ExtensionUnit", "ExtensionUnits", "is_address", "with_addresses"]
 
@@ -26,6 +23,8 @@ LAST_ADDRESS: Final = -(1 << 31) - 1
 _FIRST_ADDRESS: Final = -(1 << 63)
 #: Size of the unit, tags code, store time, size of the bit map, which follows.
 _FIXED: Final = struct.Struct(">hqqh")
+#: The tags code of a queue unit.
+_TAGS_CODE: Final = struct.Struct(">12xq")
 
 
 class ExtensionUnit(NamedTuple):
@@ -102,9 +101,8 @@ def with_addresses(
 ) -> frozenset[int]:
     """Codes to look for in some queue units: with them the addresses that stand for one of these codes,
     and those of which nothing is known, so that their records have to be looked at."""
-    codes = numpy.frombuffer(units, UNIT)["tags_code"]
     found = set(tags_codes)
-    for address in codes[codes <= LAST_ADDRESS].tolist():
+    for address in [code for (code,) in _TAGS_CODE.iter_unpack(units) if code <= LAST_ADDRESS]:
         unit = extension.unit(address)
         if unit is None or unit.tags_code in tags_codes:
             found.add(address)

@@ -8,21 +8,21 @@ by a close has none.
 
 from __future__ import annotations
 
+import bisect
 import logging
 import os
+import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-
-import numpy
 
 from rocketstore._native.checkpoint import crc32c
 from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 MAGIC: Final = b"RSQE"
 VERSION: Final = 1
 MAX_BYTES: Final = 1 << 30
-HEADER: Final = numpy.dtype(
-    [("magic", "S4"), ("version", ">u4"), ("log_end", ">i8"), ("count", ">i8")]
-)
-ROW: Final = numpy.dtype([("key", ">u8"), ("end", ">i8")])
+#: Magic, version, `log_end`, count of rows.
+HEADER: Final = struct.Struct(">4sIqq")
+#: A row, bytes: key and end.
+ROW_BYTES: Final = 16
 
 
 def queue_key(topic: str, queue_id: int) -> int:
@@ -53,60 +53,67 @@ def queue_key(topic: str, queue_id: int) -> int:
 
 
 class QueueEnds:
-    """Lower bounds of queue ends, of a log that was durable up to `log_end`."""
+    """Lower bounds of queue ends, of a log that was durable up to `log_end`.
+
+    Two sorted arrays: a store may have a million queues.
+    """
 
     def __init__(self, log_end: int = 0, ends: Mapping[int, int] | None = None) -> None:
         """`ends`: by `queue_key`."""
         ends = ends or {}
         self.log_end = log_end
-        keys: NDArray[numpy.uint64] = numpy.fromiter(ends.keys(), "u8", len(ends))
-        self._keys, places = numpy.unique(keys, return_index=True)
-        self._ends: NDArray[numpy.int64] = numpy.fromiter(ends.values(), "i8", len(ends))[places]
+        self._keys = array("Q", sorted(ends))
+        self._ends = array("q", [ends[key] for key in self._keys])
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueueEnds) and self.pack() == other.pack()
+        return isinstance(other, QueueEnds) and (self.log_end, self._keys, self._ends) == (
+            other.log_end, other._keys, other._ends
+        )  # fmt: skip
 
     __hash__ = None  # type: ignore[assignment]
 
     def least(self, topic: str, queue_id: int) -> int:
-        """What the queue ended at, at least; 0 where nothing is known."""
-        if not len(self._keys):
+        """The least end of a queue; 0 where nothing is known."""
+        if not len(self):
             return 0
-        key = numpy.uint64(queue_key(topic, queue_id))
-        at = int(self._keys.searchsorted(key))
-        return int(self._ends[at]) if at < len(self._keys) and self._keys[at] == key else 0
+        key = queue_key(topic, queue_id)
+        at = bisect.bisect_left(self._keys, key)
+        return self._ends[at] if at < len(self) and self._keys[at] == key else 0
 
     def with_ends(self, log_end: int, ends: Mapping[int, int]) -> QueueEnds:
         """The same with other ends for some queues, of the log as it is now."""
-        other, merged = QueueEnds(log_end, ends), QueueEnds(log_end)
-        keys = numpy.concatenate((other._keys, self._keys))
-        merged._keys, places = numpy.unique(keys, return_index=True)  # of two the first one
-        merged._ends = numpy.concatenate((other._ends, self._ends))[places]
-        return merged
+        known = dict(zip(self._keys, self._ends, strict=True))
+        return QueueEnds(log_end, {**known, **ends})
 
     def pack(self) -> bytes:
-        header = numpy.array([(MAGIC, VERSION, self.log_end, len(self))], HEADER)
-        rows = numpy.empty(len(self), ROW)
-        rows["key"], rows["end"] = self._keys, self._ends
-        data = header.tobytes() + rows.tobytes()
+        rows = array("Q", bytes(2 * self._keys.itemsize * len(self)))
+        rows[0::2] = self._keys
+        rows[1::2] = array("Q", self._ends.tobytes())
+        data = HEADER.pack(MAGIC, VERSION, self.log_end, len(self)) + _big_endian(rows).tobytes()
         return data + crc32c(data).to_bytes(4, "big")
 
     @staticmethod
     def unpack(data: bytes) -> QueueEnds:
-        """ValueError for what nobody has packed, and for another version."""
-        if len(data) < HEADER.itemsize + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
+        """ValueError for bytes that `pack` did not make, and for another version."""
+        if len(data) < HEADER.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
             raise ValueError("its checksum does not hold")
-        header = numpy.frombuffer(data, HEADER, 1)[0]
-        wanted = HEADER.itemsize + int(header["count"]) * ROW.itemsize + 4
-        if (header["magic"], header["version"]) != (MAGIC, VERSION) or len(data) != wanted:
+        magic, version, log_end, count = HEADER.unpack_from(data)
+        wanted = HEADER.size + count * ROW_BYTES + 4
+        if (magic, version) != (MAGIC, VERSION) or len(data) != wanted:
             raise ValueError(f"it is not of version {VERSION}")
-        rows = numpy.frombuffer(data[HEADER.itemsize : -4], ROW)
-        found = QueueEnds(int(header["log_end"]))
-        found._keys, found._ends = rows["key"].astype("u8"), rows["end"].astype("i8")
+        rows = _big_endian(array("Q", data[HEADER.size : -4]))
+        found = QueueEnds(log_end)
+        found._keys, found._ends = rows[0::2], array("q", rows[1::2].tobytes())
         return found
+
+
+def _big_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def load_queue_ends(layout: StoreLayout) -> QueueEnds:

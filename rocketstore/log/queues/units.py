@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from typing import Final
-
-import numpy
 
 from rocketstore._native import syscalls
 from rocketstore.log.layout.paths import segment_name
@@ -13,7 +13,6 @@ from rocketstore.log.layout.paths import segment_name
 __all__ = [
     "PRE_BLANK_SIZE",
     "QUEUE_OFFSET_MAX",
-    "UNIT",
     "UNIT_SIZE",
     "UnitRefusedError",
     "check_gap",
@@ -22,7 +21,6 @@ __all__ = [
 
 UNIT_SIZE: Final = 20
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
-UNIT: Final = numpy.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 #: A gap of more units than this is not filled: such a record's offset is not believed.
 GAP_UNITS_MAX: Final = 1 << 22
 #: More than this is mapped, not read.
@@ -60,5 +58,14 @@ def has_units_up_to(directory: str | os.PathLike[str], file_size: int, end: int)
         return False
     finally:
         syscalls.close(fd)
-    units = numpy.frombuffer(data, UNIT, len(data) // UNIT_SIZE)
-    return len(data) == size and bool(((units["physical_offset"] >= 0) & (units["size"] > 0)).all())
+    return len(data) == size and _are_written(data)
+
+
+def _are_written(units: bytes) -> bool:
+    """Whether each unit has a physical offset of at least 0 and a size above 0. Looks at one byte of
+    all units at a time; a number is not negative if its first byte is an ASCII one."""
+    sizes = [units[at::UNIT_SIZE] for at in range(8, 12)]
+    if not (units[0::UNIT_SIZE].isascii() and sizes[0].isascii()):
+        return False
+    joined = functools.reduce(operator.or_, (int.from_bytes(part, "big") for part in sizes))
+    return 0 not in joined.to_bytes(len(sizes[0]), "big")

@@ -20,7 +20,6 @@ from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.saved_ends import QueueEnds, load_queue_ends
 from rocketstore.log.queues.units import (
     PRE_BLANK_SIZE,
-    UNIT,
     UNIT_SIZE,
     UnitRefusedError,
     has_units_up_to,
@@ -125,7 +124,7 @@ def _places(directory: Path, start: int, size: int) -> tuple[Integers, Integers]
     """Physical offsets and sizes of the units of a file, as far as something is written; -1 for what points to no
     record, nothing where it cannot be read. Most files of many queues are nearly empty."""
     path = directory / f"{start:020d}"
-    units = numpy.empty(0, UNIT)
+    units = numpy.empty(0, queue_file.UNIT_DTYPE)
     try:
         file = MappedFile.open(str(path), start, size, "read")
         try:

@@ -18,7 +18,7 @@ from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.log.queues.multi_dispatch import light_queues
-from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.tools._verify.log import is_stand_in
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.plural import counted
@@ -130,7 +130,7 @@ def _are_stood_for(directory: Path, lost: LostUnits, facts: LogFacts) -> bool:
             continue  # files in order: each begins where the one before ended
         file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
         try:
-            units = numpy.frombuffer(file.read(low - start, high - low), UNIT)
+            units = numpy.frombuffer(file.read(low - start, high - low), queue_file.UNIT_DTYPE)
         finally:
             file.close()
         others = units[~_pre_blanks(units)]
