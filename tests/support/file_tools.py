@@ -15,9 +15,9 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout.descriptors import descriptor_of
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.mapped_files.mapped_files import descriptor_of
 
 #: File size of the queues of these tests.
 SIZE = 8192

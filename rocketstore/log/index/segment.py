@@ -10,8 +10,8 @@ from rocketstore._native import index_file, syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.atomic_files import unlink_if_there
-from rocketstore.log.layout.descriptors import descriptor_of
 from rocketstore.log.layout.ownership import file_model, inherit_owner
+from rocketstore.log.mapped_files.mapped_files import descriptor_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,7 @@
-"""An endless file: equal-sized mapped files in one directory, each named by its start offset.
+"""The files of a log or a queue on disk: equal-sized, each named by its start offset.
 
-Used by the commit log (blocks allocated) and by consume queues (sparse). `files` is a snapshot that is
-replaced whole, so readers never lock; whoever changes it holds the lock.
+Together they are one endless file. The commit log (blocks allocated) and the consume queues (sparse)
+use it, followers and tools read through it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import contextlib
 import errno
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -22,12 +21,12 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.listing import (
     Shape,
-    file_at,
     list_segments,
     make_directory,
     usual_size,
 )
 from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.mapped_files.mapped_files import MappedFiles
 from rocketstore.log.mapped_files.new_file import NewFile, fill_blocks, raise_disk_error
 
 __all__ = ["Access", "MappedFileQueue", "Shape"]
@@ -39,14 +38,14 @@ Access = Literal["write", "read", "private", "memory"]
 _start = attrgetter("start_offset")
 
 
-class MappedFileQueue:
-    """The files of one directory; of several with `more_directories`, which are for reading only.
+class MappedFileQueue(MappedFiles):
+    """The files of one directory; with `more_directories`, which are for reading only, of several.
 
-    `access`: "write"; "read", which changes neither files nor memory; "private", where files are made,
-    changed and removed in memory only; "memory", the same beside a directory that is not looked at.
-    `file_size` None: taken from the files that are there.
-    `tmp_directory` holds what is not finished (D-06). A second name of a segment (D-05) is not known here:
-    whoever removes files takes it away before.
+    `access`: "write"; "read", which changes neither files nor memory; "private", where files are
+    made, changed and removed in memory only; "memory", the same without a look at the directory.
+    `file_size` None: that of the files which are found. `tmp_directory` holds unfinished files
+    (D-06). A second name of a segment (D-05) is not known here: the caller that removes files
+    removes it first.
     """
 
     def __init__(
@@ -61,28 +60,24 @@ class MappedFileQueue:
     ) -> None:
         if file_size is not None and file_size <= 0:
             raise ValueError(f"file_size = {file_size}: above 0")
+        super().__init__(name, file_size)
         self.directory = directory
         self.access: Access = access
-        self.file_size = file_size
-        self.name = name
         self._tmp = tmp_directory
         self._more = more_directories
-        self._lock = threading.RLock()
         # Each replaced as a whole, under the lock.
-        self.files: tuple[MappedFile, ...] = ()
-        self.gaps: list[tuple[int, int]] = []
         self.shapes: list[Shape] = []
         self.aliens: list[str] = []
-        self._released = 0  # files that end here or below have no descriptor
 
     # ---- load ----
 
     def load(self) -> None:
         """Maps every file of the directory, in order; none keeps a descriptor. Names that are not 20
-        digits are left alone.
+        digits are ignored.
 
-        Bytes never make it fail. A file of a wrong length (`shapes`) is mapped as far as it goes and
-        not beyond the file size; an empty one, or one that begins inside the file before it, is not.
+        Never fails on what bytes are found. A file of a wrong length (`shapes`) is mapped up to its
+        end, at most up to the file size. An empty file, or one that begins inside the file before
+        it, is not mapped.
         """
         if self.access == "memory":
             return
@@ -95,7 +90,9 @@ class MappedFileQueue:
             for number, (start, size, path) in enumerate(found):
                 low = files[-1].end_offset if files else 0
                 last = number == len(found) - 1
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # the store that writes here removed it
                     file = self._load_one(start, size, path, low, last=last)
                     files += [file] if file is not None else []
             self._set(files)
@@ -123,12 +120,13 @@ class MappedFileQueue:
         return file
 
     def repair_last(self, *, sparse: bool = False) -> None:
-        """Gives each file in `shapes`, as a rule the last one, its length on disk. For recovery, which
-        has kept a copy (D-21) of what is cut off here. Over private mappings nothing on disk changes: a
-        file in memory takes the place of one that is short.
+        """Gives each file in `shapes`, as a rule the last one, its right length on disk. Recovery
+        calls it, after it has copied what is cut off here (D-21). With private access nothing on
+        disk changes: a file in memory replaces a short one.
 
-        A short file gets zeros, with blocks unless `sparse`; one that is too long is cut; an empty last
-        one is removed, so that its name is free. DiskFullError changes nothing of that file.
+        A short file gets zeros, with blocks unless `sparse`. A file that is too long is cut. An
+        empty last one is removed, so that its name is free. DiskFullError: nothing of that file
+        was changed.
         """
         with self._lock:
             if self.access == "read":
@@ -144,12 +142,12 @@ class MappedFileQueue:
                 elif self._placed(shape):
                     self._repair(shape, sparse=sparse)
                 else:
-                    continue  # in another file's place: neither used nor changed
+                    continue  # it overlaps another file: neither used nor changed
                 self.shapes = [other for other in self.shapes if other is not shape]
                 logger.warning("%s: repaired", shape)
 
     def _placed(self, shape: Shape) -> bool:
-        """Whether there is a place for the whole file among the others."""
+        """Whether the whole file fits between the others."""
         start, end = shape.start_offset, shape.start_offset + shape.wanted_bytes
         others = [file for file in self.files if file.start_offset != start]
         clear = all(file.end_offset <= start or file.start_offset >= end for file in others)
@@ -176,49 +174,6 @@ class MappedFileQueue:
         finally:
             syscalls.close(fd)
         self._replace(self._open(shape.path, shape.start_offset, shape.wanted_bytes))
-
-    def _replace(self, whole: MappedFile) -> None:
-        start = whole.start_offset
-        old = [file for file in self.files if file.start_offset == start]
-        kept = [file for file in self.files if file.start_offset != start]
-        self._set(sorted([*kept, whole], key=_start))
-        for file in old:  # views of it stay good: what was there is not changed
-            file.close()
-
-    def _set(self, files: Iterable[MappedFile]) -> None:
-        self.files = tuple(files)
-        # A short file is told as a shape: its missing end is no missing file.
-        size = self.file_size or 0
-        ends = [max(file.end_offset, file.start_offset + size) for file in self.files]
-        starts = [file.start_offset for file in self.files[1:]]
-        self.gaps = [(a, b) for a, b in zip(ends, starts, strict=False) if a < b]
-
-    # ---- find ----
-
-    @property
-    def first(self) -> MappedFile | None:
-        files = self.files
-        return files[0] if files else None
-
-    @property
-    def last(self) -> MappedFile | None:
-        files = self.files
-        return files[-1] if files else None
-
-    @property
-    def begin_offset(self) -> int:
-        files = self.files
-        return files[0].start_offset if files else 0
-
-    @property
-    def end_offset(self) -> int:
-        """Behind the last byte of the last file; 0 without files."""
-        files = self.files
-        return files[-1].end_offset if files else 0
-
-    def find(self, offset: int) -> MappedFile | None:
-        """The file that holds `offset`, or None: there is no fallback to the first file (K-46)."""
-        return file_at(self.files, self.file_size, offset)
 
     def start_for(self, offset: int) -> int:
         """Start of the file that would contain `offset` (semantics 4.1)."""
@@ -270,7 +225,7 @@ class MappedFileQueue:
         return size
 
     def open_made(self, start_offset: int) -> MappedFile:
-        """The file of the right length that has its name already, although nobody added it.
+        """A file that has its final name already, but was not added.
 
         Raises:
             FileExistsError: it has another length.
@@ -280,45 +235,6 @@ class MappedFileQueue:
         if size != self._checked_size(start_offset):
             raise FileExistsError(errno.EEXIST, f"{size} bytes are in the way", path)
         return self._open(path, start_offset, size)
-
-    def publish(self, file: MappedFile) -> None:
-        """Adds a file that follows the last one, or is the first; again is no harm."""
-        with self._lock:
-            if self.files and self.files[-1] is file:
-                return
-            self._check_follows(file.start_offset)
-            self._set((*self.files, file))
-
-    def restore(self, file: MappedFile) -> None:
-        """Adds a file in one of the `gaps`."""
-        with self._lock:
-            self._set(sorted((*self.files, file), key=_start))
-
-    def _check_follows(self, start_offset: int) -> None:
-        if self.files and start_offset != self.files[-1].end_offset:
-            raise ValueError(
-                f"{self.name}: a file at {start_offset} does not follow {self.files[-1].end_offset}"
-            )
-
-    # ---- descriptors ----
-
-    def keep_descriptors(self, offset: int) -> None:
-        """Files that end beyond `offset` have a descriptor of their own from here on."""
-        self._released = offset
-        for file in self.files:
-            if file.end_offset > offset:
-                file.keep_descriptor()
-
-    def release_descriptors(self, offset: int) -> None:
-        """Files wholly below `offset` give theirs back; nobody will sync them again."""
-        while (file := self.find(self._released)) is not None and file.end_offset <= offset:
-            file.close_descriptor()
-            self._released = file.end_offset
-
-    @property
-    def released(self) -> int:
-        """Files that end here or below are durable, and nobody syncs or links them any more."""
-        return self._released
 
     # ---- shrink ----
 
@@ -336,8 +252,8 @@ class MappedFileQueue:
             return [path for file in self.files[kept:][::-1] for path in self._remove((file,))]
 
     def _remove(self, files: Sequence[MappedFile]) -> list[str]:
-        """In this order. A file leaves the snapshot when its name has gone, so a failure in between
-        leaves both as they are; what has gone is durable when this returns or raises."""
+        """Removes files in this order. A file leaves the snapshot after its name, so after a failure
+        both agree. The removals so far are durable when this returns or raises."""
         if not files:
             return []
         if self.access == "read":
@@ -359,16 +275,3 @@ class MappedFileQueue:
     def _check_write(self, act: str) -> None:
         if self.access != "write":
             raise StoreReadOnlyError(f"cannot {act}: {self.directory} is open for reading")
-
-    def forget(self) -> None:
-        """Lets go of files that `load` would find again; who holds one may go on with it."""
-        with self._lock:
-            self._set(())
-
-    def close(self) -> None:
-        """Gives up all files; memory goes when the last view does. Idempotent."""
-        with self._lock:
-            files = self.files
-            self._set(())
-        for file in files:
-            file.close()

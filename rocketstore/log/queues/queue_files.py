@@ -17,8 +17,8 @@ from typing import Final
 
 from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
-from rocketstore.log.layout.descriptors import descriptor_of
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
+from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.queues.queue_preallocator import NextFiles
 from rocketstore.log.queues.units import UNIT_SIZE, UnitRefusedError, check_gap

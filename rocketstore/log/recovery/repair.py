@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import syscalls
-from rocketstore.log.layout.descriptors import descriptor_of
 from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.recovery.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pieces_of
 from rocketstore.values.plural import counted

@@ -13,9 +13,9 @@ import pytest
 
 from rocketstore._native import syscalls
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout.descriptors import descriptor_of
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_file_queue import Access
+from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from tests.support.file_tools import SIZE, Calls, blocks, loaded, names, put, starts
 
 

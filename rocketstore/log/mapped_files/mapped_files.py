@@ -1,0 +1,148 @@
+"""The mapped files of a log or a queue, in order: which file holds which byte.
+
+`files` is a snapshot that is replaced whole, so readers never lock; a writer holds the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from rocketstore._native import syscalls
+from rocketstore.log.layout.listing import file_at
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+
+__all__ = ["MappedFiles", "descriptor_of"]
+
+_start = attrgetter("start_offset")
+
+
+class MappedFiles:
+    """Files of one size, sorted by start offset. It knows no directory: `MappedFileQueue` does."""
+
+    def __init__(self, name: str, file_size: int | None) -> None:
+        self.name = name
+        self.file_size = file_size
+        self._lock = threading.RLock()
+        # Each replaced as a whole, under the lock.
+        self.files: tuple[MappedFile, ...] = ()
+        self.gaps: list[tuple[int, int]] = []
+        self._released = 0  # files that end here or below have no descriptor
+
+    # ---- find ----
+
+    @property
+    def first(self) -> MappedFile | None:
+        files = self.files
+        return files[0] if files else None
+
+    @property
+    def last(self) -> MappedFile | None:
+        files = self.files
+        return files[-1] if files else None
+
+    @property
+    def begin_offset(self) -> int:
+        files = self.files
+        return files[0].start_offset if files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """End of the last file; 0 without files."""
+        files = self.files
+        return files[-1].end_offset if files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds `offset`, or None: there is no fallback to the first file (K-46)."""
+        return file_at(self.files, self.file_size, offset)
+
+    # ---- change ----
+
+    def _set(self, files: Iterable[MappedFile]) -> None:
+        self.files = tuple(files)
+        # A short file is reported as a shape: its missing end is no missing file.
+        size = self.file_size or 0
+        ends = [max(file.end_offset, file.start_offset + size) for file in self.files]
+        starts = [file.start_offset for file in self.files[1:]]
+        self.gaps = [(a, b) for a, b in zip(ends, starts, strict=False) if a < b]
+
+    def _replace(self, whole: MappedFile) -> None:
+        start = whole.start_offset
+        old = [file for file in self.files if file.start_offset == start]
+        kept = [file for file in self.files if file.start_offset != start]
+        self._set(sorted([*kept, whole], key=_start))
+        for file in old:  # views of it stay valid: its bytes do not change
+            file.close()
+
+    def publish(self, file: MappedFile) -> None:
+        """Adds a file that follows the last one, or is the first. Adding it again does nothing."""
+        with self._lock:
+            if self.files and self.files[-1] is file:
+                return
+            self._check_follows(file.start_offset)
+            self._set((*self.files, file))
+
+    def _check_follows(self, start_offset: int) -> None:
+        if self.files and start_offset != self.files[-1].end_offset:
+            raise ValueError(
+                f"{self.name}: a file at {start_offset} does not follow {self.files[-1].end_offset}"
+            )
+
+    def restore(self, file: MappedFile) -> None:
+        """Adds a file in one of the `gaps`."""
+        with self._lock:
+            self._set(sorted((*self.files, file), key=_start))
+
+    # ---- descriptors ----
+
+    def keep_descriptors(self, offset: int) -> None:
+        """Opens a descriptor of its own for each file that ends above `offset`."""
+        self._released = offset
+        for file in self.files:
+            if file.end_offset > offset:
+                file.keep_descriptor()
+
+    def release_descriptors(self, offset: int) -> None:
+        """Closes the descriptors of files wholly below `offset`: no worker syncs them again."""
+        while (file := self.find(self._released)) is not None and file.end_offset <= offset:
+            file.close_descriptor()
+            self._released = file.end_offset
+
+    @property
+    def released(self) -> int:
+        """Files that end here or below are durable; no worker syncs or links them any more."""
+        return self._released
+
+    # ---- end ----
+
+    def forget(self) -> None:
+        """Forgets files that `load` would find again. A caller that holds one can still use it."""
+        with self._lock:
+            self._set(())
+
+    def close(self) -> None:
+        """Gives up all files; memory goes when the last view does. Idempotent."""
+        with self._lock:
+            files = self.files
+            self._set(())
+        for file in files:
+            file.close()
+
+
+@contextlib.contextmanager
+def descriptor_of(file: MappedFile) -> Iterator[int]:
+    """A descriptor of `file` inside the block. OSError: another file has its name now.
+
+    A store may have more files than a process may have descriptors. Files written by calls, or
+    synced as part of the log, keep one (D-12); all others open one when they need it.
+    """
+    descriptor = file.open_descriptor()
+    try:
+        yield descriptor
+    finally:
+        syscalls.close(descriptor)
