@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native import completion_port as native
 from rocketstore._native import syscalls
 from rocketstore._native.waiting import Bell, Signal
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread
 
@@ -40,7 +41,7 @@ class CompletionPort(native.CompletionPort):
     def __init__(self, store: Store) -> None:
         """Raises StoreClosedError when the store is closed."""
         engine = store._open()
-        log = None if store._mode == "r" else engine.commit_log.log
+        log = engine.commit_log.log if isinstance(engine, WritingEngine) else None
         source = engine.reader.source.arrival
         signal = source if isinstance(source, Signal) else Signal()
         self._source: Arrivals | None = None if signal is source else source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.engine import Engine
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.stats.histogram import Latency
@@ -115,9 +116,9 @@ class StoreFacts:
         self._engine.check_open()
         return self._engine
 
-    def _writable(self, what: str) -> Engine:
+    def _writable(self, what: str) -> WritingEngine:
         engine = self._open()
-        if self._mode == "r":
+        if not isinstance(engine, WritingEngine):
             raise StoreReadOnlyError(
                 f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
             )

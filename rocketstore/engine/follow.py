@@ -1,4 +1,4 @@
-"""A store that another process writes, opened with mode "r": nothing is locked, nothing is written."""
+"""Opens a store with mode "r" that another process writes: nothing is locked, nothing is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore.consuming.group_offsets import FollowedOffsets
-from rocketstore.engine.engine import Engine
+from rocketstore.engine.engine import FollowingEngine, Opened
+from rocketstore.engine.guard import Guard
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.follow.views import FollowedIndex, FollowedPositions
@@ -27,9 +28,12 @@ __all__ = ["open_followed"]
 
 def open_followed(
     path: str, layout: StoreLayout, options: Options, stopped: RecoveryReport | None = None
-) -> Engine:
-    """The engine of a reader beside a live writer, or of a store that stopped cleanly, as `stopped` has
-    found, and that somebody may write again."""
+) -> FollowingEngine:
+    """The engine of a reader of a store that another process writes or may write.
+
+    `stopped`: the report of an open that found a clean stop; None where there is a writer. Until somebody writes
+    again the reader believes its bounds.
+    """
     config = options.config
     follower = Follower(
         layout,
@@ -51,28 +55,24 @@ def open_followed(
         follower.close()
         raise
     index = IndexStore(layout, "read", config.index_slots, config.index_entries)
-    engine = Engine(
-        path,
-        layout,
-        config,
-        FollowedPositions(follower),
-        RunningFlags(),
-        StoreStatistics(dict),
-        offsets,
-        report,
+    opened = Opened(
+        path=path,
+        layout=layout,
+        config=config,
+        guard=Guard(path, RunningFlags()),
+        positions=FollowedPositions(follower),
+        offsets=offsets,
+        recovery=report,
         index=FollowedIndex(index) if config.index_enabled else None,
-        segments=None,
-        queues=None,
-        dispatcher=None,
-        write=None,
+        source=follower,
+        statistics=StoreStatistics(dict),
     )
-    engine.read_from(follower)
-    return engine
+    return FollowingEngine(opened, follower)
 
 
 def _missing(layout: StoreLayout, follower: Follower) -> tuple[str, ...]:
-    """What is missing of the log, told aloud: units of such records are not to be had. A writer of ours
-    has looked at its log itself."""
+    """The segments that the log lacks, logged as errors: their records cannot be read. A writer of ours checks its log
+    itself."""
     if follower.writer not in ("java", "none"):
         return ()
     found = missing_segments(layout)

@@ -1,45 +1,42 @@
-"""How a store is opened: for writing, in memory when it is dead and read-only, or as a follower.
+"""Opens a store: for writing, in memory when it is dead and read-only, or as a follower.
 
-For writing: lock → marks → recovery → queues and index → dispatch of what is missing → workers
-(docs/durability.md#recovery).
+For writing an open goes through phases: claim → load → recover → derive → wire. Each is a function
+here from the frozen values of the phases before it to one of its own, and says what it relies on.
+`open_for_writing` runs them (docs/durability.md#recovery).
 A dead store opened with mode "r" takes the same way over private mappings, so nothing on disk changes.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.waiting import Signal
-from rocketstore.config import StoreConfig
-from rocketstore.config.typed_options import StoreOptions
 from rocketstore.consuming.group_offsets import recovered_offsets
-from rocketstore.engine import wiring as starting
 from rocketstore.engine.catch_up import CatchingUp
 from rocketstore.engine.clean_shutdown import CleanStop, stopped_cleanly
-from rocketstore.engine.engine import Engine
+from rocketstore.engine.engine import MemoryEngine
 from rocketstore.engine.follow import open_followed
-from rocketstore.engine.open_options import Options
+from rocketstore.engine.open_marks import Found, last_writer_was_ours, read_marks
+from rocketstore.engine.parts import ReadParts
 from rocketstore.engine.preflight import check_place
+from rocketstore.engine.wiring import OwnFiles, memory_engine, writing_engine
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
 from rocketstore.log.dispatch.dispatcher import Dispatcher
-from rocketstore.log.index.names import names_in
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.atomic_files import clean_tmp
-from rocketstore.log.layout.lock import (
-    OUR_MARK,
-    StoreLock,
-    rocketstore_wrote_last,
-)
+from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.ownership import make_directories
-from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
 from rocketstore.log.layout.store_json import (
     StoreState,
@@ -51,349 +48,467 @@ from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQue
 from rocketstore.log.mapped_files.memory_log import CopiedLog
 from rocketstore.log.mapped_files.second_names import LiveLinks
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.read.batch_queues import batch_topics, batches_end
+from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
 from rocketstore.log.recovery.missing_segments import queue_file_size
-from rocketstore.log.recovery.progress import load_progress
 
-__all__ = ["Opening", "open_engine"]
+if TYPE_CHECKING:
+    from rocketstore.config import StoreConfig
+    from rocketstore.config.typed_options import StoreOptions
+    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.open_options import Options
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["Recovered", "Request", "open_engine", "open_for_writing"]
 
 VERIFY_ALL = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 
 def open_engine(path: str, mode: str, options: Options) -> Engine:
-    """The engine behind one open store."""
+    """The engine of one open store.
+
+    Raises:
+        StoreLockedError, MissingSegmentsError, ConfigError, OSError: as `rocketstore.open` says.
+    """
     layout = check_place(path, mode, options.config)
-    index_is_there = layout.index.is_dir()
+    index_was_there = layout.index.is_dir()
     if mode == "r":
-        if options.untrusted:
-            return Opening(path, layout, options, "memory").run()
-        if StoreLock.probe(layout) is not None:
-            return open_followed(path, layout, options)
-        opening = Opening(path, layout, options, "private", None, index_is_there)
-        engine = opening.run()
-        if opening.odd_sizes or not stopped_cleanly(
-            engine.recovery, indexed=options.config.index_enabled
-        ):
-            return engine
-        # Nothing had to be recovered in memory: the files are read, and a writer that comes is followed.
-        engine.close()
-        fitted = replace(options, config=engine.config)
-        return open_followed(path, layout, fitted, engine.recovery)
+        return _open_to_read(Request(path, layout, options, "private", None, index_was_there))
     make_directories(layout)
     lock: StoreLock | None = None
-    opened: Engine | None = None
+    opened: WritingEngine | None = None
     try:
         lock = StoreLock.acquire(layout)
         destroy.finish_removal(layout)
-        opened = Opening(path, layout, options, "write", lock, index_is_there).run()
+        opened = open_for_writing(Request(path, layout, options, "write", lock, index_was_there))
         opened.start()
         return opened
     except BaseException:
         if opened is not None:
-            opened.close()  # the lock goes behind the threads that run
+            opened.close()  # the lock goes after the threads that run
         elif lock is not None:
             lock.release()
         raise
 
 
-@dataclass(slots=True)
-class Opening:
-    """The steps of one open, in order. `lock` None: nothing on disk may change."""
+def _open_to_read(request: Request) -> Engine:
+    """A follower where a writer lives, or where nothing has to be recovered; else recovered in memory."""
+    path, layout, options = request.path, request.layout, request.options
+    if options.untrusted:
+        return _open_in_memory(replace(request, access="memory", index_was_there=True))
+    if StoreLock.probe(layout) is not None:
+        return open_followed(path, layout, options)
+    engine = _open_in_memory(request)
+    indexed = options.config.index_enabled
+    if engine.odd_sizes or not stopped_cleanly(engine.recovery, indexed=indexed):
+        return engine
+    # Nothing had to be recovered in memory: the files are read, and a writer that comes is followed.
+    engine.close()
+    fitted = replace(options, config=engine.config)
+    return open_followed(path, layout, fitted, engine.recovery)
+
+
+# ---- the values of the phases ----
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `lock` None: nothing on disk may change."""
 
     path: str
     layout: StoreLayout
     options: Options
     access: Access
-    lock: StoreLock | None = None
-    #: Whether there was a directory for it, before one was made.
-    index_is_there: bool = True
-    #: Files of the log are not as long as the others: a follower would leave them out.
-    odd_sizes: bool = False
-    caller: ArrivalCaller | None = None
-    page: PositionsPage | None = None
-    stop: CleanStop = field(init=False)
+    lock: StoreLock | None
+    #: Whether there was a directory for the index before the open made one.
+    index_was_there: bool = True
 
-    def run(self) -> Engine:
-        own_file = CheckpointFile(self.layout.own_checkpoint)
-        rocketmq = RocketmqCheckpoint(self.layout.checkpoint)
-        self.stop = CleanStop(self.layout, own_file)
-        try:
-            return self._run(own_file, rocketmq)
-        except BaseException as error:
-            with ExitStack() as closing:  # each, whatever the others raise; the thread first
-                closing.callback(own_file.close)
-                closing.callback(rocketmq.close)
-                if self.page is not None:
-                    closing.callback(self.page.close)
-                if self.caller is not None:
-                    closing.callback(self.caller.close)
-                self.stop.restore(error)
-            raise
 
-    def _run(self, own_file: CheckpointFile, rocketmq: RocketmqCheckpoint) -> Engine:
-        """Marks → recovery → queues, index and dispatch → the engine."""
-        layout, lock = self.layout, self.lock
-        ours = self._last_writer_was_ours()
-        run_id = bytes(16)
-        if lock is not None:
-            if not ours:
-                # Before the mark: a stop between the two must not leave a checkpoint that is believed.
-                recovery.discard_checkpoint(own_file, own_file.load())
-            lock.mark_ours()
-            self.page = PositionsPage.create(layout.positions)
-            run_id = self.page.begin()
-            clean_tmp(layout)
-        log = self._load_log()
-        config = self._fit_config(log)
-        state = self._load_state()
-        own = None if self.options.untrusted else own_file.load()
-        if lock is not None:
-            self.stop.begin()
-        positions = Positions()
-        queues = ConsumeQueueStore(
-            layout,
-            self.access,
-            config.consume_queue_file_size_bytes,
-            lambda: _begin(log, positions),
-        )
-        queues.load()
-        marks = self._marks(own, ours, self.stop.found, log, queues, rocketmq.load(), state)
-        self.stop.changes()
-        report = recovery.recover(
-            log,
-            layout,
-            marks,
-            checkpoint=own_file if lock is not None else None,
-            max_unflushed_bytes=config.max_unflushed_bytes,
-            max_record_bytes=config.record_limit_bytes,
-            check_crc=config.check_crc_on_recover,
-            force=self.options.force,
-            on_progress=self.options.on_recovery,
-            on_foreign=self._keep_foreign if lock is not None else None,
-            boot_id=boot_id(),
-            run_id=run_id,
-        )
-        if lock is not None:
-            unchanged = stopped_cleanly(report, indexed=config.index_enabled)
-            self.stop.recovered(unchanged=unchanged)
-        for position in ("wrote", "committed", "flushed", "visible"):
-            setattr(positions, position, report.end)
-        positions.minimum = report.begin
-        template = report.checkpoint or own or OwnCheckpoint()
-        catching_up = CatchingUp(layout, positions, queues, template, self.options.on_recovery)
-        if lock is not None:
-            catching_up.file = own_file
-        parts = self._derive(config, log, queues, report, state, catching_up)
-        if lock is None or self.page is None:
-            return starting.read_only(parts)
-        template = replace(catching_up.checkpoint, boot_id=boot_id(), run_id=run_id)
-        files, record_crc = (own_file, rocketmq), self._record_crc(state)
-        return starting.for_writing(parts, lock, self.page, files, template, record_crc=record_crc)
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The request, the files that every phase may use, and what to undo where a phase fails."""
 
-    def _derive(
-        self,
-        config: StoreConfig,
-        log: MappedFileQueue,
-        queues: ConsumeQueueStore,
-        report: recovery.RecoveryReport,
-        state: StoreState | None,
-        catching_up: CatchingUp,
-    ) -> starting.Parts:
-        """Queues and index hold exactly what the log says, up to its end."""
-        positions = catching_up.positions
-        arrival = Signal()
-        index = self._load_index(config, report)
-        if self.options.on_arrival is not None:
-            self.caller = ArrivalCaller(self.options.on_arrival)
-        dispatcher = Dispatcher(
-            positions,
-            log.find,
-            queues,
-            index,
-            arrival,
-            delay_level_ms=config.delay_level_ms,
-            multi_dispatch=True,
-            damage=[(damage.start, damage.end) for damage in report.damage],
-            ignored_topics=batch_topics(self.layout),
-            listener=self.caller,
+    request: Request
+    own_file: CheckpointFile
+    rocketmq_file: RocketmqCheckpoint
+    #: The clean shutdown that the open found; each phase reports to it.
+    stop: CleanStop
+    #: Run, last first, where a phase fails.
+    undo: ExitStack
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The store is marked as ours, where this open writes."""
+
+    #: Whether rocketstore was the last writer before this open.
+    ours: bool
+    #: None where this open does not write.
+    page: PositionsPage | None
+    #: The page's run; zeros without a page.
+    run_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Log and queues as the files are, and the options that fit them."""
+
+    log: MappedFileQueue
+    #: Whether some files of the log differ in length from the others.
+    odd_sizes: bool
+    config: StoreConfig
+    state: StoreState | None
+    #: Our checkpoint; None without a whole slot, or where the files are not trusted.
+    own: OwnCheckpoint | None
+    positions: Positions
+    queues: ConsumeQueueStore
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The log ends at `report.end`. Queues and index may hold more than the log, or less."""
+
+    request: Request
+    stop: CleanStop
+    log: MappedFileQueue
+    odd_sizes: bool
+    config: StoreConfig
+    state: StoreState | None
+    positions: Positions
+    queues: ConsumeQueueStore
+    report: recovery.RecoveryReport
+    #: Our checkpoint after recovery.
+    checkpoint: OwnCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedParts:
+    """Queues and index hold what the log says; `checkpoint` speaks of them."""
+
+    parts: ReadParts
+    checkpoint: OwnCheckpoint
+
+
+# ---- the phases in order ----
+
+
+def open_for_writing(
+    request: Request, replace_derived: Callable[[Recovered], Recovered] | None = None
+) -> WritingEngine:
+    """Recovers a store whose lock this process has. No worker runs yet.
+
+    `replace_derived`: called once after recovery, may replace the queues and the index on disk.
+    """
+    opening = _begin(request)
+    try:
+        claimed = claim(opening)
+        assert request.lock is not None
+        assert claimed.page is not None
+        loaded = load(opening, claimed)
+        recovered = recover(opening, claimed, loaded)
+        if replace_derived is not None:
+            recovered = replace_derived(recovered)
+        derived = derive(opening, claimed, recovered)
+        own = OwnFiles(
+            lock=request.lock,
+            page=claimed.page,
+            own_file=opening.own_file,
+            rocketmq_file=opening.rocketmq_file,
+            checkpoint=replace(derived.checkpoint, boot_id=boot_id(), run_id=claimed.run_id),
+            record_crc=_record_crc(request, loaded.state),
         )
-        if report.mode != "clean":
-            queues.truncate(report.end)
-        # A log that was lost begins again further on: there is nothing to dispatch in front of it.
-        index_start = max(report.index_start, report.begin)
-        dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
-        catching_up.run(dispatcher, index, report.end)
-        if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
-            queues.made_anew(report.end)
-        queues.know_ends(report.end)
-        # The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
-        # wrote last by the mark, and only the bytes differ, that is damage to who reads.
-        found = report.foreign and (self.lock is not None or not self._last_writer_was_ours())
-        lenient = VERIFY_LENIENT if state is None or state.foreign or found else 0
-        return starting.Parts(
-            path=self.path,
-            layout=self.layout,
-            config=config,
-            options=self.options,
+        return writing_engine(derived.parts, own)
+    except BaseException as error:
+        _undo(opening, error)
+        raise
+
+
+def _open_in_memory(request: Request) -> MemoryEngine:
+    """Recovers a dead store over private mappings, or copies; nothing on disk changes."""
+    opening = _begin(request)
+    try:
+        claimed = claim(opening)
+        loaded = load(opening, claimed)
+        recovered = recover(opening, claimed, loaded)
+        return memory_engine(derive(opening, claimed, recovered).parts)
+    except BaseException as error:
+        _undo(opening, error)
+        raise
+
+
+def _begin(request: Request) -> Opening:
+    layout, undo = request.layout, ExitStack()
+    own_file = CheckpointFile(layout.own_checkpoint)
+    undo.callback(own_file.close)
+    rocketmq_file = RocketmqCheckpoint(layout.checkpoint)
+    undo.callback(rocketmq_file.close)
+    return Opening(request, own_file, rocketmq_file, CleanStop(layout, own_file), undo)
+
+
+def _undo(opening: Opening, error: BaseException) -> None:
+    """Restores the clean stop, then closes what the phases opened, threads first, each though another failed."""
+    with opening.undo:
+        opening.stop.restore(error)
+
+
+def claim(opening: Opening) -> Claimed:
+    """Marks the store as ours and begins a run on the positions page.
+
+    Relies on: the lock, where this open writes. Without it, only reads the mark.
+    """
+    request = opening.request
+    layout, lock = request.layout, request.lock
+    ours = last_writer_was_ours(layout, lock)
+    if lock is None:
+        return Claimed(ours, None, bytes(16))
+    if not ours:
+        # Before the mark: a stop between the two must not leave a checkpoint that is believed.
+        recovery.discard_checkpoint(opening.own_file, opening.own_file.load())
+    lock.mark_ours()
+    page = opening.undo.enter_context(closing(PositionsPage.create(layout.positions)))
+    run_id = page.begin()
+    clean_tmp(layout)
+    return Claimed(ours, page, run_id)
+
+
+def load(opening: Opening, claimed: Claimed) -> Loaded:
+    """Loads the log, the options that its files dictate, the state, our checkpoint and the queues.
+
+    Relies on: the store is claimed, so no other process writes. From here on `abort` is there, where this open writes.
+    """
+    request = opening.request
+    log = _load_log(request)
+    odd_sizes = bool(log.shapes)
+    if log.file_size is None or not log.files:
+        log.file_size = request.options.config.commit_log_file_size_bytes
+    config = _fit_config(request, log)
+    state = _load_state(request)
+    own = None if request.options.untrusted else opening.own_file.load()
+    if request.lock is not None:
+        opening.stop.begin()
+    positions = Positions()
+    queues = ConsumeQueueStore(
+        request.layout,
+        request.access,
+        config.consume_queue_file_size_bytes,
+        lambda: _first_offset(log, positions),
+    )
+    queues.load()
+    return Loaded(log, odd_sizes, config, state, own, positions, queues)
+
+
+def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
+    """Finds the end of the log and makes the log durable up to there; sets all positions but the dispatcher's.
+
+    Relies on: `loaded` is what the files hold; nothing was changed since. Reads the marks before it changes anything.
+    """
+    request, log, config = opening.request, loaded.log, loaded.config
+    writes = request.lock is not None
+    marks = read_marks(
+        Found(
+            layout=request.layout,
+            options=request.options,
             log=log,
-            positions=positions,
-            queues=queues,
-            index=index,
-            dispatcher=dispatcher,
-            arrival=arrival,
-            flags=RunningFlags(),
-            offsets=recovered_offsets(self.layout, queues, read_only=self.lock is None),
-            report=report,
-            batches=recovered_batches(self.layout, log, report),
-            verify=VERIFY_ALL | lenient,
+            queues=loaded.queues,
+            own=loaded.own,
+            state=loaded.state,
+            page=claimed.page,
+            ours=claimed.ours,
+            clean=opening.stop.found,
+            rocketmq_times=opening.rocketmq_file.load(),
+            index_was_there=request.index_was_there,
         )
+    )
+    opening.stop.changes()
+    report = recovery.recover(
+        log,
+        request.layout,
+        marks,
+        checkpoint=opening.own_file if writes else None,
+        max_unflushed_bytes=config.max_unflushed_bytes,
+        max_record_bytes=config.record_limit_bytes,
+        check_crc=config.check_crc_on_recover,
+        force=request.options.force,
+        on_progress=request.options.on_recovery,
+        on_foreign=_foreign_saver(request.layout) if writes else None,
+        boot_id=boot_id(),
+        run_id=claimed.run_id,
+    )
+    if writes:
+        unchanged = stopped_cleanly(report, indexed=config.index_enabled)
+        opening.stop.recovered(unchanged=unchanged)
+    positions = loaded.positions
+    positions.wrote = positions.committed = positions.flushed = report.end
+    positions.visible = report.end
+    positions.minimum = report.begin
+    return Recovered(
+        request=request,
+        stop=opening.stop,
+        log=log,
+        odd_sizes=loaded.odd_sizes,
+        config=config,
+        state=loaded.state,
+        positions=positions,
+        queues=loaded.queues,
+        report=report,
+        checkpoint=report.checkpoint or loaded.own or OwnCheckpoint(),
+    )
 
-    # ---- marks ----
 
-    def _last_writer_was_ours(self) -> bool:
-        if self.lock is not None:
-            return self.lock.previous == OUR_MARK
-        return rocketstore_wrote_last(self.layout)
+def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedParts:
+    """Makes queues and index hold exactly what the log says, up to its end or to where dispatching is stuck.
 
-    def _marks(
-        self,
-        own: OwnCheckpoint | None,
-        ours: bool,
-        clean: bool,
-        log: MappedFileQueue,
-        queues: ConsumeQueueStore,
-        times: tuple[int, int, int, int, int],
-        state: StoreState | None,
-    ) -> recovery.Marks:
-        if self.options.untrusted:
-            return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
-        verdict = None if own is None else recovery.judge_checkpoint(own, log)
-        trusted = ours and verdict is not None and verdict.speaks
-        derived_end = dispatch_from = None
-        if not trusted and (verdict is None or not verdict.missing or self.options.force):
-            # Before recovery stores a checkpoint; an open that is refused changes nothing.
-            queues.forget_ends()
-        if not trusted and (len(queues) or batch_topics(self.layout)):
-            derived_end = max(queues.max_physical_end(), batches_end(self.layout), 0)
-        if trusted and own is not None:
-            names = own.queue_count, own.queues_digest
-            lost = queues.has_lost_any(names, own.dispatched)
-            # After a clean stop it shows when a queue is used: looking into all of them takes too long.
-            clean_stop = clean and own.clean and own.cut < 0
-            lost = lost or (not clean_stop and queues.has_shortened(own.dispatched))
-            dispatch_from = 0 if lost else None  # D-18
-        return recovery.Marks(
-            own=own,
-            synced=self.page.synced_by(own.run_id) if self.page is not None and own else 0,
-            ours=ours,
-            clean=clean,
-            rocketmq_times=times[:3],
-            derived_end=derived_end,
-            dispatch_from=dispatch_from,
-            index_from=self._index_from(own if trusted else None),
-            indexed=self.options.config.index_enabled,
-            foreign=state.foreign if state is not None else (),
-            record_crc=state is None or state.record_crc,
-            progress=load_progress(self.layout),
-        )
+    Relies on: the log ends at `report.end`, and all positions but the dispatcher's are set.
+    """
+    request, report, config = opening.request, recovered.report, recovered.config
+    layout, positions, queues = request.layout, recovered.positions, recovered.queues
+    arrival = Signal()
+    index = _load_index(request, config, report)
+    listener: ArrivalCaller | None = None
+    if request.options.on_arrival is not None:
+        listener = opening.undo.enter_context(closing(ArrivalCaller(request.options.on_arrival)))
+    dispatcher = Dispatcher(
+        positions,
+        recovered.log.find,
+        queues,
+        index,
+        arrival,
+        delay_level_ms=config.delay_level_ms,
+        multi_dispatch=True,
+        damage=[(damage.start, damage.end) for damage in report.damage],
+        ignored_topics=batch_topics(layout),
+        listener=listener,
+    )
+    if report.mode != "clean":
+        queues.truncate(report.end)
+    # A log that was lost begins again further on: there is nothing to dispatch before it.
+    index_start = max(report.index_start, report.begin)
+    dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
+    on_progress = request.options.on_recovery
+    catching_up = CatchingUp(layout, positions, queues, recovered.checkpoint, on_progress)
+    if request.lock is not None:
+        catching_up.file = opening.own_file
+    catching_up.run(dispatcher, index, report.end)
+    if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
+        queues.made_anew(report.end)
+    queues.know_ends(report.end)
+    parts = ReadParts(
+        path=request.path,
+        layout=layout,
+        config=config,
+        options=request.options,
+        log=recovered.log,
+        odd_sizes=recovered.odd_sizes,
+        positions=positions,
+        queues=queues,
+        index=index,
+        dispatcher=dispatcher,
+        arrival=arrival,
+        flags=RunningFlags(),
+        offsets=recovered_offsets(layout, queues, read_only=request.lock is None),
+        report=report,
+        batches=recovered_batches(layout, recovered.log, report),
+        verify=VERIFY_ALL | _leniency(claimed, recovered),
+    )
+    return DerivedParts(parts, catching_up.checkpoint)
 
-    def _index_from(self, own: OwnCheckpoint | None) -> int | None:
-        """Where the index ends if no checkpoint that counts says so, and the begin of the log if somebody
-        deleted it or one of its files: RocketMQ's recovery drops the newest, operators drop all."""
-        if not self.options.config.index_enabled:
-            return None
-        if own is not None:
-            gone = len(names_in(self.layout.index)) < own.index_files
-            return 0 if gone or not self.index_is_there else None
-        end = self._index_end()
-        return None if end == 0 and self.index_is_there else end
 
-    def _index_end(self) -> int:
-        config = self.options.config
-        index = IndexStore(self.layout, "read", config.index_slots, config.index_entries)
-        index.load()
-        end = index.end_physical_offset
-        index.close()
-        return end
+# ---- pieces of the phases ----
 
-    def _load_state(self) -> StoreState | None:
-        state = load_store_state(self.layout)
-        if state is None and self.lock is not None:
-            state = new_store_state(
-                created_ms=time.time_ns() // 1_000_000, record_crc=self.options.config.record_crc
+
+def _load_log(request: Request) -> MappedFileQueue:
+    layout, untrusted = request.layout, request.options.untrusted
+    if request.lock is not None:
+        LiveLinks(layout).restore()
+    log = (CopiedLog if untrusted else MappedFileQueue)(
+        layout.logs[0],
+        "private" if untrusted else request.access,
+        file_size=None,
+        name="commit log",
+        tmp_directory=layout.tmp,
+        more_directories=layout.logs[1:],
+    )
+    log.load()
+    return log
+
+
+def _fit_config(request: Request, log: MappedFileQueue) -> StoreConfig:
+    """Sizes are those of the files; one that was given and disagrees is an error."""
+    config = request.options.config
+    changes: StoreOptions = {}
+    if log.files and log.file_size != config.commit_log_file_size_bytes:
+        if "commit_log_file_size_bytes" in config.given:
+            raise ConfigError(
+                "commit_log_file_size_bytes",
+                config.commit_log_file_size_bytes,
+                f"the files of this store have {log.file_size}",
             )
-            save_store_state(self.layout, state)
-        return state
+        changes["commit_log_file_size_bytes"] = log.file_size or 0
+    found = None if request.options.untrusted else queue_file_size(request.layout)
+    if found is not None and found != config.consume_queue_file_size_bytes:
+        if "consume_queue_file_size_bytes" in config.given:
+            raise ConfigError(
+                "consume_queue_file_size_bytes",
+                config.consume_queue_file_size_bytes,
+                f"the files of this store have {found}",
+            )
+        changes["consume_queue_file_size_bytes"] = found
+    return config.replace(**changes) if changes else config
 
-    def _record_crc(self, state: StoreState | None) -> bool:
-        config = self.options.config
-        if "record_crc" in config.given or state is None:
-            return config.record_crc
-        return state.record_crc
 
-    def _keep_foreign(self, start: int, end: int) -> None:
-        state = load_store_state(self.layout)
-        if state is not None:
-            save_store_state(self.layout, state.with_foreign(start, end))
-
-    # ---- files ----
-
-    def _load_log(self) -> MappedFileQueue:
-        layout = self.layout
-        if self.lock is not None:
-            LiveLinks(layout).restore()
-        untrusted = self.options.untrusted
-        log = (CopiedLog if untrusted else MappedFileQueue)(
-            layout.logs[0],
-            "private" if untrusted else self.access,
-            file_size=None,
-            name="commit log",
-            tmp_directory=layout.tmp,
-            more_directories=layout.logs[1:],
+def _load_state(request: Request) -> StoreState | None:
+    """What store.json says; a writer makes one where there is none."""
+    state = load_store_state(request.layout)
+    if state is None and request.lock is not None:
+        state = new_store_state(
+            created_ms=time.time_ns() // 1_000_000, record_crc=request.options.config.record_crc
         )
-        log.load()
-        self.odd_sizes = bool(log.shapes)
-        if log.file_size is None or not log.files:
-            log.file_size = self.options.config.commit_log_file_size_bytes
-        return log
-
-    def _fit_config(self, log: MappedFileQueue) -> StoreConfig:
-        """Sizes are those of the files; one that was given and disagrees is an error."""
-        config = self.options.config
-        changes: StoreOptions = {}
-        if log.files and log.file_size != config.commit_log_file_size_bytes:
-            if "commit_log_file_size_bytes" in config.given:
-                raise ConfigError(
-                    "commit_log_file_size_bytes",
-                    config.commit_log_file_size_bytes,
-                    f"the files of this store have {log.file_size}",
-                )
-            changes["commit_log_file_size_bytes"] = log.file_size or 0
-        found = None if self.options.untrusted else queue_file_size(self.layout)
-        if found is not None and found != config.consume_queue_file_size_bytes:
-            if "consume_queue_file_size_bytes" in config.given:
-                raise ConfigError(
-                    "consume_queue_file_size_bytes",
-                    config.consume_queue_file_size_bytes,
-                    f"the files of this store have {found}",
-                )
-            changes["consume_queue_file_size_bytes"] = found
-        return config.replace(**changes) if changes else config
-
-    def _load_index(
-        self, config: StoreConfig, report: recovery.RecoveryReport
-    ) -> IndexStore | None:
-        if not config.index_enabled:
-            return None
-        index = IndexStore(self.layout, self.access, config.index_slots, config.index_entries)
-        index.load()
-        if report.mode != "clean" or report.index_start < report.end:
-            index.reset_from(report.index_start)
-        return index
+        save_store_state(request.layout, state)
+    return state
 
 
-def _begin(log: MappedFileQueue, positions: Positions) -> int:
+def _foreign_saver(layout: StoreLayout) -> Callable[[int, int], None]:
+    """Notes a range of the log that another program wrote in store.json."""
+
+    def save(start: int, end: int) -> None:
+        state = load_store_state(layout)
+        if state is not None:
+            save_store_state(layout, state.with_foreign(start, end))
+
+    return save
+
+
+def _load_index(
+    request: Request, config: StoreConfig, report: recovery.RecoveryReport
+) -> IndexStore | None:
+    if not config.index_enabled:
+        return None
+    index = IndexStore(request.layout, request.access, config.index_slots, config.index_entries)
+    index.load()
+    if report.mode != "clean" or report.index_start < report.end:
+        index.reset_from(report.index_start)
+    return index
+
+
+def _leniency(claimed: Claimed, recovered: Recovered) -> int:
+    """VERIFY_LENIENT while RocketMQ may have left stale record checksums, else 0.
+
+    The range that this open found is not in `state` yet, and with mode "r" never will be. Where we wrote last by the
+    mark, and only the bytes differ, that is damage to a reader.
+    """
+    state, request = recovered.state, recovered.request
+    found = recovered.report.foreign and (request.lock is not None or not claimed.ours)
+    return VERIFY_LENIENT if state is None or state.foreign or found else 0
+
+
+def _record_crc(request: Request, state: StoreState | None) -> bool:
+    config = request.options.config
+    if "record_crc" in config.given or state is None:
+        return config.record_crc
+    return state.record_crc
+
+
+def _first_offset(log: MappedFileQueue, positions: Positions) -> int:
     files = log.files
     return files[0].start_offset if files else positions.wrote

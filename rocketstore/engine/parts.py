@@ -1,4 +1,4 @@
-"""The parts of a store that is open for writing."""
+"""The parts of a store that this process has recovered: `ReadParts` in any mode, `WriteParts` for writing only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ if TYPE_CHECKING:
     from rocketstore._native.positions import Positions
     from rocketstore._native.queue_state import QueueState
     from rocketstore._native.ring import Ring
+    from rocketstore._native.waiting import Signal
     from rocketstore.config import StoreConfig
+    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.engine.open_options import Options
     from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.checkpointer import Checkpointer
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.commitlog.committer import Committer
     from rocketstore.log.commitlog.flusher import Flusher
+    from rocketstore.log.commitlog.running_flags import RunningFlags
+    from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.lock import StoreLock
+    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator
     from rocketstore.log.mapped_files.preallocator import Preallocator
     from rocketstore.log.mapped_files.second_names import LiveLinks
@@ -28,12 +35,37 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.queues.put_states import PutQueues
     from rocketstore.log.queues.queue_preallocator import QueuePreallocator
+    from rocketstore.log.read.batch_queues import BatchQueues
+    from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.log.worker import Worker
 
-__all__ = ["WriteParts", "largest_body", "ring_bytes"]
+__all__ = ["ReadParts", "WriteParts", "largest_body", "ring_bytes"]
 
-#: Room in the ring beside two records, bytes: the header of a blank, rounded up.
+#: Room in the ring beyond two records, bytes: the header of a blank, rounded up.
 RING_ROOM_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParts:
+    """What serves reads: recovered, dispatched, no worker running yet."""
+
+    path: str
+    layout: StoreLayout
+    config: StoreConfig
+    options: Options
+    log: MappedFileQueue
+    #: Whether some files of `log` differ in length from the others.
+    odd_sizes: bool
+    positions: Positions
+    queues: ConsumeQueueStore
+    index: IndexStore | None
+    dispatcher: Dispatcher
+    arrival: Signal
+    flags: RunningFlags
+    offsets: ConsumerOffsets
+    report: RecoveryReport
+    batches: BatchQueues
+    verify: int
 
 
 @dataclass(slots=True)
@@ -61,9 +93,8 @@ class WriteParts:
     expects_put: bool = False
 
     def expect_put(self, queues: Sequence[QueueState]) -> None:
-        """A put to one of `queues` is near, perhaps the first of all: what it and its dispatch would wait for is
-        made beside whatever comes before it. Nothing is left of it where no put comes, and nothing is made where
-        none is taken."""
+        """Preallocates files for `queues` in the background: a put is expected soon. Unused files are removed at
+        the close. A store that takes no puts preallocates nothing."""
         if not self.commit_log.flags.writeable:
             return
         new = [queue for queue in queues if not queue.next_offset and not queue.expects_put]
@@ -81,7 +112,7 @@ class WriteParts:
             self.populator.expect_put()
 
     def workers(self) -> list[Worker]:
-        """Those that stop first, in the order in which they stop."""
+        """The workers that a close stops first, in the order in which it stops them."""
         every = (
             self.preallocator, self.queue_files, self.populator, self.committer, self.flusher
         )  # fmt: skip

@@ -1,7 +1,8 @@
-"""An open for writing that does not believe the queues and the index: both are made beside the old ones, by
-whoever is given here, and take their place when they are whole.
+"""Opens a store for writing without believing its queues and its index. A callable that the caller gives builds both
+in a work directory; then they replace the old ones.
 
-A stop before that leaves the old ones. One between the names leaves none, and the next open makes them.
+A stop before the first rename leaves the old ones. A stop between two renames leaves none, and the next open rebuilds
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
-from rocketstore.engine.open import Opening
+from rocketstore.engine.open import Request, open_for_writing
 from rocketstore.engine.preflight import check_place
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout import destroy
@@ -28,39 +29,37 @@ from rocketstore.log.queues.saved_ends import drop_queue_ends
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
-    from rocketstore.engine import wiring as starting
-    from rocketstore.engine.catch_up import CatchingUp
-    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.open import Recovered
     from rocketstore.engine.open_options import Options
-    from rocketstore.log.layout.store_json import StoreState
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.log.recovery.recovery import RecoveryReport
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["Derived", "rebuild_engine"]
 
-#: Below the store's own directory: what is being made, and what it has replaced until that is removed.
+#: Work directory below the store's own: what is being built, and until its removal what that has replaced.
 WORK: Final = "rebuild"
 REPLACED: Final = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What has to be made. `root`: where, laid out like a store; its directories are there. The log is
-    that of `layout`, in [begin, end), in these segments: (start, end) of each."""
+    """What has to be built from the log of `layout`."""
 
     layout: StoreLayout
+    #: Where to build: laid out like a store, with its directories.
     root: StoreLayout
     config: StoreConfig
+    #: The log's range, physical offsets.
     begin: int
     end: int
+    #: Begin and end of each segment within that range.
     segments: tuple[tuple[int, int], ...]
 
 
-def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None]) -> Engine:
-    """The engine of a store that is open for writing, with queues and index that `make` made.
+def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None]) -> WritingEngine:
+    """The engine of a store that is open for writing, with queues and index that `make` built.
 
     Raises:
         StoreLockedError, MissingSegmentsError, OSError: as for any open.
@@ -71,65 +70,54 @@ def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None])
     layout = check_place(path, "r+", options.config)
     make_directories(layout)
     lock = StoreLock.acquire(layout)
-    opening = Rebuilding(path, layout, options, "write", lock, make=make)
+    rebuild = _Rebuild(make)
     try:
         destroy.finish_removal(layout)
         check_disks(layout)
         remove_work(layout)
-        return opening.run()
+        request = Request(path, layout, options, "write", lock)
+        return open_for_writing(request, rebuild.replace_derived)
     except BaseException:
         try:
-            if not opening.replacing:
+            if not rebuild.replacing:
                 remove_work(layout)
         finally:
             lock.release()
         raise
 
 
-@dataclass(slots=True)
-class Rebuilding(Opening):
-    """`make` is called once, when the log is recovered."""
+class _Rebuild:
+    """One rebuild. `make` is called once, when the log is recovered."""
 
-    make: Callable[[Derived], None] = lambda derived: None
-    #: From here on a stop may leave no queues, or no index, under their names.
-    replacing: bool = False
+    def __init__(self, make: Callable[[Derived], None]) -> None:
+        self._make = make
+        #: Whether the renames have begun: from then on a stop may leave no queues, or no index, under their names.
+        self.replacing = False
 
-    def _derive(
-        self,
-        config: StoreConfig,
-        log: MappedFileQueue,
-        queues: ConsumeQueueStore,
-        report: RecoveryReport,
-        state: StoreState | None,
-        catching_up: CatchingUp,
-    ) -> starting.Parts:
-        layout = self.layout
+    def replace_derived(self, recovered: Recovered) -> Recovered:
+        """The store with the rebuilt queues, loaded, and a report with nothing left to dispatch."""
+        report, config = recovered.report, recovered.config
+        layout, positions = recovered.request.layout, recovered.positions
         # Queues and index stay what they are, whatever they lack.
-        self.stop.recovered(unchanged=report.mode == "clean" and report.cut is None)
-        work = self._make(config, log, queues, report)
+        recovered.stop.recovered(unchanged=report.mode == "clean" and report.cut is None)
+        work = self._build(recovered)
         drop_queue_ends(layout)
-        self.stop.changes()
+        recovered.stop.changes()
         self.replacing = True
         replace(layout, work, index=config.index_enabled)
         fresh = ConsumeQueueStore(
             layout,
-            self.access,
+            recovered.request.access,
             config.consume_queue_file_size_bytes,
-            lambda: catching_up.positions.minimum,
+            lambda: positions.minimum,
         )
         fresh.load()
-        catching_up.queues = fresh
         found = dataclasses.replace(report, dispatch_start=report.end, index_start=report.end)
-        return Opening._derive(self, config, log, fresh, found, state, catching_up)
+        return dataclasses.replace(recovered, queues=fresh, report=found)
 
-    def _make(
-        self,
-        config: StoreConfig,
-        log: MappedFileQueue,
-        queues: ConsumeQueueStore,
-        report: RecoveryReport,
-    ) -> StoreLayout:
-        """Whole and on the disk, beside the old ones (D-18)."""
+    def _build(self, recovered: Recovered) -> StoreLayout:
+        """The work directory, with queues and index whole and on the disk (D-18)."""
+        layout, report = recovered.request.layout, recovered.report
         if report.damage:
             first = report.damage[0]
             raise CorruptRecordError(
@@ -137,15 +125,15 @@ class Rebuilding(Opening):
                 f"{first.reason}; `rocketstore verify` names all damage, "
                 "`rocketstore repair` mends it",
             )
-        work = make_work(self.layout)
+        work = make_work(layout)
         segments = tuple(
             (max(file.start_offset, report.begin), min(file.end_offset, report.end))
-            for file in log.files
+            for file in recovered.log.files
             if file.end_offset > report.begin and file.start_offset < report.end
         )
-        self.make(Derived(self.layout, work, config, report.begin, report.end, segments))
-        keep_ended(work, queues, report.begin)
-        queues.close()
+        self._make(Derived(layout, work, recovered.config, report.begin, report.end, segments))
+        keep_ended(work, recovered.queues, report.begin)
+        recovered.queues.close()
         sync_file_system(work.root)
         return work
 

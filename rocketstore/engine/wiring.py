@@ -1,11 +1,14 @@
-"""The parts of a store that is open for writing, each with the few values that it needs."""
+"""Builds the parts of a store that is open for writing, each with the few values that it needs.
+
+`Wiring` builds leaf first; a part gets the parts below it, and callables for what lies above. `memory_engine` and
+`writing_engine` are the entries: recovered parts in, an engine out. No worker runs before the engine's `start`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,13 +19,14 @@ from rocketstore._native.populating import PagesAhead
 from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore._native.write_through import WriteThrough
-from rocketstore.config import Durability, StoreConfig
-from rocketstore.engine.engine import Engine
+from rocketstore.config import Durability
+from rocketstore.engine.engine import MemoryEngine, Opened
+from rocketstore.engine.guard import Guard
 from rocketstore.engine.initial_offset import FirstOffset
 from rocketstore.engine.parts import WriteParts, ring_bytes
 from rocketstore.engine.tickets import Completions
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
-from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.commitlog.clock_monitor import ClockWatch
 from rocketstore.log.commitlog.commit_log import NEXT_SEGMENT_AT, CommitLog
@@ -45,154 +49,101 @@ from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.waiting import Signal
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
-    from rocketstore.engine.open_options import Options
-    from rocketstore.log.commitlog.running_flags import RunningFlags
-    from rocketstore.log.dispatch.dispatcher import Dispatcher
-    from rocketstore.log.index.store import IndexStore
+    from rocketstore.engine.parts import ReadParts
+    from rocketstore.log.commitlog.checkpoint import (
+        CheckpointFile,
+        OwnCheckpoint,
+        RocketmqCheckpoint,
+    )
     from rocketstore.log.layout.lock import StoreLock
-    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.read.batch_queues import BatchQueues
-    from rocketstore.log.recovery.recovery import RecoveryReport
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Parts", "for_writing", "read_only"]
+__all__ = ["OwnFiles", "memory_engine", "writing_engine"]
 
-#: D-28: a last store time further ahead of now than this may fall once.
-FUTURE_MS = 60_000
-#: Of a log's first file, in memory before anybody writes there.
+#: Largest lead of the last store time, ms: one that is further ahead of the clock may fall once (D-28).
+FUTURE_MS: Final = 60_000
+#: Begin of the log's first file, bytes, that the kernel reads into memory before the first put needs it.
 FIRST_BYTES: Final = 8 << 20
 
 
-@dataclass(slots=True)
-class Parts:
-    """What every open store of this process has: recovered, dispatched, not yet running."""
+@dataclass(frozen=True, slots=True)
+class OwnFiles:
+    """What only the writer of a store holds open, and the checkpoint that its checkpointer continues."""
 
-    path: str
-    layout: StoreLayout
-    config: StoreConfig
-    options: Options
-    log: MappedFileQueue
-    positions: Positions
-    queues: ConsumeQueueStore
-    index: IndexStore | None
-    dispatcher: Dispatcher
-    arrival: Signal
-    flags: RunningFlags
-    offsets: ConsumerOffsets
-    report: RecoveryReport
-    batches: BatchQueues
-    verify: int
+    lock: StoreLock
+    page: PositionsPage
+    own_file: CheckpointFile
+    rocketmq_file: RocketmqCheckpoint
+    checkpoint: OwnCheckpoint
+    #: Whether new records get a record CRC.
+    record_crc: bool
 
 
-def read_only(parts: Parts) -> Engine:
+def memory_engine(parts: ReadParts) -> MemoryEngine:
     """A dead store, recovered in memory: nothing moves any more."""
-    return _engine(parts, StoreStatistics(dict), None)
+    return MemoryEngine(_opened(parts, StoreStatistics(dict)), parts)
 
 
-def _engine(parts: Parts, statistics: StoreStatistics, write: WriteParts | None) -> Engine:
-    engine = Engine(
-        parts.path,
-        parts.layout,
-        parts.config,
-        parts.positions,
-        parts.flags,
-        statistics,
-        parts.offsets,
-        parts.report,
-        index=parts.index,
-        segments=parts.log,
-        queues=parts.queues,
-        dispatcher=parts.dispatcher,
-        write=write,
-    )
-    engine.read_from(
-        StoreSource(
-            parts.log,
-            parts.queues,
-            parts.dispatcher.catch_up,
-            parts.positions,
-            parts.arrival,
-            batches=parts.batches,
-            verify=parts.verify,
-            check=engine.check_readable,
-            time_breaks=time_breaks(parts.layout),
-        )
-    )
-    return engine
+def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
+    """The engine, whose workers do not run before its `start`.
 
-
-def for_writing(
-    parts: Parts,
-    lock: StoreLock,
-    page: PositionsPage,
-    files: tuple[CheckpointFile, RocketmqCheckpoint],
-    template: OwnCheckpoint,
-    *,
-    record_crc: bool,
-) -> Engine:
-    """The engine, whose workers do not run before its `start`."""
-    start = _Start(parts)
-    commit_log = start.commit_log
-    log = commit_log.log
-    parts.dispatcher.attach(log.dispatch_signal, page, commit_log.fail)
-    queue_files = QueuePreallocator(start.fail)
-    parts.queues.ask_ahead = queue_files.ask
-    flusher = start.make_flusher(page)
-    committer = start.make_committer()
-    if committer is not None:
-        flusher.commit_first(committer)
-        if parts.config.wake_commit_on_put:
-            log.wake_on_put(committer.signal)
-    elif parts.config.wake_flush_on_put:
-        log.wake_on_put(flusher.signal)
-    checkpointer = start.make_checkpointer(files, template)
-    checkpointer.begin()
-    write = WriteParts(
-        lock=lock,
-        page=page,
-        positions=parts.positions,
-        commit_log=commit_log,
-        preallocator=start.preallocator,
-        queue_files=queue_files,
-        populator=start.populator,
-        flusher=flusher,
-        committer=committer,
-        checkpointer=checkpointer,
-        put_queues=start.put_queues,
-        completions=Completions(
-            log, _reached(parts), commit_log.check_waitable, parts.config.sync_flush_timeout_ms
-        ),
-        record_crc=record_crc,
-        ring=start.ring,
-        pool=start.pool,
-        live=start.live,
-        queues=parts.queues,
-        index=parts.index,
-    )
+    Relies on: `parts` are recovered and dispatched as far as dispatch gets, the page has begun a run, `abort` exists.
+    The log admits puts first, then the page says so to other processes.
+    """
+    wiring = Wiring(parts, own)
+    write = wiring.write_parts()
     segment = parts.log.find(parts.report.end)
     if segment is not None:
-        start.live.add(segment)
-    parts.flags.on_change(commit_log.refuse_or_admit)
-    commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
-    page.publish(parts.positions)
-    page.go_live()
-    return _engine(parts, start.statistics, write)
+        wiring.live.add(segment)
+    parts.flags.on_change(wiring.commit_log.refuse_or_admit)
+    wiring.commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
+    own.page.publish(parts.positions)
+    own.page.go_live()
+    return WritingEngine(_opened(parts, wiring.statistics), parts, write)
 
 
-class _Start:
-    """Makes the workers of one store, each with the few values that it needs."""
+def _opened(parts: ReadParts, statistics: StoreStatistics) -> Opened:
+    guard = Guard(parts.path, parts.flags)
+    source = StoreSource(
+        parts.log,
+        parts.queues,
+        parts.dispatcher.catch_up,
+        parts.positions,
+        parts.arrival,
+        batches=parts.batches,
+        verify=parts.verify,
+        check=guard.check_readable,
+        time_breaks=time_breaks(parts.layout),
+    )
+    return Opened(
+        path=parts.path,
+        layout=parts.layout,
+        config=parts.config,
+        guard=guard,
+        positions=parts.positions,
+        offsets=parts.offsets,
+        recovery=parts.report,
+        index=parts.index,
+        source=source,
+        statistics=statistics,
+    )
 
-    def __init__(self, parts: Parts) -> None:
+
+class Wiring:
+    """The parts of one store that is open for writing, in the order in which they need each other.
+
+    `fail` is the one arrow that points back up: a worker that ends with an error fails the commit log.
+    """
+
+    def __init__(self, parts: ReadParts, own: OwnFiles) -> None:
         config = parts.config
         self.parts = parts
+        self.own = own
         self.ring, self.pool = _write_path(parts)
         self.put_queues = PutQueues(
             FirstOffset(
@@ -206,71 +157,64 @@ class _Start:
             topics=parts.queues.topics,
             max_light_queues=config.max_light_queues,
         )
-        self.put_times = Durations(PUT_TIME_BOUNDS_NS)
-        self.statistics = StoreStatistics(self.put_queues.totals, put_times=self.put_times.take)
+        put_times = Durations(PUT_TIME_BOUNDS_NS)
+        self.statistics = StoreStatistics(self.put_queues.totals, put_times=put_times.take)
         self.live = LiveLinks(parts.layout)
-        prewritten = config.prewrite and self.ring is not None
-        make = self._make_prewritten if prewritten else partial(parts.log.make, sparse=False)
-        self.preallocator = Preallocator(
-            partial(self._make_linked, make), self.fail, withdraw=self._withdraw
-        )
-        self.commit_log = CommitLog(
-            parts.log,
-            parts.positions,
-            self.preallocator,
-            parts.flags,
-            parts.arrival,
-            path=WritePath(
-                ring=self.ring, pool=self.pool, pool_fast_fail=config.transient_pool_fast_fail
-            ),
-            limits=LogLimits(
-                max_unflushed_bytes=config.max_unflushed_bytes,
-                max_undispatched_bytes=config.max_undispatched_bytes,
-                max_wait_ms=config.max_wait_ms,
-            ),
-            next_segment_at=0.0 if prewritten else NEXT_SEGMENT_AT,  # its making takes its time
-            visible_when_flushed=config.visible_is_flushed,
-            store_host=config.store_host,
-            on_new_segment=self.live.add,
-            on_put_failed=self.statistics.record_put_failed,
-        )
+        # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
+        self.prewritten = config.prewrite and self.ring is not None
+        self.preallocator = self._make_preallocator()
         self.populator = self._make_populator()
+        self.commit_log = self._make_commit_log()
         self.commit_log.log.max_message_size_bytes = config.max_message_size_bytes
-        self.commit_log.log.put_times = self.put_times
+        self.commit_log.log.put_times = put_times
+        self._connect_populator()
+        parts.dispatcher.attach(self.commit_log.log.dispatch_signal, own.page, self.commit_log.fail)
+        self.queue_files = QueuePreallocator(self.fail)
+        parts.queues.ask_ahead = self.queue_files.ask
+        self.flusher = self._make_flusher()
+        self.committer = self._make_committer()
+        self._connect_committer()
+        self.checkpointer = self._make_checkpointer()
+        self.checkpointer.begin()
 
     def fail(self, cause: BaseException) -> None:
         """A worker ended with an error: so does the store."""
         self.commit_log.fail(cause)
 
-    def make_flusher(self, page: PositionsPage) -> Flusher:
-        config = self.parts.config
-        return Flusher(
-            self.commit_log,
-            self.fail,
+    def write_parts(self) -> WriteParts:
+        parts, log = self.parts, self.commit_log.log
+        return WriteParts(
+            lock=self.own.lock,
+            page=self.own.page,
+            positions=parts.positions,
+            commit_log=self.commit_log,
+            preallocator=self.preallocator,
+            queue_files=self.queue_files,
+            populator=self.populator,
+            flusher=self.flusher,
+            committer=self.committer,
+            checkpointer=self.checkpointer,
+            put_queues=self.put_queues,
+            completions=Completions(
+                log,
+                _reached(parts),
+                self.commit_log.check_waitable,
+                parts.config.sync_flush_timeout_ms,
+            ),
+            record_crc=self.own.record_crc,
             ring=self.ring,
-            sync_mode=config.durability is Durability.DISK,
-            interval_ms=config.flush_interval_ms,
-            timed=config.flush_timed,
-            least_pages=config.flush_least_pages,
-            thorough_interval_ms=config.flush_thorough_interval_ms,
-            # Not where blocks are written anew each time, or where nobody knows.
-            zeros_ahead=not config.prewrite and file_system(self.parts.layout.root).mapped_writes,
+            pool=self.pool,
             live=self.live,
-            page=page,
-            record_latency=self.statistics.record_flush,
+            queues=parts.queues,
+            index=parts.index,
         )
 
-    def make_committer(self) -> Committer | None:
-        if self.pool is None:
-            return None
-        config = self.parts.config
-        return Committer(
-            self.commit_log,
-            self.fail,
-            interval_ms=config.commit_interval_ms,
-            least_pages=config.commit_least_pages,
-            thorough_interval_ms=config.commit_thorough_interval_ms,
-        )
+    # ---- the log's next file ----
+
+    def _make_preallocator(self) -> Preallocator:
+        parts = self.parts
+        make = self._make_prewritten if self.prewritten else partial(parts.log.make, sparse=False)
+        return Preallocator(partial(self._make_linked, make), self.fail, withdraw=self._withdraw)
 
     def _make_prewritten(self, start_offset: int) -> MappedFile:
         def write_zeros(fd: int, size: int) -> None:
@@ -279,7 +223,7 @@ class _Start:
         return self.parts.log.make(start_offset, sparse=False, prewrite=write_zeros)
 
     def _make_linked(self, make: Callable[[int], MappedFile], start_offset: int) -> MappedFile:
-        """With its second name: the put that takes it would wait for the disk."""
+        """A new file with its second name, made here because the put that takes it would wait for the disk."""
         file = make(start_offset)
         try:
             if self.populator is not None and not self.parts.log.files:
@@ -297,35 +241,106 @@ class _Start:
         finally:
             withdraw_file(file)
 
+    # ---- the way of a put ----
+
     def _make_populator(self) -> Populator | None:
-        config, positions = self.parts.config, self.parts.positions
-        if self.ring is not None or self.pool is not None:
+        config = self.parts.config
+        if self.ring is not None or self.pool is not None or not config.populate_window_bytes:
             return None
-        if not config.populate_window_bytes:  # batches come to pages that are not ready
-            self.commit_log.log.through = WriteThrough(PagesAhead(positions, 0))
-            return None
-        populator = Populator(
-            positions,
+        return Populator(
+            self.parts.positions,
             self.parts.log.find,
             self.preallocator.spare,
             self.fail,
             window_bytes=config.populate_window_bytes,
         )
-        self.commit_log.log.through = WriteThrough(populator.pages)
-        self.commit_log.populate_with(populator)
-        return populator
 
-    def make_checkpointer(
-        self, files: tuple[CheckpointFile, RocketmqCheckpoint], template: OwnCheckpoint
-    ) -> Checkpointer:
-        parts = self.parts
+    def _make_commit_log(self) -> CommitLog:
+        parts, config = self.parts, self.parts.config
+        return CommitLog(
+            parts.log,
+            parts.positions,
+            self.preallocator,
+            parts.flags,
+            parts.arrival,
+            path=WritePath(
+                ring=self.ring, pool=self.pool, pool_fast_fail=config.transient_pool_fast_fail
+            ),
+            limits=LogLimits(
+                max_unflushed_bytes=config.max_unflushed_bytes,
+                max_undispatched_bytes=config.max_undispatched_bytes,
+                max_wait_ms=config.max_wait_ms,
+            ),
+            # A file that is written with zeros takes long to make, so it is asked for at once.
+            next_segment_at=0.0 if self.prewritten else NEXT_SEGMENT_AT,
+            visible_when_flushed=config.visible_is_flushed,
+            store_host=config.store_host,
+            on_new_segment=self.live.add,
+            on_put_failed=self.statistics.record_put_failed,
+        )
+
+    def _connect_populator(self) -> None:
+        if self.ring is not None or self.pool is not None:
+            return
+        log = self.commit_log.log
+        if self.populator is None:  # batches come to pages that are not ready
+            log.through = WriteThrough(PagesAhead(self.parts.positions, 0))
+            return
+        log.through = WriteThrough(self.populator.pages)
+        self.commit_log.populate_with(self.populator)
+
+    # ---- workers ----
+
+    def _make_flusher(self) -> Flusher:
+        config = self.parts.config
+        return Flusher(
+            self.commit_log,
+            self.fail,
+            ring=self.ring,
+            sync_mode=config.durability is Durability.DISK,
+            interval_ms=config.flush_interval_ms,
+            timed=config.flush_timed,
+            least_pages=config.flush_least_pages,
+            thorough_interval_ms=config.flush_thorough_interval_ms,
+            # Not where the file system writes new blocks each time, or may do so.
+            zeros_ahead=not config.prewrite and file_system(self.parts.layout.root).mapped_writes,
+            live=self.live,
+            page=self.own.page,
+            record_latency=self.statistics.record_flush,
+        )
+
+    def _make_committer(self) -> Committer | None:
+        if self.pool is None:
+            return None
+        config = self.parts.config
+        return Committer(
+            self.commit_log,
+            self.fail,
+            interval_ms=config.commit_interval_ms,
+            least_pages=config.commit_least_pages,
+            thorough_interval_ms=config.commit_thorough_interval_ms,
+        )
+
+    def _connect_committer(self) -> None:
+        """Which worker a put wakes: the committer where there is one, else the flusher."""
+        config, log = self.parts.config, self.commit_log.log
+        if self.committer is not None:
+            self.flusher.commit_first(self.committer)
+            if config.wake_commit_on_put:
+                log.wake_on_put(self.committer.signal)
+        elif config.wake_flush_on_put:
+            log.wake_on_put(self.flusher.signal)
+
+    def _make_checkpointer(self) -> Checkpointer:
+        parts, own = self.parts, self.own
         return Checkpointer(
             self.commit_log,
             parts.dispatcher.sync_queues,
             parts.queues.digest,
             parts.index,
-            *files,
-            template,
+            own.own_file,
+            own.rocketmq_file,
+            own.checkpoint,
             lambda end, start: recovery.fingerprint(parts.log, end, start),
             self.fail,
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
@@ -334,13 +349,14 @@ class _Start:
 
 
 def _read_ahead(file: MappedFile) -> None:
-    """What the first put would have the kernel read at once, 3 to 5 ms long. No page is dirty of it."""
+    """Asks the kernel for pages that the first put would wait for, 3 to 5 ms. No page gets dirty."""
     with contextlib.suppress(OSError):  # a kernel may take no advice
         os.posix_fadvise(file.fd, 0, FIRST_BYTES, os.POSIX_FADV_WILLNEED)
 
 
-def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
-    """Mapped for `os`, a ring for `disk`, pool buffers for `memory` (docs/architecture.md#two-write-paths)."""
+def _write_path(parts: ReadParts) -> tuple[Ring | None, WriteBufferPool | None]:
+    """What puts write to (docs/architecture.md#two-write-paths): the mapping for `os`, a ring for
+    `disk`, pool buffers for `memory`."""
     config = parts.config
     system = file_system(parts.layout.root)
     if system.network and not config.allow_network_file_system:
@@ -357,8 +373,8 @@ def _write_path(parts: Parts) -> tuple[Ring | None, WriteBufferPool | None]:
     return None, None
 
 
-def _reached(parts: Parts) -> Callable[[int, str], bool]:
-    """Whether an offset met a promise: what tickets ask."""
+def _reached(parts: ReadParts) -> Callable[[int, str], bool]:
+    """The question that tickets ask: whether an offset met a promise."""
 
     def reached(offset: int, level: str) -> bool:
         if level == "memory":
@@ -369,8 +385,9 @@ def _reached(parts: Parts) -> Callable[[int, str], bool]:
     return reached
 
 
-def _last_time(parts: Parts) -> int:
-    """Store times do not fall, unless the last one is far ahead of the clock; then it is noted where (D-28)."""
+def _last_time(parts: ReadParts) -> int:
+    """The least store time of the next put. Store times do not fall, unless the last one is far ahead of the clock;
+    then store.json and the index note where they fall (D-28)."""
     last = parts.report.last_store_timestamp_ms
     now = syscalls.realtime_ms()
     if last > now + FUTURE_MS:

@@ -20,7 +20,7 @@ from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:
     from rocketstore._native.message_columns import MessageColumns
-    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 
@@ -127,7 +127,7 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
 
 
 def put_frames(
-    engine: Engine, frames: Any, durability: str | None, timeout_s: float | None
+    engine: WritingEngine, frames: Any, durability: str | None, timeout_s: float | None
 ) -> FramesResult:
     result = native.put_frames(
         engine.commit_log.log,

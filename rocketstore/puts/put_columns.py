@@ -19,7 +19,7 @@ from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.writer import Writer
-    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = [
     "SCHEDULE_TOPIC",
@@ -97,7 +97,7 @@ def message_columns(
 
 
 def put_columns(
-    engine: Engine,
+    engine: WritingEngine,
     columns: native.MessageColumns,
     durability: str | None,
     timeout_s: float | None,
@@ -112,7 +112,7 @@ def put_columns(
     )
 
 
-def plain_writers(engine: Engine) -> Callable[[bytes, int], Writer]:
+def plain_writers(engine: WritingEngine) -> Callable[[bytes, int], Writer]:
     """Gives the writer of a topic and queue, or refuses them."""
 
     def writer_of(raw: bytes, queue_id: int) -> Writer:

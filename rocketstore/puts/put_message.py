@@ -16,7 +16,7 @@ from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
-    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body
 
 __all__ = ["MessageFields", "check_numbers", "put_message"]
@@ -53,7 +53,7 @@ def check_numbers(topic: str, properties: Mapping[str, str]) -> None:
 
 
 def put_message(
-    engine: Engine,
+    engine: WritingEngine,
     topic: str,
     body: Body,
     queue_id: int,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError, MessageTooLargeError
+from rocketstore import ConfigError, MessageTooLargeError, StoreConfig
+from rocketstore.engine.writing_engine import LIVE_PARTS
 from tests.support.small_store import DAY_MS, open_small, open_still, parts, until
 
 
@@ -85,3 +87,25 @@ def test_what_cannot_change(tmp_path: Path, name: str, value: object) -> None:
             store.configure(flush_least_pages=1, **{name: value})
         assert store.config is before
         assert parts(store).flusher.least_pages == before.flush_least_pages
+
+
+def test_each_live_option_reaches_a_part() -> None:
+    assert sorted(option for option, _, _ in LIVE_PARTS) == sorted(StoreConfig.LIVE)
+
+
+@pytest.mark.parametrize("durability", ["disk", "os", "memory"])
+def test_live_options_arrive_where_they_are_read(tmp_path: Path, durability: str) -> None:
+    """What is given at an open reaches the same attributes as what `configure` sets."""
+    options: dict[str, Any] = {option: 7 for option, _, _ in LIVE_PARTS} | {
+        "flush_timed": True,
+        "max_message_size_bytes": 777,
+    }
+    with open_small(tmp_path, durability=durability) as store:
+        store.configure(**options)
+        for option, part_name, attribute in LIVE_PARTS:
+            part = attrgetter(part_name)(parts(store))
+            if part is None:
+                assert part_name == "committer"
+                assert durability != "memory"
+            else:
+                assert getattr(part, attribute) == options[option]

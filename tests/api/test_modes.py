@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, StoreClosedError, StoreConfig, StoreLockedError
-from rocketstore.engine import preflight as place
+from rocketstore.engine import preflight
 from tests.support.forking import fork
 from tests.support.small_store import SMALL, dispatched, everything, open_small, parts
 
@@ -61,7 +61,7 @@ def test_a_store_that_another_process_makes_meanwhile(
         return os_listdir(path)
 
     os_listdir = os.listdir
-    monkeypatch.setattr(place.os, "listdir", list_directory)
+    monkeypatch.setattr(preflight.os, "listdir", list_directory)
     with open_small(tmp_path) as store:
         store.writer("orders").put(b"x")
     assert listed == [tmp_path]

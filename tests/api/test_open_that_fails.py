@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore import ConfigError, tools
-from rocketstore.engine import clean_shutdown as clean_stop
-from rocketstore.engine import follow as followed
-from rocketstore.engine import wiring as starting
+from rocketstore.engine import clean_shutdown, follow, wiring
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.file_system import FileSystem
@@ -40,8 +38,8 @@ def broken(*_: object) -> None:
 
 
 @pytest.mark.parametrize(("where", "name", "fault", "error"), [
-    (starting, "file_system", lambda _: FileSystem("nfs", network=True), ConfigError),
-    (starting, "Ring", no_memory, MemoryError),
+    (wiring, "file_system", lambda _: FileSystem("nfs", network=True), ConfigError),
+    (wiring, "Ring", no_memory, MemoryError),
     (ConsumeQueueStore, "load", broken, OSError),
     (Checkpointer, "begin", no_memory, MemoryError),
     (LiveLinks, "add", broken, OSError),
@@ -63,7 +61,7 @@ def test_the_next_open_finds_a_clean_stop(
 
 def test_a_new_store_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(starting, "file_system", lambda _: FileSystem("nfs", network=True))
+        patch.setattr(wiring, "file_system", lambda _: FileSystem("nfs", network=True))
         with pytest.raises(ConfigError):
             open_small(tmp_path)
     with open_small(tmp_path) as store:
@@ -74,7 +72,7 @@ def test_after_a_crash_the_marks_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     filled(tmp_path)
     (tmp_path / "abort").touch()
     with monkeypatch.context() as patch:
-        patch.setattr(starting, "Ring", no_memory)
+        patch.setattr(wiring, "Ring", no_memory)
         with pytest.raises(MemoryError):
             open_small(tmp_path)
     assert (tmp_path / "abort").exists()
@@ -130,14 +128,14 @@ def test_a_reader_that_fails_beside_a_broker_leaves_nothing_open(
     filled(tmp_path)
     with java_writer(StoreLayout(tmp_path)):
         before = opened(tmp_path)
-        monkeypatch.setattr(followed, "missing_segments", broken)
+        monkeypatch.setattr(follow, "missing_segments", broken)
         with pytest.raises(OSError, match="broken"):
             open_small(tmp_path, "r")
         assert opened(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(clean_stop, "remove_abort"), (CheckpointFile, "store")]
+    ("where", "name"), [(clean_shutdown, "remove_abort"), (CheckpointFile, "store")]
 )
 def test_a_second_interrupt_leaves_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
@@ -149,7 +147,7 @@ def test_a_second_interrupt_leaves_nothing_open(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(starting, "Ring", interrupted)
+        patch.setattr(wiring, "Ring", interrupted)
         patch.setattr(where, name, interrupted)
         with pytest.raises(KeyboardInterrupt) as _raised:
             open_small(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import tools
 from rocketstore.cli.reference_stores import Expectation, find_stores, open_reference
-from rocketstore.engine import rebuild as rebuilding
+from rocketstore.engine import rebuild
 from tests.support import paths
 from tests.support.forking import fork
 from tests.support.made_store import MadeStore
@@ -235,7 +235,7 @@ def test_a_stop_at_any_step(
     root = tmp_path / "s"
     filled(root, rng, 150)
     before = queues_of(root), index_of(root)
-    real = rebuilding.syscalls.rename
+    real = rebuild.syscalls.rename
 
     def rename(old: str, new: str) -> None:
         if step in new and (step[0] != "s" or new == f"{tmp_path}/{step}"):
@@ -244,7 +244,7 @@ def test_a_stop_at_any_step(
             raise StoppedError
         real(old, new)
 
-    monkeypatch.setattr(rebuilding.syscalls, "rename", rename)
+    monkeypatch.setattr(rebuild.syscalls, "rename", rename)
     if killed:
         child = fork()
         if child == 0:

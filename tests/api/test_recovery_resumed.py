@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.engine import catch_up as catching_up
+from rocketstore.engine import catch_up
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from rocketstore.log.recovery import repair as log_repair
 from rocketstore.log.recovery import walk as log_walk
@@ -36,7 +36,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a log of some GiB has them."""
     monkeypatch.setattr(log_walk, "CHUNK_BYTES", STEP)
     monkeypatch.setattr(log_repair, "ADVANCE_BYTES", STEP)
-    monkeypatch.setattr(catching_up, "STEP_BYTES", STEP)
+    monkeypatch.setattr(catch_up, "STEP_BYTES", STEP)
 
 
 class Stopped(Exception):

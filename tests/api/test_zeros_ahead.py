@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.engine import wiring as starting
+from rocketstore.engine import wiring
 from rocketstore.log.layout.file_system import FileSystem
 from tests.api.test_prewrite import blocks_with_data
 from tests.support.small_store import open_small
@@ -72,7 +72,7 @@ def test_none_where_they_would_be_of_no_use(
 ) -> None:
     """Where each write goes to new blocks they would be written for nothing; where a file was prewritten, too."""
     if not prewrite:
-        monkeypatch.setattr(starting, "file_system", lambda _: FileSystem("cow", False))
+        monkeypatch.setattr(wiring, "file_system", lambda _: FileSystem("cow", False))
     with open_large(tmp_path, prewrite=prewrite) as store:
         store.writer("t").put(b"x")
         assert blocks_with_data(segment(tmp_path)) == (SIZE if prewrite else PAGE)

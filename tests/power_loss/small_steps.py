@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from unittest import mock
 
-from rocketstore.engine import catch_up as catching_up
+from rocketstore.engine import catch_up
 from rocketstore.log.commitlog import checkpointer, commit_log, flusher
 from rocketstore.log.index import segment as index_segment
 from rocketstore.log.mapped_files import new_file
@@ -19,8 +19,8 @@ from tests.power_loss.disk import PAGE
 __all__ = ["small_steps"]
 
 STEPS: Final[tuple[tuple[Any, str, int], ...]] = (
-    (catching_up, "AHEAD_BYTES", PAGE),
-    (catching_up, "STEP_BYTES", 2 * PAGE),  # more than the longest record
+    (catch_up, "AHEAD_BYTES", PAGE),
+    (catch_up, "STEP_BYTES", 2 * PAGE),  # more than the longest record
     (checkpointer, "EVERY_BYTES", PAGE),
     (commit_log, "MARK_EVERY_BYTES", PAGE),
     (flusher, "FLUSH_STEP_BYTES", PAGE),

@@ -8,9 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from rocketstore.engine import engine as running
-from rocketstore.engine import open as opening
-from rocketstore.engine import wiring as starting
+from rocketstore.engine import engine, open_marks, wiring, writing_engine
+from rocketstore.engine import open as open_module
 from rocketstore.log import worker
 from tests.process.other_process import numbers, open_small
 from tests.support.striking import at_each_line
@@ -25,7 +24,11 @@ def workers() -> list[str]:
     return [name for name in names if name.startswith("rocketstore-")]
 
 
-@pytest.mark.parametrize("module", [opening, starting, running, worker], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module",
+    [open_module, open_marks, wiring, engine, writing_engine, worker],
+    ids=lambda m: m.__name__,
+)
 def test_ctrl_c_at_any_line_of_an_open(tmp_path: Path, module: ModuleType) -> None:
     """D-12 D-36: the lock goes behind the threads; an old flusher would write into the files of whoever opens next."""
     with open_small(tmp_path) as store:

@@ -40,11 +40,11 @@ FAULTS = (
     ),
     Fault(
         "keep_the_lock_when_a_close_fails",
-        "rocketstore/engine/engine.py",
+        "rocketstore/engine/writing_engine.py",
         (
             (
-                "if self._write is not None and not keep_lock:",
-                "if self._write is not None and not keep_lock and steps.error is None:",
+                "if not mode.keep_lock:",
+                "if not mode.keep_lock and steps.error is None:",
             ),
         ),
     ),

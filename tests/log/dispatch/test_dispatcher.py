@@ -11,7 +11,7 @@ import pytest
 import rocketstore
 from rocketstore import Store, tools
 from rocketstore._native.dispatcher import SHORT_RUN_BYTES
-from rocketstore.engine import catch_up as catching_up
+from rocketstore.engine import catch_up
 from rocketstore.log.dispatch.dispatcher import RUN_BYTES
 from rocketstore.tools._rebuild import parts as rebuild_parts
 from tests.support.made_store import MadeStore
@@ -58,7 +58,7 @@ def test_what_python_mends_it_does_not_go_on_with(store: Store, body: bytes) -> 
 
 
 @pytest.mark.parametrize("into", [1, 7, 500])
-@pytest.mark.parametrize("where", [catching_up, rebuild_parts])
+@pytest.mark.parametrize("where", [catch_up, rebuild_parts])
 def test_a_step_that_ends_within_a_blank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, into: int
 ) -> None:

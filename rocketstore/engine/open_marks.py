@@ -1,0 +1,113 @@
+"""Reads what the files of a store say about its last writer, before recovery changes any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketstore.log.index.names import names_in
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.lock import OUR_MARK, rocketstore_wrote_last
+from rocketstore.log.read.batch_queues import batch_topics, batches_end
+from rocketstore.log.recovery import recovery
+from rocketstore.log.recovery.progress import load_progress
+
+if TYPE_CHECKING:
+    from rocketstore.config import StoreConfig
+    from rocketstore.engine.open_options import Options
+    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+    from rocketstore.log.layout.lock import StoreLock
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.layout.store_json import StoreState
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+
+__all__ = ["Found", "last_writer_was_ours", "read_marks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an open has loaded when it reads the marks."""
+
+    layout: StoreLayout
+    options: Options
+    log: MappedFileQueue
+    queues: ConsumeQueueStore
+    #: Our checkpoint, if it has a whole slot and the files are trusted.
+    own: OwnCheckpoint | None
+    #: None: the store was not made by rocketstore, and this open does not write.
+    state: StoreState | None
+    #: None where this open does not write.
+    page: PositionsPage | None
+    #: Whether rocketstore wrote last, by the lock's mark (D-01).
+    ours: bool
+    #: Whether there was no `abort`.
+    clean: bool
+    #: The five times of RocketMQ's checkpoint.
+    rocketmq_times: tuple[int, int, int, int, int]
+    #: Whether there was a directory for the index before the open made one.
+    index_was_there: bool
+
+
+def last_writer_was_ours(layout: StoreLayout, lock: StoreLock | None) -> bool:
+    """By the mark in the lock file: that of before the lock was taken, where this open took it."""
+    if lock is not None:
+        return lock.previous == OUR_MARK
+    return rocketstore_wrote_last(layout)
+
+
+def read_marks(found: Found) -> recovery.Marks:
+    """What recovery may believe. Forgets the saved ends of queues where our checkpoint does not count."""
+    if found.options.untrusted:
+        return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
+    own, queues, layout, state = found.own, found.queues, found.layout, found.state
+    verdict = None if own is None else recovery.judge_checkpoint(own, found.log)
+    trusted = found.ours and verdict is not None and verdict.speaks
+    derived_end = dispatch_from = None
+    if not trusted and (verdict is None or not verdict.missing or found.options.force):
+        # Before recovery stores a checkpoint; an open that is refused changes nothing.
+        queues.forget_ends()
+    if not trusted and (len(queues) or batch_topics(layout)):
+        derived_end = max(queues.max_physical_end(), batches_end(layout), 0)
+    if trusted and own is not None:
+        names = own.queue_count, own.queues_digest
+        lost = queues.has_lost_any(names, own.dispatched)
+        # After a clean stop it shows when a queue is used: looking into all of them takes too long.
+        clean_stop = found.clean and own.clean and own.cut < 0
+        lost = lost or (not clean_stop and queues.has_shortened(own.dispatched))
+        dispatch_from = 0 if lost else None  # D-18
+    return recovery.Marks(
+        own=own,
+        synced=found.page.synced_by(own.run_id) if found.page is not None and own else 0,
+        ours=found.ours,
+        clean=found.clean,
+        rocketmq_times=found.rocketmq_times[:3],
+        derived_end=derived_end,
+        dispatch_from=dispatch_from,
+        index_from=_index_from(found, own if trusted else None),
+        indexed=found.options.config.index_enabled,
+        foreign=state.foreign if state is not None else (),
+        record_crc=state is None or state.record_crc,
+        progress=load_progress(layout),
+    )
+
+
+def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:
+    """Where the index ends if no checkpoint that counts says so. The begin of the log if the index or one of its
+    files was deleted: RocketMQ's recovery drops the newest file, operators drop all."""
+    if not found.options.config.index_enabled:
+        return None
+    if own is not None:
+        gone = len(names_in(found.layout.index)) < own.index_files
+        return 0 if gone or not found.index_was_there else None
+    end = _index_end(found.layout, found.options.config)
+    return None if end == 0 and found.index_was_there else end
+
+
+def _index_end(layout: StoreLayout, config: StoreConfig) -> int:
+    index = IndexStore(layout, "read", config.index_slots, config.index_entries)
+    index.load()
+    end = index.end_physical_offset
+    index.close()
+    return end

@@ -1,0 +1,250 @@
+"""The engine of a store that is open for writing.
+
+Closing: refuse puts → flush → dispatch → sync derived files → clean mark → unlock.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketstore._native.writer import Writer as NativeWriter
+from rocketstore.engine import exit_hook
+from rocketstore.engine.engine import CloseMode, Engine, Opened
+from rocketstore.engine.parts import largest_body, ring_bytes
+from rocketstore.engine.trim import Trim
+from rocketstore.errors import BackpressureError, ConfigError
+from rocketstore.log.layout.lock import remove_abort
+from rocketstore.values.timestamps import timestamp_ms
+
+if TYPE_CHECKING:
+    from rocketstore._native.queue_state import QueueState
+    from rocketstore.config import StoreConfig
+    from rocketstore.engine.parts import ReadParts, WriteParts
+    from rocketstore.engine.shutdown import Steps
+    from rocketstore.engine.tickets import Completions
+    from rocketstore.log.commitlog.commit_log import CommitLog
+    from rocketstore.stats.statistics import Statistics
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["LIVE_PARTS", "WritingEngine"]
+
+#: What `configure` changes: each live option, the part of `WriteParts` that reads it, and the attribute there. The
+#: thread of the part reads the attribute in its next round. A part that the store does not have is passed over.
+LIVE_PARTS: Final = (
+    ("max_message_size_bytes", "commit_log.log", "max_message_size_bytes"),
+    ("flush_interval_ms", "flusher", "interval_ms"),
+    ("flush_timed", "flusher", "timed"),
+    ("flush_least_pages", "flusher", "least_pages"),
+    ("flush_thorough_interval_ms", "flusher", "thorough_interval_ms"),
+    ("consume_queue_flush_interval_ms", "checkpointer", "queue_flush_interval_ms"),
+    ("commit_interval_ms", "committer", "interval_ms"),
+    ("commit_least_pages", "committer", "least_pages"),
+    ("commit_thorough_interval_ms", "committer", "thorough_interval_ms"),
+)
+#: Nothing wakes consumers at exit, since the interpreter is about to end their threads.
+AT_EXIT: Final = CloseMode(wake=False)
+BEFORE_REMOVAL: Final = CloseMode(clean=False, keep_lock=True)
+
+
+class WritingEngine(Engine):
+    """A store that this process writes. Its workers run from `start` to the close."""
+
+    def __init__(self, opened: Opened, parts: ReadParts, write: WriteParts) -> None:
+        super().__init__(opened)
+        self.write = write
+        self._arrival = parts.arrival
+        self._queues = parts.queues
+        self._segments = parts.log
+        self._dispatcher = parts.dispatcher
+        self._writers: dict[tuple[str, int], NativeWriter] = {}
+        self._destroyed = False
+
+    def start(self) -> None:
+        """Starts the workers. After an error, or an exception of a signal's handler, some may run: `close`."""
+        exit_hook.remember(self)
+        for worker in (*self.write.workers(), self._dispatcher, self.write.checkpointer):
+            worker.start()
+
+    # ---- what puts need ----
+
+    @property
+    def commit_log(self) -> CommitLog:
+        return self.write.commit_log
+
+    @property
+    def completions(self) -> Completions:
+        return self.write.completions
+
+    @property
+    def record_crc(self) -> bool:
+        return self.write.record_crc
+
+    def check_topic(self, topic: str) -> bytes:
+        return self.write.put_queues.check_topic(topic)
+
+    def queue_state(self, topic: str, queue_id: int) -> QueueState:
+        return self.write.put_queues.state(topic, queue_id)
+
+    def light_queues(
+        self, topic: str, queue_id: int, properties: Mapping[str, str]
+    ) -> list[QueueState]:
+        """States of the further queues that a message is listed in; none unless the option is on."""
+        if not self.config.multi_dispatch_enabled:
+            return []
+        return self.write.put_queues.listed(
+            topic, queue_id, properties, light=self.config.light_queue_enabled
+        )
+
+    def plain_writer(self, topic: str, queue_id: int) -> NativeWriter:
+        """The native writer that `put_message` uses, one for each queue."""
+        key = (topic, queue_id)
+        writer = self._writers.get(key)
+        if writer is None:
+            state = self.queue_state(topic, queue_id)
+            writer = NativeWriter(
+                self.commit_log.log,
+                topic,
+                state.topic_bytes,
+                (state,),
+                durability=str(self.config.durability),
+                timeout_ms=self.config.sync_flush_timeout_ms,
+                record_crc=self.record_crc,
+                born_host=self.config.store_host,
+                reserved=None,
+                to_ms=timestamp_ms,
+            )
+            self._writers[key] = writer
+        return writer
+
+    # ---- care ----
+
+    def snapshot(self) -> Statistics:
+        if not self._guard.over:
+            self.write.flusher.collect()
+        return super().snapshot()
+
+    def configure(self, changes: Mapping[str, Any]) -> StoreConfig:
+        """Live options only; everything else raises ConfigError and changes nothing."""
+        config = self.config.replace(**changes)
+        for name in changes:
+            if name not in config.LIVE:
+                raise ConfigError(name, changes[name], "cannot change while the store is open")
+        write = self.write
+        if write.ring is not None and ring_bytes(config) > write.ring.size:
+            raise ConfigError(
+                "max_message_size_bytes",
+                config.max_message_size_bytes,
+                f"the write buffer was made for {largest_body(write.ring.size)} at most; "
+                "open the store with max_message_size_bytes as large as it shall ever be",
+            )
+        for option, part_name, attribute in LIVE_PARTS:
+            part = attrgetter(part_name)(write)
+            if part is not None:
+                setattr(part, attribute, getattr(config, option))
+        self.config = config
+        return config
+
+    def trim(self, before: int | datetime.datetime) -> int:
+        """D-27: the new minimum is durable first, then files go, oldest first."""
+        try:
+            with self._turn as nested:
+                if nested:
+                    raise BackpressureError("this thread is in the middle of a trim")
+                self.check_open()
+                limit_ms = self.config.sync_flush_timeout_ms
+                trim = Trim(self.write, self._segments, self._queues, self.reader, limit_ms)
+                return trim.run(before)
+        finally:
+            if self._closing.begun:  # by a signal's handler, which could not wait for us
+                self.close()
+
+    # ---- the end ----
+
+    def destroy(self) -> None:
+        """Closes without marks and removes what belongs to the store, our own files last."""
+        self._end(self._destroy)
+        if not self._destroyed:
+            self.check_open()  # another thread has closed it meanwhile: nothing was removed
+
+    def close_at_exit(self) -> bool:
+        """Asks the checkpointer to close the store as its last step. False: the checkpointer has ended before."""
+        return self.write.checkpointer.end_with(self._close_in_worker)
+
+    def _close_in_worker(self) -> None:
+        """As `close`, in the checkpointer. Where another thread closes, that close waits for this thread to end."""
+        self._end(lambda: self._close(AT_EXIT), wait=False)
+
+    def _destroy(self) -> None:
+        from rocketstore.log.layout.destroy import remove_store
+
+        self._destroyed = True
+        try:
+            self._close(BEFORE_REMOVAL)
+            remove_store(self.layout)
+        finally:
+            self.write.lock.release()
+
+    def _close_parts(self, mode: CloseMode) -> None:
+        try:
+            super()._close_parts(mode)
+        finally:
+            exit_hook.forget(self)
+
+    def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
+        """The lock goes last, after every thread that could still write."""
+        self._stop_writing(steps, clean=mode.clean)
+        if mode.wake:
+            self._arrival.notify()  # consumers that wait learn that nothing comes any more
+        for part in (self._queues, self.index, self._segments):
+            if part is not None:
+                steps.take(part.close)
+        if not mode.keep_lock:
+            steps.take(self.write.lock.release)
+
+    def _stop_writing(self, steps: Steps, *, clean: bool) -> None:
+        write = self.write
+        write.commit_log.close()
+        for worker in write.workers():
+            worker.stop()
+        write.commit_log.end()
+        if clean and write.commit_log.failure is None:
+            steps.take(self._dispatcher.catch_up, self.positions.visible)
+        self._dispatcher.stop()
+        steps.take(self._dispatcher.close)
+        write.checkpointer.stop()
+        steps.take(write.completions.close)
+        steps.take(write.preallocator.discard)
+        if clean and write.commit_log.failure is None and steps.error is None:
+            steps.take(self._mark_clean)
+        steps.take(write.page.publish, write.positions)
+        steps.take(write.page.end)
+        steps.take(write.page.close)
+        steps.take(write.live.close)
+        steps.take(write.checkpointer.close)
+        if write.pool is not None:
+            steps.take(write.pool.close)
+
+    def _mark_clean(self) -> None:
+        """The last steps of a clean stop, only when all of it is on disk (D-13, K-37)."""
+        positions = self.positions
+        if positions.flushed < positions.wrote or positions.dispatched < positions.visible:
+            logger.warning(
+                "%s: flushed %d of %d bytes, dispatched %d of %d: the next open recovers",
+                self.path,
+                *(positions.flushed, positions.wrote, positions.dispatched, positions.visible),
+            )
+            return
+        if self.write.checkpointer.close_clean():
+            self._save_queue_ends()
+            remove_abort(self.layout)
+
+    def _save_queue_ends(self) -> None:
+        try:
+            self._queues.save_ends(self.positions.flushed)
+        except OSError as error:  # the ends that an earlier close stored still hold
+            logger.warning("%s: the ends of queues are not kept: %s", self.path, error)
