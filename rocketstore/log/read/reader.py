@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketstore._native.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
 from rocketstore._native.scanner import read_message
 from rocketstore._native.unit_reader import UnitRun, read_units
 from rocketstore.errors import (
@@ -50,17 +51,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader"]
 
-UNIT_SIZE = 20
-PRE_BLANK_SIZE = 0x7FFFFFFF
-# Units that one fetch looks at for a filter that takes none of them: RocketMQ's 16,000 bytes.
-FILTER_UNITS = 800
+#: Units that one fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
+FILTER_UNITS: Final = 800
 _STORE_TIME = attrgetter("store_timestamp_ms")
 _PHYSICAL_OFFSET = attrgetter("physical_offset")
 
 
 class _Place(NamedTuple):
-    """Where a unit stands: its queue, its offset there, its file and position, and where the queue's
-    extension units are."""
+    """Where a unit is: its queue and offset there, its file and position, and the queue's extension
+    units."""
 
     topic: str
     queue_id: int
@@ -263,16 +262,12 @@ class Reader:
         located = queue.locate(queue_offset)
         if located is None:
             return None
-        try:
-            unit = located[0].read(located[1], UNIT_SIZE)
-        except StoreClosedError:
+        file, position, _ = located
+        unit = read_unit(file, position // UNIT_SIZE)
+        if file.closed:
             self._source.check()
             return None  # trimmed away meanwhile
-        physical_offset = int.from_bytes(unit[:8], "big", signed=True)
-        size = int.from_bytes(unit[8:12], "big", signed=True)
-        if size == PRE_BLANK_SIZE or size <= 0 or physical_offset < 0:
-            return None
-        return physical_offset + size
+        return None if unit is None or unit[1] == PRE_BLANK[1] else unit[0] + unit[1]
 
     def offset_at(
         self, topic: str, queue_id: int, when_ms: int, *, boundary: Boundary = "lower"
