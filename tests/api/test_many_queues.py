@@ -29,7 +29,7 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> int:
     gc.collect()
     before = mapped_files()
     monkeypatch.setattr("rocketstore.log.queues.mapping_cache.MANY_FILES", before + MANY)
-    monkeypatch.setattr("rocketstore.log.dispatch.dispatcher.POINTED_MAX", POINTED)
+    monkeypatch.setattr("rocketstore.log.dispatch.loop_help.POINTED_MAX", POINTED)
     monkeypatch.setattr("rocketstore.log.queues.queue_preallocator.NEXT_MAX", READY)
     return before
 

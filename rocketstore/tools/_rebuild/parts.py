@@ -15,6 +15,7 @@ from rocketstore._native.positions import Positions
 from rocketstore._native.waiting import Signal
 from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
 from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.dispatch.loop_help import LoopHelper
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import StoreLayout
@@ -82,36 +83,37 @@ class _DamageError(Exception):
 
 
 class _WholeDispatcher(Dispatcher):
-    def _skip_damage(self, offset: int) -> int:
+    def skip_damage(self, offset: int) -> tuple[bool, int]:
         there = self._find(offset) is not None
         raise _DamageError(offset, self._loop.status if there else "its segment is missing")
 
 
-class _PartDispatcher(_WholeDispatcher):
-    """Stops where the store would look at units in front of this part."""
+class _PartHelper(LoopHelper):
+    """Stops where the store would look at units before this part."""
 
-    def _pass_over(self, offset: int, error: UnitRefusedError) -> int:
+    def pass_over(self, offset: int, error: UnitRefusedError) -> int:
         raise _OddError(f"record {offset}: {error}")
 
-    def _overwrite(
+    def overwrite(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
     ) -> None:
         where = f"{queue.topic}/{queue.queue_id}"
         raise _OddError(f"record {physical_offset}: {where} has a unit {queue_offset} already")
 
-    def _put_light(
+    def put_unit(
         self, name: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]
     ) -> None:
         try:
-            super()._put_light(name, queue_id, queue_offset, unit)
+            super().put_unit(name, queue_id, queue_offset, unit)
         except UnitRefusedError as error:
             raise _OddError(f"record {unit[0]}: {error}") from error
 
 
-class _IndexDispatcher(_WholeDispatcher):
+class _IndexHelper(LoopHelper):
     """Keys only: no queue gets a unit."""
 
-    def _new_queue(self, raw: bytes, queue_id: int, queue_offset: int) -> None:
+    def new_queue(self) -> None:
+        raw, queue_id, *_ = self._loop.current()
         self._loop.ignore_queue(raw, queue_id)
 
 
@@ -123,7 +125,7 @@ def build_part(part: Part, on_step: Step | None = None) -> Built:
         StoreFailedError: no room, a file that cannot be written.
     """
     try:
-        return _build(part, _PartDispatcher, None, on_step)
+        return _build(part, _PartHelper, None, on_step)
     except _OddError as error:
         return Built(part, odd=str(error))
 
@@ -131,24 +133,24 @@ def build_part(part: Part, on_step: Step | None = None) -> Built:
 def build_index(part: Part, index: IndexStore, on_step: Step | None = None) -> int:
     """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files
     that an open has to find. Raises CorruptRecordError, StoreFailedError."""
-    _build(part, _IndexDispatcher, index, on_step)
+    _build(part, _IndexHelper, index, on_step)
     return index.needed_count(part.begin, part.end)
 
 
 def build_whole(part: Part, index: IndexStore | None, on_step: Step | None = None) -> Built:
     """Units and keys of a whole log, whatever its records say: just as the store does it. Raises
     CorruptRecordError, StoreFailedError."""
-    return _build(part, _WholeDispatcher, index, on_step)
+    return _build(part, LoopHelper, index, on_step)
 
 
 def _build(
-    part: Part, kind: type[Dispatcher], index: IndexStore | None, on_step: Step | None
+    part: Part, helper_type: type[LoopHelper], index: IndexStore | None, on_step: Step | None
 ) -> Built:
     log = _open_log(part.store)
     place = _make_place(part)
     queues = ConsumeQueueStore(place, "write", part.queue_file_size, lambda: part.begin)
     positions = Positions()
-    dispatcher = kind(
+    dispatcher = _WholeDispatcher(
         positions,
         log.find,
         queues,
@@ -156,6 +158,7 @@ def _build(
         Signal(),
         delay_level_ms=part.delay_level_ms,
         multi_dispatch=True,
+        helper_type=helper_type,
     )
     try:
         with queues.preallocating():

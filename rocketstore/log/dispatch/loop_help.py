@@ -1,0 +1,249 @@
+"""What the native dispatch loop cannot do itself: new queues and files, gaps, conflicts, further queues.
+
+The loop stops with a reason at a record; `LoopHelper.help` does what that reason asks for, and the
+loop goes on at the same record. Only the thread that has the dispatcher's turn comes here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore._native import dispatcher as native
+from rocketstore._native.codec import decode_properties
+from rocketstore.log.dispatch.first_unit import first_stays
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.queues.extension_units import is_address
+from rocketstore.log.queues.mapping_cache import POINTED_MAX
+from rocketstore.log.queues.multi_dispatch import check_place, is_listed, listed_queues
+from rocketstore.log.queues.units import UnitRefusedError
+from rocketstore.values.plural import counted
+
+if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.positions import Positions
+    from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.queues.consume_queue import ConsumeQueue
+    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["LoopHelper"]
+
+
+class _Record(NamedTuple):
+    """A record as `DispatchLoop.current` returns it."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    properties: bytes
+
+
+class LoopHelper:
+    """Gives the loop queues, files and an index file; writes the units that need a decision.
+
+    A rebuild of a part of the log overrides the decisions: `new_queue`, `overwrite`, `put_unit`,
+    `pass_over`.
+    """
+
+    def __init__(
+        self,
+        loop: native.DispatchLoop,
+        positions: Positions,
+        find: Callable[[int], MappedFile | None],
+        queues: ConsumeQueueStore,
+        index: IndexStore | None,
+        listener: ArrivalCaller | None,
+        ignored_topics: Sequence[str],
+    ) -> None:
+        self._loop = loop
+        self._positions = positions
+        self._find = find
+        self._queues = queues
+        self._index = index
+        self._listener = listener
+        self._ignored = frozenset(map(os.fsencode, ignored_topics))
+        self._pointed: OrderedDict[tuple[bytes, int], None] = OrderedDict()  # the oldest first
+        self._known: set[tuple[bytes, int]] = set()
+        self._unsafe: set[bytes] = set()
+        self._refused: set[tuple[bytes, int]] = set()
+
+    def help(self, reason: int) -> None:
+        """Makes the loop able to go on at the record where it stopped.
+
+        Raises:
+            UnitRefusedError: the record's queue offset cannot be; `pass_over` goes to the next one.
+            OSError, RocketStoreError, ValueError: what stands in the way, met again when tried again.
+        """
+        HELPERS[reason](self)
+
+    def pass_over(self, offset: int, error: UnitRefusedError) -> int:
+        """End of a record whose queue offset cannot be: it gets no unit, and holds no queue up."""
+        record = self._record()
+        if (record.topic, record.queue_id) not in self._refused:
+            self._refused.add((record.topic, record.queue_id))
+            logger.warning("the record at %d, and perhaps more, gets no unit: %s", offset, error)
+        return offset + record.size
+
+    def _record(self) -> _Record:
+        """The record at which the loop stopped."""
+        return _Record(*self._loop.current())
+
+    def _queue(self, raw: bytes, queue_id: int) -> ConsumeQueue:
+        topic = raw.decode("utf-8", "surrogateescape")
+        return self._queues.add(topic, queue_id)
+
+    def hand_over_arrivals(self) -> None:
+        if self._listener is not None:
+            self._listener.hand_over(self._loop.take_arrivals())
+
+    def new_queue(self) -> None:
+        """Adds the record's queue to the loop; one that has no directory is passed over from now on."""
+        raw, queue_id = self._record()[:2]
+        self.hand_over_arrivals()
+        if not is_safe_topic(raw) or queue_id < 0:
+            # No directory for such a name; the record stays readable by its physical offset.
+            if raw not in self._unsafe:
+                self._unsafe.add(raw)
+                logger.warning("topic %r of a stored record cannot be a directory: no queue", raw)
+            self._loop.ignore_queue(raw, queue_id)
+            return
+        if raw in self._ignored:
+            self._loop.ignore_queue(raw, queue_id)
+            return
+        queue = self._queue(raw, queue_id)
+        self._loop.add_queue(raw, queue_id, queue.written_end, queue.end)
+        self._known.add((raw, queue_id))
+
+    def _next_queue_file(self) -> None:
+        record = self._record()
+        self._point(self._queue(record.topic, record.queue_id), record.topic, record.queue_offset)
+
+    def _fill_gap(self) -> None:
+        """Pre-blanks for queue offsets that no record in the log has."""
+        record = self._record()
+        raw, queue_offset = record.topic, record.queue_offset
+        queue = self._queue(raw, record.queue_id)
+        if queue.files:
+            queue.publish(self._loop.next_offset(raw, queue.queue_id))
+            filled = queue.fill_gap(queue_offset)
+            if filled:  # else the open has filled it (`made_anew`)
+                logger.warning(
+                    "%s/%d: no record for %s in front of %d, filled with pre-blanks",
+                    queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,
+                )  # fmt: skip
+        else:
+            queue.room_for(queue_offset)  # pre-blanks up to the queue's first message (format 6.3)
+        self._loop.set_next(raw, queue.queue_id, queue_offset)
+        self._point(queue, raw, queue_offset)
+
+    def _resolve_conflict(self) -> None:
+        """Decides between the record and a unit that was written at its queue offset before."""
+        record = self._record()
+        raw, queue_offset = record.topic, record.queue_offset
+        queue = self._queue(raw, record.queue_id)
+        # Else what the loop has written since would be a gap before this unit.
+        queue.publish(self._loop.next_offset(raw, record.queue_id))
+        self.overwrite(queue, queue_offset, record.physical_offset, record.size, record.tags_code)
+        self._point(queue, raw, queue_offset)
+
+    def overwrite(
+        self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
+    ) -> None:
+        """The log is the truth: a unit that says otherwise is a leftover. The address of an extension unit
+        gives way to the tags code itself, without a word: a queue may be full of them."""
+        if first_stays(queue, queue_offset, physical_offset, self._find):
+            self._loop.unit_kept = physical_offset
+            return
+        there = queue.unit(queue_offset)
+        if there is None or there[:2] != (physical_offset, size) or not is_address(there[2]):
+            logger.warning(
+                "%s/%d: unit %d pointed to %s, the log says %d: rewritten",
+                queue.topic, queue.queue_id, queue_offset, there and there[0], physical_offset,
+            )  # fmt: skip
+        queue.put(queue_offset, physical_offset, size, tags)
+
+    def _point(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
+        file, first, limit = queue.room_for(queue_offset)
+        self._loop.point(raw, queue.queue_id, file, first, limit)
+        self._pointed[raw, queue.queue_id] = None
+        self._pointed.move_to_end((raw, queue.queue_id))
+        if len(self._pointed) > POINTED_MAX:
+            oldest, _ = self._pointed.popitem(last=False)
+            self._loop.point(*oldest, None, 0, 0)  # its file stays mapped no longer for the loop
+
+    def _put_lights(self) -> None:
+        record = self._record()
+        if is_listed(os.fsdecode(record.topic)):
+            self._put_listed(record)
+        self._loop.lights_written()
+
+    def _put_listed(self, record: _Record) -> None:
+        """Units in the further queues that a record names (format 6.7); one without a readable offset
+        gets none (Q-34)."""
+        unit = record.physical_offset, record.size, record.tags_code
+        self.hand_over_arrivals()  # they know queues by their places
+        properties = decode_properties(record.properties)
+        listed = listed_queues(properties, record.queue_id, record.physical_offset)
+        for name, target, offset in listed:
+            try:
+                self.put_unit(name, target, offset, unit)
+            except UnitRefusedError as error:
+                logger.warning("the record at %d gets no unit there: %s", unit[0], error)
+                continue
+            if self._listener is not None:
+                arrival = (name, target, offset + 1, unit[2], record.store_timestamp_ms)
+                self._listener.hand_over([arrival])
+
+    def put_unit(
+        self, name: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]
+    ) -> None:
+        raw = os.fsencode(name)
+        queue = self._queue(raw, queue_id)
+        if (raw, queue_id) in self._known:  # the loop writes units ahead of what the queue tells of
+            queue.publish(self._loop.next_offset(raw, queue_id))
+        if check_place(queue, queue_offset, unit[0]) != unit:
+            if not queue.files:
+                queue.room_for(queue_offset)
+            queue.put(queue_offset, *unit)
+        if (raw, queue_id) not in self._known:
+            self._loop.add_queue(raw, queue_id, queue.written_end, queue.end)
+            self._known.add((raw, queue_id))
+        self._loop.advance(raw, queue_id, queue_offset)
+
+    def point_index(self, indexed: int) -> None:
+        if self._index is None or self._index.degraded is not None:
+            self._loop.no_index()
+            return
+        target = self._index.target
+        if target is None:
+            self._loop.set_index(None, 0, 0, indexed)  # the first key asks for a file
+        else:
+            self._loop.set_index(target.file, target.slots, target.limit, indexed)
+
+    def _roll_index(self) -> None:
+        """Room for more keys, or none when the index is degraded: queues go on without it (K-58)."""
+        assert self._index is not None
+        self._index.make_room()
+        self.point_index(self._positions.indexed)
+
+
+#: What makes the loop able to go on, by the reason for which it stopped.
+HELPERS: Final[dict[int, Callable[[LoopHelper], None]]] = {
+    native.NEW_QUEUE: lambda helper: helper.new_queue(),
+    native.QUEUE_FILE: LoopHelper._next_queue_file,
+    native.GAP: LoopHelper._fill_gap,
+    native.CONFLICT: LoopHelper._resolve_conflict,
+    native.INDEX_FILE: LoopHelper._roll_index,
+    native.LIGHT: LoopHelper._put_lights,
+    native.ARRIVALS: LoopHelper.hand_over_arrivals,
+}
