@@ -177,7 +177,7 @@ def test_a_log_that_is_trimmed_within_a_read(
     def trim_first(self: Follower) -> int:
         monkeypatch.setattr(Follower, "visible", real)
         first.unlink()
-        self._list_segments()
+        self._log.list()
         self._move()
         return real(self)
 

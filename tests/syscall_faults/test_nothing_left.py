@@ -16,7 +16,7 @@ import pytest
 from rocketstore import RocketStoreError
 from rocketstore._native import index_file
 from rocketstore.log.commitlog import checkpoint, committer
-from rocketstore.log.follow import follower
+from rocketstore.log.follow import log_view
 from rocketstore.log.follow import writer_monitor as writer_watch
 from rocketstore.log.index import segment as index_segment
 from rocketstore.log.layout import lock
@@ -182,7 +182,7 @@ def test_a_follower_that_fails_leaves_no_descriptor(
         store.writer("t").put(b"x")
         before = open_locks(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(follower.Follower, "_list_segments", lambda _: _raise(full()))
+            patch.setattr(log_view.LogView, "list", lambda _: _raise(full()))
             with pytest.raises(OSError, match="quota"):
                 open_small(tmp_path, "r")
         assert open_locks(tmp_path) == before

@@ -1,33 +1,28 @@
 """A store that another process writes, read without a lock.
 
-Beside a live rocketstore writer the positions page says how far everything is (D-30), and its
-futex wakes us. Beside a Java writer, and when nobody writes, there is no such word: the files
-themselves are followed, and a queue unit counts only when it matches its record. Nothing is
-created, locked or changed.
+While a rocketstore writer lives, the positions page says how far everything is (D-30), and its
+futex wakes the reader. A Java writer has no such page, and a store without a writer has no one to
+keep it: then the follower reads the files themselves, and a queue unit counts only when it matches
+its record. Nothing is created, locked or changed.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import VERIFY_LENIENT
 from rocketstore.errors import StoreClosedError
-from rocketstore.log.follow.log_end import SIZE_BYTES, LogEnd
+from rocketstore.log.follow.log_view import LogView
 from rocketstore.log.follow.queue import FollowedQueue
 from rocketstore.log.follow.unit_check import UnitMatching
 from rocketstore.log.follow.writer_monitor import WriterWatch
-from rocketstore.log.layout.listing import usual_size
-from rocketstore.log.layout.log_dirs import has_segment, list_log
 from rocketstore.log.layout.paths import is_safe_topic
-from rocketstore.log.layout.store_json import has_stale_checksums, time_breaks
+from rocketstore.log.layout.store_json import time_breaks
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.queues.mapping_cache import MappedQueues
 from rocketstore.log.queues.saved_ends import FollowedEnds
@@ -35,6 +30,7 @@ from rocketstore.log.read.batch_queues import BatchQueues
 from rocketstore.log.read.horizon import Horizon
 
 if TYPE_CHECKING:
+    from rocketstore._native.mapped_file import MappedFile
     from rocketstore.log.follow.writer_monitor import WriterState
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
@@ -44,41 +40,37 @@ __all__ = ["Follower"]
 
 logger = logging.getLogger(__name__)
 
-# A wait looks after this long whether the writer still lives: one that was killed wakes nobody.
-BELIEF_MS = 100
-# Without a futex the files are looked at after these waits, longer ones while nothing comes.
-SHORTEST_LOOK_MS = 1
-LONGEST_LOOK_MS = 50
-# Listings of the log are renewed this often in any case: retention takes files away.
-LISTING_S = 1.0
+#: Longest wait before the follower checks that the writer lives, ms; a killed writer wakes no one.
+BELIEF_MS: Final = 100
+#: Shortest and longest wait between two looks at the files, ms, where no futex wakes the reader;
+#: the wait doubles while nothing comes.
+SHORTEST_LOOK_MS: Final = 1
+LONGEST_LOOK_MS: Final = 50
 
 
 class Follower:
     """A `ReadSource` over the files of a store. Any thread may use it.
 
-    One lock guards what is known of the writer and the list of segments; queues have their own.
+    One lock guards what is known of the writer and the log's files; queues have their own.
     """
 
     def __init__(
         self, layout: StoreLayout, *, verify: int, stopped: tuple[int, int] | None = None
     ) -> None:
-        """`stopped`: begin and end of a log whose writer stopped cleanly, with all of it in its queues.
-        Until somebody writes again nothing has to be looked for."""
+        """`stopped`: begin and end of a log whose writer stopped cleanly, with all of it in its
+        queues. The follower believes them until a writer comes."""
         self._layout = layout
         self._stopped = stopped
         self._verify = verify
-        self._lenient = 0  # RocketMQ's stale record checksums pass while it may have left some
         self._lock = threading.RLock()
         self._closed = False
         self._token = syscalls.process_token()
         self._watch = WriterWatch(layout)
-        self._segments: tuple[MappedFile, ...] = ()
-        self._segment_size = 0
+        self._log = LogView(layout, verify)
         self._queues: dict[tuple[str, int], FollowedQueue] = {}
         self._mapped = MappedQueues()
         self._ends = FollowedEnds(layout)
         self._changes = -1
-        self._listed_at = 0.0
         self._look_ms = SHORTEST_LOOK_MS
         self._horizon = Horizon(0, 0, 0, 0)
         self._matching = UnitMatching(self, self.found)
@@ -87,8 +79,8 @@ class Follower:
         try:
             self._writer = self._watch.see()
             with self._lock:
-                self._list_segments()
-                self._log_walk = LogEnd(self.verify, None if stopped is None else stopped[1])
+                self._log.list()
+                self._log.start_walk(None if stopped is None else stopped[1])
                 self._move()
         except BaseException:
             self.close()
@@ -98,11 +90,11 @@ class Follower:
 
     @property
     def segment_size(self) -> int:
-        return self._segment_size
+        return self._log.segment_size
 
     @property
     def verify(self) -> int:
-        return self._verify | self._lenient
+        return self._verify | self._log.lenient
 
     @property
     def arrival(self) -> _Arrival:
@@ -143,7 +135,7 @@ class Follower:
             return known or self._batches.queue(topic, queue_id)
 
     def segments(self) -> tuple[MappedFile, ...]:
-        return self._segments
+        return self._log.segments
 
     def minimum(self) -> int:
         return self._horizon.minimum
@@ -164,8 +156,9 @@ class Follower:
         """Where the last record ends. Where the writer does not say it, the newest segments are walked,
         from where the last walk ended."""
         with self._lock:
-            if self._stopped is None and self._writer.state in ("java", "none") and self._segments:
-                return self._log_walk.end(self._segments)
+            by_files = self._stopped is None and self._writer.state in ("java", "none")
+            if by_files and self._log.segments:
+                return self._log.last_record_end()
             return self._horizon.visible
 
     def flushed(self) -> int | None:
@@ -193,8 +186,7 @@ class Follower:
             self._closed = True
             for queue in self._queues.values():
                 queue.close()
-            for segment in self._segments:
-                segment.close()
+            self._log.close()
             self._queues.clear()
             self._batches.close()
             self._watch.close()
@@ -231,7 +223,9 @@ class Follower:
         if state == "live" and page is not None:
             self._move_by_page(page)
             return
-        if self._stopped is not None and (state != "none" or self._was_appended(self._stopped[1])):
+        if self._stopped is not None and (
+            state != "none" or self._log.is_written_at(self._stopped[1])
+        ):
             self._stopped = None  # also when a writer came and went between two looks
         if self._stopped is None:
             self._move_by_files()
@@ -239,19 +233,10 @@ class Follower:
             begin, end = self._stopped
             self._set(begin, end, end)
 
-    def _was_appended(self, end: int) -> bool:
-        """Whether something stands where the log ended."""
-        for file in self._segments:
-            if file.start_offset <= end < file.end_offset:
-                return any(
-                    file.read(end - file.start_offset, min(SIZE_BYTES, file.end_offset - end))
-                )
-        return self._next_segment_exists()
-
     def _move_by_page(self, page: PositionsPage) -> None:
         positions = page.positions
         changes = positions.changes
-        listing_due = time.monotonic() >= self._listed_at + LISTING_S
+        listing_due = self._log.listing_due
         if changes == self._changes and not listing_due:
             return
         # The writer stores them in the opposite order, so that dispatched <= visible holds for us
@@ -261,28 +246,23 @@ class Follower:
         minimum = positions.minimum
         if positions.run_id != self._writer.run:
             return  # A new run began between two loads; the next look sees it whole.
-        segments = self._segments
-        outside = not segments or not segments[0].end_offset > minimum or self._log_end() < visible
+        segments = self._log.segments
+        outside = not segments or not segments[0].end_offset > minimum or self._log.end < visible
         if outside or listing_due:
-            self._list_segments()
+            self._log.list()
         self._changes = changes
-        self._set(minimum, min(visible, self._log_end()), dispatched)
+        self._set(minimum, min(visible, self._log.end), dispatched)
 
     def _move_by_files(self) -> None:
-        segments = self._segments
-        due = time.monotonic() >= self._listed_at + LISTING_S
-        if due or not segments or self._next_segment_exists():
-            self._list_segments()
+        if self._log.listing_due or not self._log.segments or self._log.next_exists():
+            self._log.list()
         # The files say nothing by themselves: each look has to go to the units.
-        self._set(0, self._log_end(), None)
+        self._set(0, self._log.end, None)
 
     def _set(self, minimum: int, visible: int, dispatched: int | None) -> None:
-        begin = self._segments[0].start_offset if self._segments else 0
         old = self._horizon
-        self._horizon = Horizon(old.epoch + 1, max(minimum, begin), visible, dispatched)
-
-    def _log_end(self) -> int:
-        return self._segments[-1].end_offset if self._segments else 0
+        begin = max(minimum, self._log.begin)
+        self._horizon = Horizon(old.epoch + 1, begin, visible, dispatched)
 
     def _forget(self) -> None:
         # Other threads read meanwhile: nothing is closed that they may hold, and they always see segments.
@@ -290,42 +270,8 @@ class Follower:
         self._mapped.clear()
         self._ends = FollowedEnds(self._layout)
         self._batches.close()
-        self._list_segments(anew=True)
-        self._log_walk = LogEnd(self.verify, None)
-
-    # ---- segments ----
-
-    def _next_segment_exists(self) -> bool:
-        return has_segment(self._layout, self._log_end())
-
-    def _list_segments(self, *, anew: bool = False) -> None:
-        """Maps new segments, or all `anew`, lets removed ones go. Files of another length than the first are
-        left out."""
-        self._listed_at = time.monotonic()
-        self._lenient = VERIFY_LENIENT if has_stale_checksums(self._layout) else 0
-        found = list_log(self._layout)
-        size = self._segment_size or usual_size(found) or 0
-        good = {s: path for s, length, path in found if length == size and size and s % size == 0}
-        known = {} if anew else {segment.start_offset: segment for segment in self._segments}
-        segments: list[MappedFile] = []
-        for start, path in good.items():
-            segment = known.pop(start, None) or self._open_segment(path, start, size)
-            if segment is None:
-                segments.clear()  # It was removed while we looked: so were all before it.
-            else:
-                segments.append(segment)
-        self._segment_size = size
-        self._segments = tuple(segments)
-
-    def _open_segment(self, path: str, start: int, size: int) -> MappedFile | None:
-        try:
-            file = MappedFile.open(path, start, size, "read")
-            file.close_descriptor()
-            return file
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                return None
-            raise
+        self._log.list(replace=True)
+        self._log.start_walk(None)
 
     # ---- waiting ----
 

@@ -11,7 +11,7 @@ import pytest
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.follow import follower as follower_module
+from rocketstore.log.follow import log_view
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.follow.queue import FollowedQueue
 from rocketstore.log.layout.log_dirs import list_log
@@ -53,7 +53,7 @@ def test_readers_go_on_while_a_new_run_is_met(
         seen.append(source.segments())
         return list_log(layout)
 
-    monkeypatch.setattr(follower_module, "list_log", listed)
+    monkeypatch.setattr(log_view, "list_log", listed)
     live.die()
     live.start()
     assert reader.bounds("orders", 0) == (0, 60)
@@ -75,10 +75,10 @@ def test_a_new_run_that_is_met_without_descriptors(
     live.start()
 
     def listed(_: StoreLayout) -> list[tuple[int, int, str]]:
-        monkeypatch.setattr(follower_module, "list_log", list_log)
+        monkeypatch.setattr(log_view, "list_log", list_log)
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(follower_module, "list_log", listed)
+    monkeypatch.setattr(log_view, "list_log", listed)
     with pytest.raises(OSError, match="Too many open files"):
         reader.bounds("orders", 0)
     assert reader.bounds("orders", 0) == (0, 4)
