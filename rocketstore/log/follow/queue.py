@@ -15,8 +15,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import numpy
-
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy
     from numpy.typing import NDArray
 
 __all__ = [
@@ -201,13 +200,14 @@ class FollowedQueue:
                 self._told(self)
         return file
 
-    def _units(self, file: MappedFile, position: int, count: int) -> NDArray[numpy.void]:
-        return numpy.frombuffer(file.read(position, count * UNIT_SIZE), queue_file.UNIT_DTYPE)
-
-    def _good(self, file: MappedFile, position: int, dispatched: int | None) -> bool:
-        """Whether a single unit is written and, as far as we are told, complete."""
-        unit = self._units(file, position, 1)[0]
-        return bool(_complete(unit["physical_offset"], unit["size"], dispatched))
+    def _good(self, file: MappedFile, number: int, dispatched: int | None) -> bool:
+        """Whether one unit of a file is written and, as far as the writer says, complete."""
+        unit = queue_file.read_unit(file, number)
+        if unit is None:
+            return False
+        physical_offset, size, _ = unit
+        pre_blank = size == PRE_BLANK_SIZE
+        return dispatched is None or pre_blank or physical_offset + size <= dispatched
 
     def _find_end(self, horizon: Horizon) -> None:
         """First sight: the last file that begins with a good unit, then its end by halving."""
@@ -219,7 +219,7 @@ class FollowedQueue:
             low, high = 0, self._file_size // UNIT_SIZE
             while high - low > 1:
                 middle = (low + high) // 2
-                if self._good(file, middle * UNIT_SIZE, horizon.dispatched):
+                if self._good(file, middle, horizon.dispatched):
                     low = middle
                 else:
                     high = middle
@@ -234,7 +234,8 @@ class FollowedQueue:
             end -= 1
         last = -1
         if end > first:
-            last = int(self._units(file, self._position(file, end - 1), 1)[0]["physical_offset"])
+            unit = queue_file.read_unit(file, self._position(file, end - 1) // UNIT_SIZE)
+            last = -1 if unit is None else unit[0]
         self._max_offset, self._last_physical_offset = end, last
         return end > first
 
@@ -250,7 +251,7 @@ class FollowedQueue:
                 return
             position = self._max_offset * UNIT_SIZE - file.start_offset
             count = min(step, (self._file_size - position) // UNIT_SIZE)
-            units = self._units(file, position, count)
+            units = queue_file.units_array(file, position // UNIT_SIZE, count)
             taken = self._count_good(units, horizon.dispatched)
             # Below `dispatched` only the last unit taken can be half written: its record may lie
             # beyond. Without a word from the writer any number of units can be stale. What is
@@ -293,11 +294,15 @@ class FollowedQueue:
         """How many units, from the first one on, are complete and rise."""
         physical = units["physical_offset"].astype("i8")
         sizes = units["size"].astype("i8")
-        good = _complete(physical, sizes, dispatched)
-        before = numpy.concatenate(([self._last_physical_offset], physical[:-1]))
+        good = (physical >= 0) & (sizes > 0)  # written (format 6.1)
+        if dispatched is not None:
+            good &= (physical + sizes <= dispatched) | (sizes == PRE_BLANK_SIZE)
+        before = physical.copy()
+        before[1:] = physical[:-1]
+        before[0] = self._last_physical_offset
         # A pre-blank stands for a message that is not there; it has no place in the log.
         good &= (physical > before) | (sizes == PRE_BLANK_SIZE)
-        return len(units) if good.all() else int(numpy.argmin(good))
+        return len(units) if good.all() else int(good.argmin())
 
     def _find_minimum(self, minimum: int) -> None:
         """First unit whose record the log still has; pre-blanks do not count (format 6.3)."""
@@ -309,10 +314,11 @@ class FollowedQueue:
             file = self._file_of(first)
             if file is None:
                 continue
-            units = self._units(file, first * UNIT_SIZE - start, end - first)
+            units = queue_file.units_array(file, first - start // UNIT_SIZE, end - first)
+            # A unit that was never written is kept: the reader reports it as damage.
             kept = (units["physical_offset"] >= minimum) & (units["size"] != PRE_BLANK_SIZE)
             if kept.any():
-                self._min_offset = first + int(numpy.argmax(kept))
+                self._min_offset = first + int(kept.argmax())
                 if units["physical_offset"][0] > minimum:
                     self._count_cut(start)
                 break
@@ -326,15 +332,3 @@ class FollowedQueue:
         while self._min_offset * UNIT_SIZE == start and start - self._file_size in self._cut:
             start -= self._file_size
             self._min_offset = start // UNIT_SIZE
-
-
-def _complete(
-    physical_offset: object, size: object, dispatched: int | None
-) -> NDArray[numpy.bool_]:
-    """Written (format 6.1) and below the dispatched position; pre-blanks pass."""
-    physical = numpy.asarray(physical_offset, "i8")
-    sizes = numpy.asarray(size, "i8")
-    good = (physical >= 0) & (sizes > 0)
-    if dispatched is not None:
-        good &= (physical + sizes <= dispatched) | (sizes == PRE_BLANK_SIZE)
-    return good
