@@ -1,2 +1,22 @@
-"""The parts of one open store, put together. `opening` begins, `starting` starts the workers, `running`
-is what `Store` delegates to, `followed` is a store that another process writes."""
+"""Opens, wires and closes one store.
+
+`open.open_engine` is the entry: a path, a mode and options in, an `Engine` out. `Store` delegates
+to that engine.
+
+Read in this order:
+
+- `open_options`, `preflight`: what is asked for, and whether the directory can be opened at all.
+- `open`: the phases of an open; `open_marks` reads what the last writer left, `clean_shutdown`
+  restores it where an open fails, `catch_up` fills queues and index.
+- `parts`, `wiring`: the parts of a store, and how a writing store gets them, leaf first;
+  `initial_offset` gives the first queue offset of a queue.
+- `engine`: what every mode has, and the two modes that only read; `guard` refuses calls after the
+  close; `follow` opens a store that another process writes.
+- `writing_engine`: the mode that writes; `trim` removes segments, `tickets` completes promises.
+- `shutdown`, `exit_hook`: a close runs once and to its end, also at the end of the interpreter.
+- `rebuild`: an open that replaces queues and index.
+
+The store, puts, tools and `api` may import it; `log` and what is lower never does. An open runs in
+the thread of its caller. Workers run from `WritingEngine.start` until the close, which may have a
+thread of its own.
+"""

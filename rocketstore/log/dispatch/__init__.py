@@ -1,0 +1,16 @@
+"""Writes consume queues and the key index from the log (RocketMQ's "reput").
+
+`dispatcher.Dispatcher` is the entry. It is the only writer of the positions `dispatched` and
+`indexed`, of queue units and of index entries.
+
+Read in this order:
+
+- `dispatcher`: when dispatch runs, how far, and where it stops. The walk itself is native
+  (`_native` dispatch loop), and stops for what needs Python.
+- `loop_help`: what that is: new queues and files, gaps, conflicts, further queues of a record.
+- `first_unit`: which of two records with one queue offset keeps its unit.
+- `arrival_notifier`: tells a listener that messages arrived.
+
+The engine and the rebuild of tools may import it. One thread at a time dispatches: the worker, or a
+reader that would wait for it; a native turn decides. The notifier has a thread of its own.
+"""

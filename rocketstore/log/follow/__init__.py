@@ -1,0 +1,17 @@
+"""Reads a store that another process writes, without a lock and without a change on disk.
+
+`follower.Follower` is the entry: a `ReadSource` over the files of a store.
+
+Read in this order:
+
+- `writer_monitor`: which program writes the store at this moment.
+- `follower`: moves the bounds of readers to where the writer is, and waits for more.
+- `log_view`: the log's files, and where its last record ends.
+- `queue`: one consume queue, whose end is found from its units.
+- `unit_check`: whether a unit is that of its record, asked where no rocketstore writer says how far
+  units are whole.
+- `views`: the positions and the index that a follower shows its store.
+
+The engine, tools and `scanning` may import it. Nothing here has a thread. Any thread may use a
+follower: one lock guards what it knows of the writer and of the log, each queue has its own.
+"""

@@ -1,0 +1,14 @@
+"""The key index of a store: which records may have a key.
+
+`store.IndexStore` is the entry. The index is derived from the log and optional: where it cannot be
+written, the store goes on without it.
+
+Read in this order:
+
+- `names`: how RocketMQ names index files.
+- `segment`: one index file: how it is made, opened, synced and checked.
+- `store`: all index files, oldest first: room for more keys, queries, trim.
+
+`log.dispatch`, `log.follow`, the engine and tools may import it. The dispatcher is the one thread
+that writes entries; any thread may query.
+"""

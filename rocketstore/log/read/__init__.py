@@ -1,0 +1,19 @@
+"""Reads messages from queues and columns from the log, without changing either.
+
+`reader.Reader` is the entry for messages, `column_reader` the one for columns. A reader works on a
+`ReadSource`, so it does not know which process writes the store.
+
+Read in this order:
+
+- `source`: what a reader needs of a store; `local_source` is the store of this process, and
+  `log.follow` the one of another.
+- `read_view`: the bounds that a reader may see at one moment.
+- `reader`: queue offset → unit → record → `Message`; `fetch_result` has RocketMQ's statuses.
+- `time_search`: queue offset of a time; `query`: messages of a key.
+- `batch_queue`, `batch_queues`, `batch_reader`: queues whose units stand for several messages;
+  `inner_batch` takes those messages out of their record.
+- `column_reader`: whole segments as columns, in physical order.
+
+`log.follow`, `log.recovery` and every higher floor may import it. Nothing here has a thread. Any
+number of threads may share a reader or a source.
+"""

@@ -1,0 +1,21 @@
+"""Finds the end of a log after a crash, and makes the log durable up to there.
+
+`recovery.recover` is the entry: a loaded log and what the store says of its last writer in, a
+`RecoveryReport` out. It decides; the other modules find or change one thing each.
+
+Read in this order:
+
+- `marks`: what the files say about the last writer, the input of every decision.
+- `fingerprint`: whether our checkpoint still speaks of the bytes in the log.
+- `recovery`: from where to check, what to believe, in which order to change the disk.
+- `walk`: checks records one by one and judges the first that is none; `parallel_scan` does the
+  checking on all cores.
+- `repair`: every change on disk; `quarantine` copies bytes before they go.
+- `progress`: what a recovery that is killed leaves for the next one.
+- `report`: what was found and done.
+- `missing_segments`, `batches`: the same questions for a log that is only read.
+
+The engine, tools and `scanning` may import it. One thread runs a recovery, before any worker of the
+store runs; only `parallel_scan` has threads, which end with the walk. The rules D-01 … D-40 are in
+docs/durability.md.
+"""
