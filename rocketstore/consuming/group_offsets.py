@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Clamped",
     "ConsumerOffsets",
-    "FollowedOffsets",
+    "FollowerOffsets",
     "GroupClaimedError",
     "recovered_offsets",
 ]
@@ -250,7 +250,7 @@ class ConsumerOffsets:
         self._document = document
 
 
-class FollowedOffsets(ConsumerOffsets):
+class FollowerOffsets(ConsumerOffsets):
     """The table of a store that another process may write: read again when its file is another one."""
 
     def __init__(self, layout: StoreLayout) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.values.callbacks import Progress
 
-__all__ = ["CatchingUp"]
+__all__ = ["CatchUp"]
 
 #: Of log; a kill costs no more work than this once again.
 STEP_BYTES: Final = 256 << 20
@@ -27,7 +27,7 @@ AHEAD_BYTES: Final = 32 << 20
 
 
 @dataclass(slots=True)
-class CatchingUp:
+class CatchUp:
     """One catch-up. `file` None: nothing on disk may change."""
 
     layout: StoreLayout

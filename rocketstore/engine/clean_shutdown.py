@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.recovery.recovery import RecoveryReport
 
-__all__ = ["CleanStop", "stopped_cleanly"]
+__all__ = ["CleanShutdown", "stopped_cleanly"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def stopped_cleanly(report: RecoveryReport, *, indexed: bool) -> bool:
     return derived >= report.end
 
 
-class CleanStop:
+class CleanShutdown:
     """One open's: `begin` → `changes` → `recovered` → the end of the open. `restore` where it fails."""
 
     def __init__(self, layout: StoreLayout, own_file: CheckpointFile) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.guard import Guard
     from rocketstore.engine.parts import ReadParts
     from rocketstore.log.follow.follower import Follower
-    from rocketstore.log.follow.views import FollowedIndex, FollowedPositions
+    from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.read.source import ReadSource
@@ -42,10 +42,10 @@ class Opened:
     layout: StoreLayout
     config: StoreConfig
     guard: Guard
-    positions: Positions | FollowedPositions
+    positions: Positions | FollowerPositions
     offsets: ConsumerOffsets
     recovery: RecoveryReport
-    index: IndexStore | FollowedIndex | None
+    index: IndexStore | FollowerIndex | None
     source: ReadSource
     statistics: StoreStatistics
 

@@ -6,12 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
-from rocketstore.consuming.group_offsets import FollowedOffsets
+from rocketstore.consuming.group_offsets import FollowerOffsets
 from rocketstore.engine.engine import FollowingEngine, Opened
 from rocketstore.engine.guard import Guard
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.follow.follower import Follower
-from rocketstore.log.follow.views import FollowedIndex, FollowedPositions
+from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.recovery.missing_segments import missing_segments
 from rocketstore.log.recovery.report import RecoveryReport
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["open_followed"]
+__all__ = ["open_follower"]
 
 
-def open_followed(
+def open_follower(
     path: str, layout: StoreLayout, options: Options, stopped: RecoveryReport | None = None
 ) -> FollowingEngine:
     """The engine of a reader of a store that another process writes or may write.
@@ -41,7 +41,7 @@ def open_followed(
         stopped=None if stopped is None else (stopped.begin, stopped.end),
     )
     try:
-        offsets = FollowedOffsets(layout)
+        offsets = FollowerOffsets(layout)
         offsets.look()
         visible = follower.end()
         report = stopped or RecoveryReport(
@@ -60,10 +60,10 @@ def open_followed(
         layout=layout,
         config=config,
         guard=Guard(path, RunningFlags()),
-        positions=FollowedPositions(follower),
+        positions=FollowerPositions(follower),
         offsets=offsets,
         recovery=report,
-        index=FollowedIndex(index) if config.index_enabled else None,
+        index=FollowerIndex(index) if config.index_enabled else None,
         source=follower,
         statistics=StoreStatistics(dict),
     )

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["FirstOffset"]
+__all__ = ["InitialOffset"]
 
 #: There is room for as many messages again behind it.
 BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 
 
-class FirstOffset:
+class InitialOffset:
     """Behind the records that the log held at the open, the queue's units and every stored group offset.
 
     `recovered`: end of the log at the open. What stands before it and has no units yet may be of any queue."""

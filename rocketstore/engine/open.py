@@ -18,19 +18,19 @@ from rocketstore._native.positions import Positions
 from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.waiting import Signal
 from rocketstore.consuming.group_offsets import recovered_offsets
-from rocketstore.engine.catch_up import CatchingUp
-from rocketstore.engine.clean_shutdown import CleanStop, stopped_cleanly
+from rocketstore.engine.catch_up import CatchUp
+from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.engine import MemoryEngine
-from rocketstore.engine.follow import open_followed
+from rocketstore.engine.follow import open_follower
 from rocketstore.engine.open_marks import Found, last_writer_was_ours, read_marks
 from rocketstore.engine.parts import ReadParts
-from rocketstore.engine.preflight import check_place
+from rocketstore.engine.preflight import preflight
 from rocketstore.engine.wiring import OwnFiles, memory_engine, writing_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
-from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
+from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
@@ -71,7 +71,7 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     Raises:
         StoreLockedError, MissingSegmentsError, ConfigError, OSError: as `rocketstore.open` says.
     """
-    layout = check_place(path, mode, options.config)
+    layout = preflight(path, mode, options.config)
     index_was_there = layout.index.is_dir()
     if mode == "r":
         return _open_to_read(Request(path, layout, options, "private", None, index_was_there))
@@ -98,7 +98,7 @@ def _open_to_read(request: Request) -> Engine:
     if options.untrusted:
         return _open_in_memory(replace(request, access="memory", index_was_there=True))
     if StoreLock.probe(layout) is not None:
-        return open_followed(path, layout, options)
+        return open_follower(path, layout, options)
     engine = _open_in_memory(request)
     indexed = options.config.index_enabled
     if engine.odd_sizes or not stopped_cleanly(engine.recovery, indexed=indexed):
@@ -106,7 +106,7 @@ def _open_to_read(request: Request) -> Engine:
     # Nothing had to be recovered in memory: the files are read, and a writer that comes is followed.
     engine.close()
     fitted = replace(options, config=engine.config)
-    return open_followed(path, layout, fitted, engine.recovery)
+    return open_follower(path, layout, fitted, engine.recovery)
 
 
 # ---- the values of the phases ----
@@ -133,7 +133,7 @@ class Opening:
     own_file: CheckpointFile
     rocketmq_file: RocketmqCheckpoint
     #: The clean shutdown that the open found; each phase reports to it.
-    stop: CleanStop
+    stop: CleanShutdown
     #: Run, last first, where a phase fails.
     undo: ExitStack
 
@@ -170,7 +170,7 @@ class Recovered:
     """The log ends at `report.end`. Queues and index may hold more than the log, or less."""
 
     request: Request
-    stop: CleanStop
+    stop: CleanShutdown
     log: MappedFileQueue
     odd_sizes: bool
     config: StoreConfig
@@ -243,7 +243,7 @@ def _begin(request: Request) -> Opening:
     undo.callback(own_file.close)
     rocketmq_file = RocketmqCheckpoint(layout.checkpoint)
     undo.callback(rocketmq_file.close)
-    return Opening(request, own_file, rocketmq_file, CleanStop(layout, own_file), undo)
+    return Opening(request, own_file, rocketmq_file, CleanShutdown(layout, own_file), undo)
 
 
 def _undo(opening: Opening, error: BaseException) -> None:
@@ -365,9 +365,9 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     layout, positions, queues = request.layout, recovered.positions, recovered.queues
     arrival = Signal()
     index = _load_index(request, config, report)
-    listener: ArrivalCaller | None = None
+    listener: ArrivalNotifier | None = None
     if request.options.on_arrival is not None:
-        listener = opening.undo.enter_context(closing(ArrivalCaller(request.options.on_arrival)))
+        listener = opening.undo.enter_context(closing(ArrivalNotifier(request.options.on_arrival)))
     dispatcher = Dispatcher(
         positions,
         recovered.log.find,
@@ -386,10 +386,10 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     index_start = max(report.index_start, report.begin)
     dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
     on_progress = request.options.on_recovery
-    catching_up = CatchingUp(layout, positions, queues, recovered.checkpoint, on_progress)
+    catch_up = CatchUp(layout, positions, queues, recovered.checkpoint, on_progress)
     if request.lock is not None:
-        catching_up.file = opening.own_file
-    catching_up.run(dispatcher, index, report.end)
+        catch_up.file = opening.own_file
+    catch_up.run(dispatcher, index, report.end)
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.made_anew(report.end)
     queues.know_ends(report.end)
@@ -411,7 +411,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         batches=recovered_batches(layout, recovered.log, report),
         verify=VERIFY_ALL | _leniency(claimed, recovered),
     )
-    return DerivedParts(parts, catching_up.checkpoint)
+    return DerivedParts(parts, catch_up.checkpoint)
 
 
 # ---- pieces of the phases ----

@@ -16,10 +16,10 @@ from rocketstore.log.read.batch_queues import batch_topics
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
 
-__all__ = ["check_place"]
+__all__ = ["preflight"]
 
 
-def check_place(path: str, mode: str, config: StoreConfig) -> StoreLayout:
+def preflight(path: str, mode: str, config: StoreConfig) -> StoreLayout:
     """The paths of a store: a directory with a commit log, or nothing yet (mode "rw")."""
     root = Path(os.path.abspath(path))
     settings = (config.commit_log_dir, config.read_only_commit_log_dirs)

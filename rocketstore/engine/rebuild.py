@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
 from rocketstore.engine.open import Request, open_for_writing
-from rocketstore.engine.preflight import check_place
+from rocketstore.engine.preflight import preflight
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.atomic_files import sync_file_system
@@ -67,7 +67,7 @@ def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None])
         ConfigError: queues or index lie on another disk than the store.
         Whatever `make` raises; queues and index are the old ones then.
     """
-    layout = check_place(path, "r+", options.config)
+    layout = preflight(path, "r+", options.config)
     make_directories(layout)
     lock = StoreLock.acquire(layout)
     rebuild = _Rebuild(make)

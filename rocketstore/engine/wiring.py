@@ -22,7 +22,7 @@ from rocketstore._native.write_through import WriteThrough
 from rocketstore.config import Durability
 from rocketstore.engine.engine import MemoryEngine, Opened
 from rocketstore.engine.guard import Guard
-from rocketstore.engine.initial_offset import FirstOffset
+from rocketstore.engine.initial_offset import InitialOffset
 from rocketstore.engine.parts import WriteParts, ring_bytes
 from rocketstore.engine.tickets import Completions
 from rocketstore.engine.writing_engine import WritingEngine
@@ -146,7 +146,7 @@ class Wiring:
         self.own = own
         self.ring, self.pool = _write_path(parts)
         self.put_queues = PutQueues(
-            FirstOffset(
+            InitialOffset(
                 parts.dispatcher,
                 parts.positions,
                 parts.queues,

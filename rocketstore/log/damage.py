@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rocketstore.values.plural import counted
 
-__all__ = ["Damage", "Island"]
+__all__ = ["Damage", "ValidRun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Island:
+class ValidRun:
     """Valid records behind a torn one: kept in quarantine, never served."""
 
     start: int

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
-from rocketstore.log.follow.writer_monitor import WriterWatch
+from rocketstore.log.follow.writer_monitor import WriterMonitor
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.log_dirs import list_log, log_directories
 from rocketstore.log.layout.paths import StoreLayout
@@ -71,7 +71,7 @@ def verify(
     layout = StoreLayout(root, log_directories(root, config.commit_log_dir))
     _check_place(layout)
     findings = Findings()
-    watch = WriterWatch(layout)
+    watch = WriterMonitor(layout)
     segments: list[MappedFile] = []
     try:
         seen = watch.see()

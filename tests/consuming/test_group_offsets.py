@@ -11,7 +11,7 @@ from rocketstore.consuming import group_offsets as consumer_offsets
 from rocketstore.consuming.group_offsets import (
     Clamped,
     ConsumerOffsets,
-    FollowedOffsets,
+    FollowerOffsets,
     GroupClaimedError,
 )
 from rocketstore.errors import StoreReadOnlyError
@@ -153,7 +153,7 @@ def test_a_store_open_for_reading_stores_nothing(layout: StoreLayout) -> None:
 
 
 def test_a_reader_beside_a_writer_sees_what_was_stored_since(layout: StoreLayout) -> None:
-    reader, writer = FollowedOffsets(layout), loaded(layout)
+    reader, writer = FollowerOffsets(layout), loaded(layout)
     assert reader.get("orders", "billing") == {}
     for offset in (7, 8, 9):
         writer.commit("orders", "billing", {0: offset}, 700, durable)
@@ -166,7 +166,7 @@ def test_a_reader_beside_a_writer_sees_what_was_stored_since(layout: StoreLayout
 
 def test_a_reader_beside_rocketmq_reads_what_it_replaces(layout: StoreLayout) -> None:
     """It keeps the file before as `.bak`, and there is none for a moment."""
-    reader = FollowedOffsets(layout)
+    reader = FollowerOffsets(layout)
     write(layout, '{"offsetTable":{"orders@billing":{0:5}}}')
     assert reader.get("orders", "billing") == {0: 5}
     path = layout.consumer_offsets

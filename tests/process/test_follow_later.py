@@ -60,4 +60,4 @@ def test_a_stopped_store_is_read_without_looking(tmp_path: Path) -> None:
         assert len(reader.query("Orders", "k", limit=64)) == 64
         source = reader._engine.reader.source
         assert source.writer == "none"
-        assert source._horizon.dispatched == end
+        assert source._view.dispatched == end

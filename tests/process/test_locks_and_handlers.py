@@ -170,7 +170,7 @@ def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
     assert at_each_line(extension_units, lambda: (units.close(), unit()), unit) > 5
 
     heard: list[str] = []
-    caller = arrivals.ArrivalCaller(lambda topic, *_: heard.append(topic))
+    caller = arrivals.ArrivalNotifier(lambda topic, *_: heard.append(topic))
     lines = at_each_line(
         arrivals,
         lambda: caller.hand_over([("t", 0, 0, 0, 0)]),

@@ -187,8 +187,8 @@ FAULTS = (
             "rocketstore/log/recovery/walk.py",
             (
                 (
-                    "            self._add_islands(at + 1)\n            return None",
-                    "            self._add_islands(at + 1)\n            return following",
+                    "            self._add_valid_runs(at + 1)\n            return None",
+                    "            self._add_valid_runs(at + 1)\n            return following",
                 ),
             ),
         ),

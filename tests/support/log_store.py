@@ -289,7 +289,7 @@ def tail_is_zero(layout: StoreLayout, end: int) -> bool:
 
 
 def make_torn(builder: LogBuilder, root: Path, *, ours: bool = True) -> StoreLayout:
-    """Damage below D, a tear above it with islands, and a later file."""
+    """Damage below D, a tear above it with valid_runs, and a later file."""
     layout = builder.write(root)
     durable_at(layout, builder, 30, dispatched=0, max_unflushed=1 << 20)
     if not ours:

@@ -355,7 +355,7 @@ def test_a_watch_closes_the_lock_whatever_becomes_of_the_page(
     """D-36"""
     with open_small(tmp_path):
         before = open_locks(tmp_path)
-        watch = writer_watch.WriterWatch(StoreLayout(tmp_path))
+        watch = writer_watch.WriterMonitor(StoreLayout(tmp_path))
         watch.see()
         monkeypatch.setattr(positions.PositionsPage, "close", lambda _: _raise(full()))
         with pytest.raises(OSError, match="quota"):

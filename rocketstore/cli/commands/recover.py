@@ -67,7 +67,7 @@ def command(store: str, force: bool, index_slots: int, index_entries: int, as_js
 def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
     """For each topic: messages that its queues have, damaged ranges and cut records that name it."""
     damaged = Counter(topic for damage in report.damage for topic in damage.topics)
-    cut = Counter(topic for island in report.islands for topic in island.topics)
+    cut = Counter(topic for valid_run in report.valid_runs for topic in valid_run.topics)
     topics = sorted({*store.topics(), *damaged, *cut})
     return {
         topic: {

@@ -12,7 +12,7 @@ from rocketstore.log.worker import start_thread
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Arrival", "ArrivalCaller"]
+__all__ = ["Arrival", "ArrivalNotifier"]
 
 #: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms)
 Arrival = tuple[str, int, int, int, int]
@@ -21,7 +21,7 @@ WAITING_MAX = 100_000
 CLOSE_WAIT_S = 5.0
 
 
-class ArrivalCaller:
+class ArrivalNotifier:
     """A bounded queue and the thread that empties it into `listener`."""
 
     def __init__(self, listener: Callable[[str, int, int, int, int], None]) -> None:

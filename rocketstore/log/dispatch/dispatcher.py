@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
     from rocketstore._native.waiting import Signal
-    from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
+    from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.positions_page import PositionsPage
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
@@ -59,7 +59,7 @@ class Dispatcher(Worker):
         multi_dispatch: bool,
         damage: Sequence[tuple[int, int]] = (),
         ignored_topics: Sequence[str] = (),
-        listener: ArrivalCaller | None = None,
+        listener: ArrivalNotifier | None = None,
         helper_type: type[LoopHelper] = LoopHelper,
     ) -> None:
         super().__init__("rocketstore-dispatcher", _not_running)

@@ -25,7 +25,7 @@ from rocketstore.values.plural import counted
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.positions import Positions
-    from rocketstore.log.dispatch.arrival_notifier import ArrivalCaller
+    from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.queues.consume_queue import ConsumeQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
@@ -62,7 +62,7 @@ class LoopHelper:
         find: Callable[[int], MappedFile | None],
         queues: ConsumeQueueStore,
         index: IndexStore | None,
-        listener: ArrivalCaller | None,
+        listener: ArrivalNotifier | None,
         ignored_topics: Sequence[str],
     ) -> None:
         self._loop = loop

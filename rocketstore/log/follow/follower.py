@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native import syscalls
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.follow.log_view import LogView
-from rocketstore.log.follow.queue import FollowedQueue
-from rocketstore.log.follow.unit_check import UnitMatching
-from rocketstore.log.follow.writer_monitor import WriterWatch
+from rocketstore.log.follow.queue import FollowerQueue
+from rocketstore.log.follow.unit_check import UnitCheck
+from rocketstore.log.follow.writer_monitor import WriterMonitor
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.layout.store_json import time_breaks
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.queues.mapping_cache import MappedQueues
-from rocketstore.log.queues.saved_ends import FollowedEnds
+from rocketstore.log.queues.saved_ends import FollowerEnds
 from rocketstore.log.read.batch_queues import BatchQueues
-from rocketstore.log.read.horizon import Horizon
+from rocketstore.log.read.read_view import ReadView
 
 if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
@@ -65,16 +65,16 @@ class Follower:
         self._lock = threading.RLock()
         self._closed = False
         self._token = syscalls.process_token()
-        self._watch = WriterWatch(layout)
+        self._watch = WriterMonitor(layout)
         self._log = LogView(layout, verify)
-        self._queues: dict[tuple[str, int], FollowedQueue] = {}
+        self._queues: dict[tuple[str, int], FollowerQueue] = {}
         self._mapped = MappedQueues()
-        self._ends = FollowedEnds(layout)
+        self._ends = FollowerEnds(layout)
         self._changes = -1
         self._look_ms = SHORTEST_LOOK_MS
-        self._horizon = Horizon(0, 0, 0, 0)
-        self._matching = UnitMatching(self, self.found)
-        self._batches = BatchQueues(layout, lambda: self._horizon, self._matching.batch_unit)
+        self._view = ReadView(0, 0, 0, 0)
+        self._matching = UnitCheck(self, self.found)
+        self._batches = BatchQueues(layout, lambda: self._view, self._matching.batch_unit)
         self._arrival = _Arrival(self)
         try:
             self._writer = self._watch.see()
@@ -118,15 +118,15 @@ class Follower:
         ids = tuple(sorted(int(name) for name in names if is_queue_id(name)))
         return ids or tuple(self._batches.queues(topic))
 
-    def queue(self, topic: str, queue_id: int) -> FollowedQueue | BatchQueue | None:
+    def queue(self, topic: str, queue_id: int) -> FollowerQueue | BatchQueue | None:
         with self._lock:
             known = self._queues.get((topic, queue_id))
             if known is None and is_safe_topic(topic.encode()):
                 directory = self._layout.queue_directory(topic, queue_id)
                 if directory.is_dir():
-                    known = FollowedQueue(
+                    known = FollowerQueue(
                         directory,
-                        lambda: self._horizon,
+                        lambda: self._view,
                         self._matching.units_of(topic, queue_id),
                         self._mapped.mapped,
                         partial(self._ends.least, topic, queue_id),
@@ -138,10 +138,10 @@ class Follower:
         return self._log.segments
 
     def minimum(self) -> int:
-        return self._horizon.minimum
+        return self._view.minimum
 
     def visible(self) -> int:
-        return self._horizon.visible
+        return self._view.visible
 
     def time_breaks(self) -> list[tuple[int, int]]:
         return time_breaks(self._layout)
@@ -159,7 +159,7 @@ class Follower:
             by_files = self._stopped is None and self._writer.state in ("java", "none")
             if by_files and self._log.segments:
                 return self._log.last_record_end()
-            return self._horizon.visible
+            return self._view.visible
 
     def flushed(self) -> int | None:
         """Everything below is on the disk, as a live writer of ours says; None without one."""
@@ -215,7 +215,7 @@ class Follower:
         self._move()
 
     def _move(self) -> None:
-        """Moves the horizon to where the writer is."""
+        """Moves the view to where the writer is."""
         state = self._writer.state
         if state == "recovering":
             return
@@ -229,7 +229,7 @@ class Follower:
             self._stopped = None  # also when a writer came and went between two looks
         if self._stopped is None:
             self._move_by_files()
-        elif self._horizon.dispatched != self._stopped[1]:
+        elif self._view.dispatched != self._stopped[1]:
             begin, end = self._stopped
             self._set(begin, end, end)
 
@@ -260,15 +260,15 @@ class Follower:
         self._set(0, self._log.end, None)
 
     def _set(self, minimum: int, visible: int, dispatched: int | None) -> None:
-        old = self._horizon
+        old = self._view
         begin = max(minimum, self._log.begin)
-        self._horizon = Horizon(old.epoch + 1, begin, visible, dispatched)
+        self._view = ReadView(old.epoch + 1, begin, visible, dispatched)
 
     def _forget(self) -> None:
         # Other threads read meanwhile: nothing is closed that they may hold, and they always see segments.
         self._queues = {}
         self._mapped.clear()
-        self._ends = FollowedEnds(self._layout)
+        self._ends = FollowerEnds(self._layout)
         self._batches.close()
         self._log.list(replace=True)
         self._log.start_walk(None)
@@ -279,16 +279,16 @@ class Follower:
         with self._lock:
             if not self._closed:
                 self._look()
-            return self._horizon.epoch
+            return self._view.epoch
 
     def _wait(self, seen: int, timeout_ms: int | None) -> int:
-        """Waits until the horizon moves away from `seen`."""
+        """Waits until the view moves away from `seen`."""
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         while True:
             with self._lock:
                 self.check()
                 self._look()
-                epoch, changes, page = self._horizon.epoch, self._changes, self._watch.page
+                epoch, changes, page = self._view.epoch, self._changes, self._watch.page
                 live = self._writer.state == "live"
             left_ms = BELIEF_MS
             if deadline is not None:
@@ -302,7 +302,7 @@ class Follower:
             if left_ms > 0:
                 time.sleep(min(self._look_ms, left_ms) / 1000)
             self._look_ms = min(self._look_ms * 2, LONGEST_LOOK_MS)
-            return self._horizon.epoch
+            return self._view.epoch
 
     def found(self) -> None:
         """New units were seen: look often again."""
@@ -310,7 +310,7 @@ class Follower:
 
 
 class _Arrival:
-    """Counts the moves of a follower's horizon."""
+    """Counts the moves of a follower's view."""
 
     __slots__ = ("_follower",)
 

@@ -20,7 +20,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
-from rocketstore.log.read.horizon import Horizon
+from rocketstore.log.read.read_view import ReadView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "FollowedQueue",
+    "FollowerQueue",
 ]
 
 logger = logging.getLogger(__name__)
@@ -42,23 +42,23 @@ MOST_UNITS = 8192
 RECHECK_S = 1.0
 
 
-class FollowedQueue:
-    """Readable part of one queue. Threads may share it; `horizon` is asked whenever a bound is
+class FollowerQueue:
+    """Readable part of one queue. Threads may share it; `view` is asked whenever a bound is
     asked for."""
 
     def __init__(
         self,
         directory: Path,
-        horizon: Callable[[], Horizon],
+        view: Callable[[], ReadView],
         matches: Callable[[MappedFile, int, int], bool],
-        mapped: Callable[[FollowedQueue], None] = lambda _: None,
+        mapped: Callable[[FollowerQueue], None] = lambda _: None,
         known_end: Callable[[int, int], int] = lambda found, _: found,
     ) -> None:
         """`matches(file, position, queue_offset)`: whether a unit is that of its record. `mapped` is told
         when files are mapped while none was. `known_end(found, log_end)`: where the queue is known to have
         ended, if that is behind what was found in a log whose queues are complete up to there."""
         self._directory = directory
-        self._horizon = horizon
+        self._view = view
         self._matches = matches
         self._told = mapped
         self._known_of = known_end
@@ -137,32 +137,32 @@ class FollowedQueue:
         self.extension.close()
 
     def _refresh(self) -> None:
-        """Moves the bounds as far as the horizon allows. Does nothing when it has not changed."""
-        horizon = self._horizon()
-        if horizon.epoch == self._epoch:
+        """Moves the bounds as far as the view allows. Does nothing when it has not changed."""
+        view = self._view()
+        if view.epoch == self._epoch:
             return
         if not self._starts:
             self._list()
             try:
                 if self._starts:
-                    self._find_end(horizon)
+                    self._find_end(view)
             except BaseException:
                 self._starts.clear()  # it is looked for again, and not from the first unit on
                 raise
-            self._know_end(horizon)
+            self._know_end(view)
             if not self._starts:
                 return
-        self._advance(horizon)
+        self._advance(view)
         if self._max_offset < self._known_end:
-            self._know_end(horizon)  # it may have been made anew
-        if horizon.minimum != self._minimum_of or self._min_offset >= self._max_offset:
-            self._find_minimum(horizon.minimum)
-        self._epoch = horizon.epoch
+            self._know_end(view)  # it may have been made anew
+        if view.minimum != self._minimum_of or self._min_offset >= self._max_offset:
+            self._find_minimum(view.minimum)
+        self._epoch = view.epoch
 
-    def _know_end(self, horizon: Horizon) -> None:
-        complete = horizon.visible
-        if horizon.dispatched is not None:
-            complete = min(complete, horizon.dispatched)
+    def _know_end(self, view: ReadView) -> None:
+        complete = view.visible
+        if view.dispatched is not None:
+            complete = min(complete, view.dispatched)
         self._known_end = self._known_of(self._max_offset, complete)
 
     def _list(self) -> None:
@@ -209,17 +209,17 @@ class FollowedQueue:
         pre_blank = size == PRE_BLANK_SIZE
         return dispatched is None or pre_blank or physical_offset + size <= dispatched
 
-    def _find_end(self, horizon: Horizon) -> None:
+    def _find_end(self, view: ReadView) -> None:
         """First sight: the last file that begins with a good unit, then its end by halving."""
         for start in sorted(self._starts, reverse=True):
             first = start // UNIT_SIZE
             file = self._file_of(first)
-            if file is None or not self._good(file, 0, horizon.dispatched):
+            if file is None or not self._good(file, 0, view.dispatched):
                 continue
             low, high = 0, self._file_size // UNIT_SIZE
             while high - low > 1:
                 middle = (low + high) // 2
-                if self._good(file, middle, horizon.dispatched):
+                if self._good(file, middle, view.dispatched):
                     low = middle
                 else:
                     high = middle
@@ -242,7 +242,7 @@ class FollowedQueue:
     def _position(self, file: MappedFile, queue_offset: int) -> int:
         return queue_offset * UNIT_SIZE - file.start_offset
 
-    def _advance(self, horizon: Horizon) -> None:
+    def _advance(self, view: ReadView) -> None:
         """Steps over units that have come since."""
         step = FEWEST_UNITS
         while True:
@@ -252,11 +252,11 @@ class FollowedQueue:
             position = self._max_offset * UNIT_SIZE - file.start_offset
             count = min(step, (self._file_size - position) // UNIT_SIZE)
             units = queue_file.units_array(file, position // UNIT_SIZE, count)
-            taken = self._count_good(units, horizon.dispatched)
+            taken = self._count_good(units, view.dispatched)
             # Below `dispatched` only the last unit taken can be half written: its record may lie
             # beyond. Without a word from the writer any number of units can be stale. What is
             # damaged further in front is not taken off: whoever reads it has to hear of it.
-            fewest = 0 if horizon.dispatched is None else taken - 1
+            fewest = 0 if view.dispatched is None else taken - 1
             while taken > max(fewest, 0) and not self._matches(
                 file, position + (taken - 1) * UNIT_SIZE, self._max_offset + taken - 1
             ):

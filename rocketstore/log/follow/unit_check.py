@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rocketstore.log.read.source import ReadSource
 
 __all__ = [
-    "UnitMatching",
+    "UnitCheck",
 ]
 
 logger = logging.getLogger(__name__)
 
 
-class UnitMatching:
+class UnitCheck:
     """Compares units of one store with their records, and tells `found` of each that holds."""
 
     __slots__ = ("_found", "_source")

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from rocketstore.log.follow.follower import Follower
     from rocketstore.log.index.store import IndexStore
 
-__all__ = ["FollowedIndex", "FollowedPositions"]
+__all__ = ["FollowerIndex", "FollowerPositions"]
 
 
-class FollowedPositions:
+class FollowerPositions:
     """The positions of another process's log, as far as this one may believe them."""
 
     def __init__(self, follower: Follower) -> None:
@@ -41,7 +41,7 @@ class FollowedPositions:
         return self._follower.minimum()
 
 
-class FollowedIndex:
+class FollowerIndex:
     """The index files of a live store: looked at anew for each query."""
 
     def __init__(self, index: IndexStore) -> None:

@@ -14,7 +14,7 @@ from rocketstore.log.layout.positions_page import PositionsPage
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["WriterSeen", "WriterState", "WriterWatch"]
+__all__ = ["WriterMonitor", "WriterSeen", "WriterState"]
 
 # "live": a rocketstore whose positions can be believed. "recovering": one that opens or closes
 # just now. "java": RocketMQ. "none": nobody holds the lock.
@@ -30,14 +30,14 @@ class WriterSeen:
     holder: int | None
 
 
-class WriterWatch:
+class WriterMonitor:
     """Looks at the lock and the positions page; opens both as soon as they are there, creates
     nothing."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._lock_fd = -1
-        self._closing: weakref.finalize[..., WriterWatch] | None = None
+        self._closing: weakref.finalize[..., WriterMonitor] | None = None
         self._run = b""
         self.page: PositionsPage | None = None
 

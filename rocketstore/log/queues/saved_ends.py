@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
-    "FollowedEnds",
+    "FollowerEnds",
     "QueueEnds",
     "drop_queue_ends",
     "load_queue_ends",
@@ -137,7 +137,7 @@ def drop_queue_ends(layout: StoreLayout) -> None:
     remove_state_file(layout.queue_ends)
 
 
-class FollowedEnds:
+class FollowerEnds:
     """What a reader without the lock knows of queue ends."""
 
     def __init__(self, layout: StoreLayout) -> None:

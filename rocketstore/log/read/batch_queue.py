@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from rocketstore.log.read.horizon import Horizon
+    from rocketstore.log.read.read_view import ReadView
 
 __all__ = ["BATCH_UNIT_SIZE", "BatchQueue", "BatchUnit", "decode_unit"]
 
@@ -64,13 +64,13 @@ class BatchQueue:
     def __init__(
         self,
         directory: Path,
-        horizon: Callable[[], Horizon],
+        view: Callable[[], ReadView],
         matches: Callable[[BatchUnit], bool] | None = None,
     ) -> None:
         """`matches`: whether a unit is that of its record, asked where nobody says how far the units are
         whole."""
         self._directory = directory
-        self._horizon = horizon
+        self._view = view
         self._matches = matches
         self._lock = threading.RLock()
         self._files: dict[int, MappedFile] = {}
@@ -153,16 +153,16 @@ class BatchQueue:
 
     def _refresh(self) -> None:
         """Takes over what has come since."""
-        horizon = self._horizon()
-        if horizon.epoch == self._epoch:
+        view = self._view()
+        if view.epoch == self._epoch:
             return
         if not self._tail:  # else nobody writes
-            if self._end % self._units_per_file == 0 or horizon.minimum > 0:
+            if self._end % self._units_per_file == 0 or view.minimum > 0:
                 self._list()
-            self._advance(horizon)
+            self._advance(view)
         numbers = range(self._first, self._end)
-        self._kept = self._first + bisect_left(numbers, horizon.minimum, key=self._physical_of)
-        self._epoch = horizon.epoch
+        self._kept = self._first + bisect_left(numbers, view.minimum, key=self._physical_of)
+        self._epoch = view.epoch
 
     def _list(self) -> None:
         """Which files there are, in order and without a gap from the last one back."""
@@ -198,18 +198,16 @@ class BatchQueue:
         file.close_descriptor()
         return file
 
-    def _advance(self, horizon: Horizon) -> None:
+    def _advance(self, view: ReadView) -> None:
         """Moves the end behind the last unit that is written, of a record below the visible end."""
         before, each = self._end, self._units_per_file
         while self._end // each * self._file_size in self._files:
             stop = (self._end // each + 1) * each
             numbers = range(self._end, stop)
-            self._end += bisect_left(
-                numbers, True, key=lambda n: not self._good(n, horizon.visible)
-            )
+            self._end += bisect_left(numbers, True, key=lambda n: not self._good(n, view.visible))
             if self._end < stop:
                 break
-        if horizon.dispatched is None and self._matches is not None:
+        if view.dispatched is None and self._matches is not None:
             while self._end > before and not self._matches(self._unit(self._end - 1)):
                 self._end -= 1
         self._tail_at = self._end

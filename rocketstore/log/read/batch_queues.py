@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.read.batch_queue import BatchQueue
-from rocketstore.log.read.horizon import Horizon
+from rocketstore.log.read.read_view import ReadView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +31,12 @@ class BatchQueues:
     def __init__(
         self,
         layout: StoreLayout,
-        horizon: Callable[[], Horizon],
+        view: Callable[[], ReadView],
         matches: Callable[[str, int, BatchUnit], bool] | None = None,
     ) -> None:
         """`matches`: whether a unit of a queue is that of its record, where nobody says it (`BatchQueue`)."""
         self._layout = layout
-        self._horizon = horizon
+        self._view = view
         self._matches = matches
         self._lock = threading.RLock()
         self._queues: dict[tuple[str, int], BatchQueue] = {}
@@ -56,7 +56,7 @@ class BatchQueues:
             if known is None and is_safe_topic(os.fsencode(topic)):
                 directory = batch_directory(self._layout, topic, queue_id)
                 if directory.is_dir():
-                    new = BatchQueue(directory, self._horizon, self._matches_in(topic, queue_id))
+                    new = BatchQueue(directory, self._view, self._matches_in(topic, queue_id))
                     known = self._queues.setdefault((topic, queue_id), new)
             return known
 
@@ -74,7 +74,7 @@ class BatchQueues:
 
 def batches_end(layout: StoreLayout) -> int:
     """End of the last record that any batch queue has; -1 when there is no unit at all."""
-    everything = Horizon(0, 0, (1 << 64) - 1, 0)
+    everything = ReadView(0, 0, (1 << 64) - 1, 0)
     batches = BatchQueues(layout, lambda: everything)
     end = -1
     for topic in batches.topics():

@@ -9,8 +9,8 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.mapped_files.memory_log import CopiedLog
 from rocketstore.log.read.batch_queue import BatchUnit
 from rocketstore.log.read.batch_queues import BatchQueues
-from rocketstore.log.read.horizon import Horizon
 from rocketstore.log.read.inner_batch import count_of, is_inner_batch
+from rocketstore.log.read.read_view import ReadView
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def recovered_batches(
 ) -> BatchQueues:
     """Batch queues up to the end of a recovered log. Units of records that RocketMQ had not dispatched are
     made in memory: its recovery would write them."""
-    horizon = Horizon(0, report.begin, report.end, report.end)
+    view = ReadView(0, report.begin, report.end, report.end)
     if isinstance(log, CopiedLog):
-        return _NoBatchQueues(layout, lambda: horizon)
-    batches = BatchQueues(layout, lambda: horizon)
+        return _NoBatchQueues(layout, lambda: view)
+    batches = BatchQueues(layout, lambda: view)
     if log.access != "write" and report.mode.endswith("unclean") and batches.topics():
         _complete(batches, log, report)
     return batches

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
     from rocketstore._native.scanner import ScanResult
 
-__all__ = ["ScanAhead", "part_begin", "scan_threads"]
+__all__ = ["ParallelScan", "part_begin", "scan_threads"]
 
 MOST_THREADS = 8
 
@@ -41,7 +41,7 @@ class _Part(NamedTuple):
     result: Future[ScanResult]
 
 
-class ScanAhead:
+class ParallelScan:
     """What `scan_segment` says of a file from its front to its end, one step of about `part_bytes` after the
     other. What it found in advance counts only where a walk really comes to it, so the answers are those of one
     thread."""

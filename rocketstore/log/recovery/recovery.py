@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
-from rocketstore.log.damage import Damage, Island
+from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import NAME_THEM
 from rocketstore.log.recovery.fingerprint import (
     Verdict,
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Damage",
-    "Island",
     "Marks",
     "RecoveryReport",
+    "ValidRun",
     "discard_checkpoint",
     "fingerprint",
     "judge_checkpoint",
@@ -385,7 +385,7 @@ class _Recovery:
             was_durable=self.marks.own.flushed if self.marks.own is not None else 0,
             cut=repair.cut_range,
             quarantine=tuple(dict.fromkeys(repair.quarantine)),
-            islands=tuple(walk.islands),
+            valid_runs=tuple(walk.valid_runs),
             damage=tuple(walk.damage),
             foreign=self._foreign_range(walk.end),
             record_crc_mismatches=walk.record_crc_mismatches,

@@ -202,8 +202,8 @@ class LogRepair:
         pieces = pieces_of(self._log.files, end if whole_tail else keep, self._log.end_offset)
         if pieces or self._last.cut >= 0:
             self._store(end, walk, starts, cut=end)
-            islands = [dataclasses.asdict(island) for island in walk.islands]
-            self._keep(pieces, "behind the end of the log", {"valid_records": islands})
+            valid_runs = [dataclasses.asdict(valid_run) for valid_run in walk.valid_runs]
+            self._keep(pieces, "behind the end of the log", {"valid_records": valid_runs})
             self._remove_from(keep)
             if current is not None:
                 self._zero(current, end)

@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstore.log.damage import Damage, Island
+from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RecoveryReport:
     #: First and last byte + 1 of what was cut off the end, if anything was.
     cut: tuple[int, int] | None = None
     quarantine: tuple[str, ...] = ()
-    islands: tuple[Island, ...] = ()
+    valid_runs: tuple[ValidRun, ...] = ()
     damage: tuple[Damage, ...] = ()
     #: The range that another program may have written since we did; its record CRCs are not required.
     foreign: tuple[int, int] | None = None
@@ -54,7 +54,7 @@ class RecoveryReport:
     @property
     def lost(self) -> bool:
         """Whether anything that may have been acknowledged cannot be read."""
-        return bool(self.damage or self.islands or self.missing) or self.end < self.was_durable
+        return bool(self.damage or self.valid_runs or self.missing) or self.end < self.was_durable
 
     def __str__(self) -> str:
         lines = [
@@ -69,7 +69,9 @@ class RecoveryReport:
             lines.append(f"gone: [{self.end}, {self.was_durable}), which was durable")
         if self.cut is not None:
             lines.append(f"cut off: [{self.cut[0]}, {self.cut[1]})")
-        lines += [f"valid records behind the cut, perhaps acknowledged: {i}" for i in self.islands]
+        lines += [
+            f"valid records behind the cut, perhaps acknowledged: {i}" for i in self.valid_runs
+        ]
         lines += [f"damage: {damage}" for damage in self.damage]
         lines += [f"a copy is in {path}" for path in self.quarantine]
         if self.foreign is not None:

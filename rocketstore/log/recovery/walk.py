@@ -22,8 +22,8 @@ from rocketstore._native.scanner import (
     scan_segment,
 )
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
-from rocketstore.log.damage import Damage, Island
-from rocketstore.log.recovery.parallel_scan import ScanAhead
+from rocketstore.log.damage import Damage, ValidRun
+from rocketstore.log.recovery.parallel_scan import ParallelScan
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 SIZE_AND_MAGIC = 8
 #: Records behind a tear that are named one by one in a report; beyond, only their range is.
 NAMED_RECORDS = 10_000
-ISLANDS_MAX = 1_000
+VALID_RUNS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +78,11 @@ class LogWalk:
     first_time_fall: int = -1
     record_crc_mismatches: int = 0
     damage: list[Damage] = field(default_factory=list)
-    islands: list[Island] = field(default_factory=list)
+    valid_runs: list[ValidRun] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     #: Of what searches may read, by the starts of files.
     budgets: dict[int, SearchBudget] = field(default_factory=dict, repr=False)
-    ahead: ScanAhead = field(default_factory=lambda: ScanAhead(CHUNK_BYTES), repr=False)
+    ahead: ParallelScan = field(default_factory=lambda: ParallelScan(CHUNK_BYTES), repr=False)
 
     def run(self, start: int, known_from: int | None = None) -> None:
         """Walks from `start`, the start of a record, a blank or a file. `end` is P afterwards.
@@ -185,7 +185,7 @@ class LogWalk:
         else:
             torn = self._is_given_up(record)
         if torn:
-            self._add_islands(at + 1)
+            self._add_valid_runs(at + 1)
             return None
         self._add_damage(at, following, status)
         return following
@@ -233,10 +233,10 @@ class LogWalk:
             if message is not None:
                 yield message.topic
 
-    def _add_islands(self, offset: int) -> None:
+    def _add_valid_runs(self, offset: int) -> None:
         """Finds all valid records at or behind `offset`."""
         named = 0
-        while len(self.islands) < ISLANDS_MAX:
+        while len(self.valid_runs) < VALID_RUNS_MAX:
             start = next(self._next_records(offset), None)
             if start is None:
                 return
@@ -251,7 +251,7 @@ class LogWalk:
                     break
                 named += 1
                 topics.add(message.topic)
-            self.islands.append(Island(start, offset, result.records, tuple(sorted(topics))))
+            self.valid_runs.append(ValidRun(start, offset, result.records, tuple(sorted(topics))))
             if result.status == "blank":
                 offset = file.end_offset
             elif result.status != "end":

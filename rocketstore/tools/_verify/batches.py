@@ -10,7 +10,7 @@ from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.read.batch_queue import BATCH_UNIT_SIZE, BatchUnit, decode_unit
 from rocketstore.log.read.batch_queues import BatchQueues, batch_directory
 from rocketstore.log.read.batch_reader import disagreement
-from rocketstore.log.read.horizon import Horizon
+from rocketstore.log.read.read_view import ReadView
 from rocketstore.tools._verify.queues import odd_file
 from rocketstore.values.plural import counted
 
@@ -35,7 +35,7 @@ def walk_batches(
     """Every batch queue. Its topics have no plain queues: what the log says of such is dropped from
     `facts`, and where the batch queues end is added. Units of single messages are not missed: RocketMQ
     makes none in such a topic (format 4.2)."""
-    batches = BatchQueues(layout, lambda: Horizon(0, 0, 0, 0))
+    batches = BatchQueues(layout, lambda: ReadView(0, 0, 0, 0))
     topics = frozenset(batches.topics())
     for key in [key for key in facts.queues if key[0] in topics]:
         del facts.queues[key]

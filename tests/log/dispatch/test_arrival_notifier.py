@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore.log.dispatch import arrival_notifier as arrivals_module
-from rocketstore.log.dispatch.arrival_notifier import Arrival, ArrivalCaller
+from rocketstore.log.dispatch.arrival_notifier import Arrival, ArrivalNotifier
 
 
 def arrival(n: int) -> Arrival:
@@ -24,7 +24,7 @@ def test_in_order_from_a_thread_of_its_own() -> None:
         heard.append(args)
         names.add(threading.current_thread().name)
 
-    caller = ArrivalCaller(listener)
+    caller = ArrivalNotifier(listener)
     caller.hand_over([arrival(n) for n in range(100)])
     caller.close()
     assert heard == [arrival(n) for n in range(100)]
@@ -42,7 +42,7 @@ def test_never_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert gate.wait(20)
         heard.append(args[2])
 
-    caller = ArrivalCaller(listener)
+    caller = ArrivalNotifier(listener)
     caller.hand_over([arrival(0)])
     assert inside.wait(20)
     caller.hand_over([arrival(n) for n in range(1, 101)])
@@ -62,7 +62,7 @@ def test_errors_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         calls.append(1)
         raise RuntimeError("user code")
 
-    caller = ArrivalCaller(listener)
+    caller = ArrivalNotifier(listener)
     with caplog.at_level(logging.ERROR):
         caller.hand_over([arrival(n) for n in range(5)])
         caller.close()
@@ -72,13 +72,13 @@ def test_errors_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_close_from_the_listener_does_not_hang() -> None:
     done = threading.Event()
-    box: list[ArrivalCaller] = []
+    box: list[ArrivalNotifier] = []
 
     def listener(*args: object) -> None:
         box[0].close()
         done.set()
 
-    box.append(ArrivalCaller(listener))
+    box.append(ArrivalNotifier(listener))
     box[0].hand_over([arrival(1)])
     assert done.wait(20)
 
@@ -93,7 +93,7 @@ def test_a_close_waits_for_no_listener_that_blocks(monkeypatch: pytest.MonkeyPat
         inside.set()
         assert gate.wait(20)
 
-    caller = ArrivalCaller(listener)
+    caller = ArrivalNotifier(listener)
     caller.hand_over([arrival(0)])
     assert inside.wait(20)
     caller.hand_over([arrival(n) for n in range(20)])

@@ -13,10 +13,10 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.follow import log_view
 from rocketstore.log.follow.follower import Follower
-from rocketstore.log.follow.queue import FollowedQueue
+from rocketstore.log.follow.queue import FollowerQueue
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.horizon import Horizon
+from rocketstore.log.read.read_view import ReadView
 from rocketstore.log.read.reader import Reader
 from tests.support.live_writer import LiveWriter
 from tests.support.made_store import UNIT_SIZE
@@ -44,7 +44,7 @@ def test_readers_go_on_while_a_new_run_is_met(
     reader = Reader(source)
     assert reader.bounds("orders", 0) == (0, 60)
     queue = source.queue("orders", 0)
-    assert isinstance(queue, FollowedQueue)
+    assert isinstance(queue, FollowerQueue)
     held = queue.locate(3)
     assert held is not None
     seen = []
@@ -104,7 +104,7 @@ def test_an_end_that_could_not_be_looked_at(live: LiveWriter) -> None:
     live.fill(60)
     queue = live.layout.queue_directory("orders", 0)
     assert queue.is_dir()
-    units = FollowedQueue(queue, lambda: Horizon(1, 0, live.made.end, None), refuse_last())
+    units = FollowerQueue(queue, lambda: ReadView(1, 0, live.made.end, None), refuse_last())
     with pytest.raises(ReadFailedError):
         _ = units.max_offset
     assert units.max_offset == 58

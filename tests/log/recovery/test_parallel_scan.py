@@ -15,7 +15,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import SearchBudget
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.recovery import parallel_scan as scan_ahead
-from rocketstore.log.recovery.parallel_scan import ScanAhead
+from rocketstore.log.recovery.parallel_scan import ParallelScan
 from rocketstore.log.recovery.walk import LogWalk, Rules
 from tests.support.log_store import SEGMENT, LogBuilder
 from tests.support.made_store import BODY_AT
@@ -32,7 +32,7 @@ def files_of(builder: LogBuilder) -> list[MappedFile]:
     return files
 
 
-def walked(files: list[MappedFile], rules: Rules, ahead: ScanAhead) -> dict[str, Any]:
+def walked(files: list[MappedFile], rules: Rules, ahead: ParallelScan) -> dict[str, Any]:
     """All that a walk over the files tells, and where it said that all was well so far."""
     valid: list[int] = []
     walk = LogWalk(files, rules, lambda _, offset: valid.append(offset), ahead=ahead)
@@ -43,8 +43,8 @@ def walked(files: list[MappedFile], rules: Rules, ahead: ScanAhead) -> dict[str,
     return {**{name: getattr(walk, name) for name in names}, "valid": valid[-1:]}
 
 
-def alone() -> ScanAhead:
-    return ScanAhead(1 << 20, threads=1)
+def alone() -> ParallelScan:
+    return ParallelScan(1 << 20, threads=1)
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +67,12 @@ def test_a_sound_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(scan_ahead, "scan_segment", counted)
     for part_bytes in PARTS:
-        assert walked(files, rules, ScanAhead(part_bytes, threads=2)) == expected
+        assert walked(files, rules, ParallelScan(part_bytes, threads=2)) == expected
     assert sum(name.startswith("rocketstore-scan") for name in scanned) > len(scanned) // 2
 
 
 def test_damaged_logs(rng: random.Random) -> None:
-    """Flipped bytes, zeroed stretches, whatever is durable: the same records, damage, islands and end."""
+    """Flipped bytes, zeroed stretches, whatever is durable: the same records, damage, valid_runs and end."""
     builder = LogBuilder().fill(100)
     ends = set()
     for _ in range(150):
@@ -94,7 +94,7 @@ def test_damaged_logs(rng: random.Random) -> None:
         expected = walked(files, rules, alone())
         ends.add(expected["end"])
         for part_bytes in PARTS:
-            ahead = ScanAhead(part_bytes, threads=rng.choice([2, 3]))
+            ahead = ParallelScan(part_bytes, threads=rng.choice([2, 3]))
             assert walked(files, rules, ahead) == expected, (rules, part_bytes)
     assert len(ends) > 20
 
@@ -109,7 +109,7 @@ def test_times_that_fall_between_two_parts() -> None:
             builder.add(b"x" * 50)
         files = files_of(builder)
         rules = Rules(durable=-1, window=1 << 20, clean=False)
-        for ahead in (alone(), ScanAhead(400, threads=2)):
+        for ahead in (alone(), ParallelScan(400, threads=2)):
             assert walked(files, rules, ahead)["first_time_fall"] == builder.records[fallen][0]
 
 
@@ -133,7 +133,7 @@ def test_a_body_that_looks_like_a_record_of_its_place() -> None:
     assert expected["records"] == 60
     begins = set()
     for part_bytes in range(100, 900, 20):
-        assert walked(files, rules, ScanAhead(part_bytes, threads=2)) == expected
+        assert walked(files, rules, ParallelScan(part_bytes, threads=2)) == expected
         begins.add(scan_ahead.part_begin(files[0], part_bytes, 1 << 16, 3, SearchBudget()))
     assert begins - {start for start, _ in builder.records}, "no part began in a body"
 
@@ -146,7 +146,7 @@ def test_without_threads_one_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_ahead, "ThreadPoolExecutor", NoThreads)
     files = files_of(LogBuilder().fill(100))
     rules = Rules(durable=0, window=1 << 20, clean=False)
-    assert walked(files, rules, ScanAhead(300, threads=2)) == walked(files, rules, alone())
+    assert walked(files, rules, ParallelScan(300, threads=2)) == walked(files, rules, alone())
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     file = MappedFile.open(path, 0, 1 << 16, "private")
     with path.open("r+b") as cut:
         cut.truncate(4 * 4096)
-    ahead = ScanAhead(1000, threads=2)
+    ahead = ParallelScan(1000, threads=2)
     with pytest.raises(ReadFailedError):
         walked([file], Rules(durable=0, window=1 << 20, clean=False), ahead)
     file.close()

@@ -170,10 +170,10 @@ def test_private_access_changes_nothing(builder: LogBuilder, tmp_path: Path) -> 
     report = recover_store(layout, access="private")
     assert image(layout.root) == before
     written = recover_store(layout)
-    assert (report.end, report.damage, report.islands) == (
+    assert (report.end, report.damage, report.valid_runs) == (
         written.end,
         written.damage,
-        written.islands,
+        written.valid_runs,
     )
 
 

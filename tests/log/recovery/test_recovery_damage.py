@@ -103,8 +103,8 @@ def test_islands_within_the_window_are_cut_and_kept(builder: LogBuilder, tmp_pat
     report = recover_store(layout)
     assert report.end == start
     assert report.damage == ()
-    assert [(i.start, i.end, i.records) for i in report.islands] == [(end, builder.end, 4)]
-    assert report.islands[0].topics == ("orders",)
+    assert [(i.start, i.end, i.records) for i in report.valid_runs] == [(end, builder.end, 4)]
+    assert report.valid_runs[0].topics == ("orders",)
     assert tail_is_zero(layout, start)
 
 
@@ -116,7 +116,7 @@ def test_valid_record_beyond_the_window_proves_damage(builder: LogBuilder, tmp_p
     put_bytes(layout, start + 100, b"\xff\xff\xff")
     report = recover_store(layout)
     assert [(d.start, d.end) for d in report.damage] == [(start, end)]
-    assert (report.end, report.islands) == (builder.end, ())
+    assert (report.end, report.valid_runs) == (builder.end, ())
 
 
 def test_record_crc_is_required_where_we_wrote(builder: LogBuilder, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_missing_blank_is_refused_when_queues_do_not_go_on(
 
 
 def test_missing_blank_above_the_durable_offset_is_a_tear(tmp_path: Path) -> None:
-    """D-24: records behind it within the window are islands, not the log."""
+    """D-24: records behind it within the window are valid_runs, not the log."""
     builder = LogBuilder(segment_size=1024).fill(20)
     boundary = next(start for start, _ in builder.records if start % 1024 == 0 and start)
     count = starts_of(builder).index(boundary)
@@ -184,5 +184,5 @@ def test_missing_blank_above_the_durable_offset_is_a_tear(tmp_path: Path) -> Non
     durable_at(layout, builder, count)
     report = recover_store(layout)
     assert (report.end, report.damage) == (end, ())
-    assert report.islands[0].start == boundary
+    assert report.valid_runs[0].start == boundary
     assert not (layout.commit_log / segment_name(boundary)).exists()

@@ -220,7 +220,7 @@ def test_records_given_up_before_are_not_served(tmp_path: Path) -> None:
     report = recover_store(layout, ours=False)
     assert report.end == 2048 + 300
     assert any("given up" in note for note in report.notes)
-    assert report.islands
+    assert report.valid_runs
     assert (Path(report.quarantine[0]) / f"{2348:020d}").exists()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Horizon"]
+__all__ = ["ReadView"]
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
+class ReadView:
     """How far the log may be believed at one moment; each change has an epoch of its own."""
 
     epoch: int
