@@ -188,7 +188,7 @@ def best_scan(store: rocketstore.Store, begin: int, end: int) -> float:
         rocketstore.scan(
             store,
             columns=["body"],
-            start_offset=begin,
+            begin_offset=begin,
             end_offset=end,
             aligned=True,
             chunk_bytes=4 << 20,

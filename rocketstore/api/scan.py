@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import os
 from collections.abc import Iterable
-from typing import Final, Unpack
+from typing import Final, Never
 
 from rocketstore.api.open import open_store
 from rocketstore.archive.object_store import Place, is_uri, shown
@@ -17,7 +15,9 @@ from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify
 from rocketstore.store import Store
 from rocketstore.store_info import log_bounds
 from rocketstore.values.arguments import whole_number
-from rocketstore.values.record_filter import RecordFilter, Wanted
+from rocketstore.values.record_filter import Queues, RecordFilter
+from rocketstore.values.renamed import refuse_arguments
+from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["scan"]
 
@@ -29,7 +29,13 @@ def scan(
     source: str | os.PathLike[str] | Store,
     *,
     columns: Iterable[str] | None = None,
-    start_offset: int | None = None,
+    topics: str | Iterable[str] | None = None,
+    topic_pattern: str | None = None,
+    queues: Queues | None = None,
+    tags: str | Iterable[str] | None = None,
+    begin: Timestamp | None = None,
+    end: Timestamp | None = None,
+    begin_offset: int | None = None,
     end_offset: int | None = None,
     aligned: bool = False,
     verify: Verify = True,
@@ -37,59 +43,79 @@ def scan(
     on_damage: OnDamage = "raise",
     commit_log_dir: str = "",
     threads: int | None = None,
-    **wanted: Unpack[Wanted],
+    **unknown: Never,
 ) -> Scan:
-    """The messages of a store, a path or an open one, or of an archive, in physical order, as columns.
+    """Reads messages of a store or an archive as columns, in the order of the log.
 
-    Rows are records as they stand, also those that no consumer is given (docs/arrow.md). No lock is taken and nothing
-    is changed; the end is what is visible now. A text like "s3://bucket/prefix" or "file:///directory" is the archive
-    that `ship` made there: its manifest is read now, and what is needed of its segments when the scan is read.
+    The rows are the records of the log, also those that no consumer gets (docs/arrow.md). A scan
+    takes no lock and changes nothing. It ends at what is visible now. The archive that `ship` made
+    has a URI such as "s3://bucket/prefix" or "file:///directory"; `scan` reads its manifest now and
+    its segments later.
 
     Args:
-        columns: Names of `rocketstore.columns.COLUMNS`; None: all, bodies copied ("body_view" leaves
-            them in the file).
-        start_offset: Physical offset; records that begin there or behind. The end of a record that began
-            before is passed over, unless `aligned` says that none did. None: the begin of the log.
-        end_offset: Physical offset; records that begin before it. None: the visible end.
-        verify: Checksums that are tested in every record, wanted or not: True both, "body", "record" or
-            False none.
-        chunk_bytes: Of records in a chunk, about: 1 … 2^30.
-        on_damage: "raise" `CorruptRecordError`, or "skip" to the next record that can be believed and count
-            what is lost in `report`.
-        commit_log_dir: All directories of the log, with "," between them, where it has several.
-        threads: That read a store ahead, 1 … 64, behind its first 16 MiB, each that much; chunks come in order
-            all the same. None: one for each processor, 4 at most; 1 where bodies are copied, which needs
-            fresh memory more than a processor. An archive has one, and so have parts that `split` makes.
-        wanted: Only records of `topics`, a name or several, or whose topic a `topic_pattern` matches as a
-            whole; of `queues`, ids or a mapping of topics to ids; with one of `tags`, several or "a || b",
-            and inner batches, whose messages have tags of their own; stored at or after
-            `start_timestamp` and before `end_timestamp`, milliseconds or aware datetimes.
+        source: The path of a store, an open store, or the URI of an archive.
+        columns: Names of `rocketstore.columns.COLUMNS`. None: all, with copies of the bodies;
+            "body_view" leaves the bodies in the file.
+        topics: Only records of this topic, or of these.
+        topic_pattern: Only records of topics that this regular expression matches as a whole.
+        queues: Only records of this queue id, of these, or of those that a mapping has for their
+            topic.
+        tags: Only records with this tag, one of these, or one of "a || b". Inner batches come too:
+            their messages have tags of their own.
+        begin: Only records stored at this time or later; milliseconds since 1970 or an aware
+            datetime.
+        end: Only records stored before this time.
+        begin_offset: Only records that begin at this physical offset or later. The end of a record
+            that began before it is skipped, unless `aligned` says that there is none. None: the
+            begin of the log.
+        end_offset: Only records that begin before this physical offset. None: the visible end.
+        aligned: Whether a record is known to begin at `begin_offset`.
+        verify: Checksums to test in every record: True both, "body", "record", or False none.
+        chunk_bytes: Bytes of records in a chunk, about: 1 … 2^30.
+        on_damage: "raise" raises CorruptRecordError. "skip" goes on at the next sound record and
+            counts what is lost in `report`.
+        commit_log_dir: All directories of the log, separated by ",", where it has several.
+        threads: Threads that read ahead, 1 … 64; chunks come in order all the same. They start
+            after the first 16 MiB and take 16 MiB each. None: one for each processor, 4 at most; 1
+            where bodies are copied, which needs fresh memory more than a processor. Archives and
+            parts of `split` use one.
 
     Raises:
-        ValueError, TypeError: an argument that means nothing.
-        OffsetOutOfRangeError: an offset outside the log. With on_damage="skip" what is below the begin of
-            the log counts as lost instead.
-        FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
-        ConfigError, ReadFailedError: a place that pyarrow does not know, or that does not answer.
+        ValueError, TypeError: An argument that has no meaning, or a keyword that `scan` does not
+            have.
+        OffsetOutOfRangeError: An offset outside the log. With on_damage="skip" the part below the
+            begin of the log counts as lost instead.
+        FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
+        ConfigError, ReadFailedError: A URI that pyarrow does not know, or a place that does not
+            answer.
     """
+    if unknown:
+        refuse_arguments(scan, unknown)
     names = column_names(columns)
-    taken = _filter_of(wanted)
-    path, directories, begin, end, archive = _place_of(source, commit_log_dir, taken)
-    first = begin if start_offset is None else whole_number("start_offset", start_offset)
-    last = end if end_offset is None else whole_number("end_offset", end_offset)
-    _check_range(first, last, begin if on_damage == "raise" else 0, end)
+    wanted = RecordFilter.of(
+        topics=topics,
+        topic_pattern=topic_pattern,
+        queues=queues,
+        tags=tags,
+        begin=begin,
+        end=end,
+    )
+    path, directories, least, most, archive = _place_of(source, commit_log_dir, wanted)
+    first = least if begin_offset is None else whole_number("begin_offset", begin_offset)
+    last = most if end_offset is None else whole_number("end_offset", end_offset)
+    _check_range(first, last, least if on_damage == "raise" else 0, most)
     found = Scan(
         path=path,
         begin_offset=first,
         end_offset=last,
         columns=names,
-        filter=taken,
+        filter=wanted,
         verify=verify,
         chunk_bytes=chunk_bytes,
         on_damage=on_damage,
-        limit_offset=end,
-        aligned=aligned or first <= begin,
-        whole=last == end,
+        limit_offset=most,
+        aligned=aligned or first <= least,
+        whole=last == most,
         log_directories=directories,
         threads=_threads(names) if threads is None else threads,
         archive=archive,
@@ -102,17 +128,6 @@ def _check_range(first: int, last: int, begin: int, end: int) -> None:
         if not least <= asked <= end:
             status = "OFFSET_TOO_SMALL" if asked < least else "OFFSET_OVERFLOW_BADLY"
             raise OffsetOutOfRangeError(asked, least, end, status)
-
-
-def _filter_of(wanted: Wanted) -> RecordFilter:
-    """Also TypeError for a keyword that `scan` does not have, by the name of the function that was called."""
-    known = [*inspect.signature(scan).parameters, *Wanted.__annotations__]
-    for name in wanted:
-        if name not in Wanted.__annotations__:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise TypeError(f"scan() has no argument {name!r}{hint}")
-    return RecordFilter.of(**wanted)
 
 
 def _threads(columns: tuple[str, ...]) -> int:

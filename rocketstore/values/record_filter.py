@@ -26,8 +26,8 @@ class Wanted(TypedDict, total=False):
     topic_pattern: str | None
     queues: Queues | None
     tags: str | Iterable[str] | None
-    start_timestamp: Timestamp | None
-    end_timestamp: Timestamp | None
+    begin: Timestamp | None
+    end: Timestamp | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,20 +51,18 @@ class RecordFilter:
         topic_pattern: str | None = None,
         queues: Queues | None = None,
         tags: str | Iterable[str] | None = None,
-        start_timestamp: Timestamp | None = None,
-        end_timestamp: Timestamp | None = None,
+        begin: Timestamp | None = None,
+        end: Timestamp | None = None,
     ) -> RecordFilter:
         """Raises ValueError or TypeError for what means nothing."""
         if topics is not None and topic_pattern is not None:
             raise ValueError(f"topic_pattern = {topic_pattern!r}: not together with topics")
         if topic_pattern is not None:
             _check_pattern(text("topic_pattern", topic_pattern))
-        start_ms = _time("start_timestamp", start_timestamp, TIME_MIN)
-        end_ms = _time("end_timestamp", end_timestamp, TIME_MAX)
+        start_ms = _time("begin", begin, TIME_MIN)
+        end_ms = _time("end", end, TIME_MAX)
         if end_ms < start_ms:
-            raise ValueError(
-                f"end_timestamp = {end_timestamp}: before start_timestamp = {start_timestamp}"
-            )
+            raise ValueError(f"end = {end}: before begin = {begin}")
         by_topic = queues if isinstance(queues, Mapping) else None
         return cls(
             topics=_names("topics", topics),

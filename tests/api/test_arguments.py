@@ -74,7 +74,7 @@ def test_numbers_of_numpy_choose_messages_of_a_scan(store: Store) -> None:
     assert len(bodies(queues=np.int64(0))) == len(bodies(queues=np.array([0, 3]))) == 5
     assert bodies(queues=np.int64(1)) == []
     second = store.get(0).size
-    assert bodies(start_offset=np.int64(second), end_offset=np.int64(2 * second)) == [b"1"]
+    assert bodies(begin_offset=np.int64(second), end_offset=np.int64(2 * second)) == [b"1"]
 
 
 def test_as_many_as_there_are(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_as_many_as_there_are(store: Store) -> None:
         (lambda s, x: s.consumer("orders", queue_id=x), "queue_id"),
         (lambda s, x: s.consumer("orders", queue_id=0).poll(x), "max_messages"),
         (lambda s, x: s.consumer("orders", queue_id=0).prefetch(x), "max_messages"),
-        (lambda s, x: scan(s, start_offset=x), "start_offset"),
+        (lambda s, x: scan(s, begin_offset=x), "begin_offset"),
         (lambda s, x: scan(s, end_offset=x), "end_offset"),
         (lambda s, x: scan(s, queues=[x]), "queues"),
         (lambda s, x: s.writer("orders").put(b"x", flag=x), "flag"),

@@ -62,8 +62,8 @@ def test_filters(tmp_path: Path, rng: random.Random) -> None:
             lambda row: row["topic"] == "orders" and row["queue_id"] in (0, 2),
         ),
         ({"tags": "paid || late"}, lambda row: row["tags"] in ("paid", "late")),
-        ({"start_timestamp": middle}, lambda row: row["store_timestamp_ms"] >= middle),
-        ({"end_timestamp": middle}, lambda row: row["store_timestamp_ms"] < middle),
+        ({"begin": middle}, lambda row: row["store_timestamp_ms"] >= middle),
+        ({"end": middle}, lambda row: row["store_timestamp_ms"] < middle),
     ]
     for arguments, wanted in cases:
         found = rows_of(rocketstore.scan(path, **arguments))
@@ -77,7 +77,7 @@ def test_offsets_choose_records(tmp_path: Path, rng: random.Random) -> None:
     places = [row["physical_offset"] for row in rows]
     for first, last in ((10, 90), (0, 1), (99, 99)):
         begin, end = places[first] - 1 if first else 0, places[last] + 1
-        found = rows_of(rocketstore.scan(path, start_offset=begin, end_offset=end))
+        found = rows_of(rocketstore.scan(path, begin_offset=begin, end_offset=end))
         assert found == rows[first : last + 1]
 
 
@@ -97,7 +97,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="="):
                 rocketstore.scan(store, **wrong)
         with pytest.raises(rocketstore.OffsetOutOfRangeError):
-            rocketstore.scan(store, start_offset=10_000)
+            rocketstore.scan(store, begin_offset=10_000)
         with pytest.raises(rocketstore.OffsetOutOfRangeError):
             rocketstore.scan(store, end_offset=10_000)
     with pytest.raises(FileNotFoundError):

@@ -150,7 +150,7 @@ def test_what_is_trimmed_while_a_scan_runs(tmp_path: Path, rng: random.Random) -
     fill_at_random(path, rng, 400)
     rows = rows_of(rocketstore.scan(path))
     scan, skipping = rocketstore.scan(path), rocketstore.scan(path, on_damage="skip")
-    late = rocketstore.scan(path, start_offset=rows[3]["physical_offset"] + 1)
+    late = rocketstore.scan(path, begin_offset=rows[3]["physical_offset"] + 1)
     running, seen = iter(rocketstore.scan(path, chunk_bytes=1000)), 0
     seen += next(running).rows
     begin = trimmed(path, 3)
@@ -181,8 +181,8 @@ def test_a_scan_that_begins_inside_of_a_missing_segment(tmp_path: Path, rng: ran
     (path / "commitlog" / f"{64 << 10:020d}").unlink()
     start, end = (64 << 10) + 100, 128 << 10
     with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):
-        list(rocketstore.scan(path, start_offset=start))
-    scan = rocketstore.scan(path, start_offset=start, on_damage="skip")
+        list(rocketstore.scan(path, begin_offset=start))
+    scan = rocketstore.scan(path, begin_offset=start, on_damage="skip")
     assert rows_of(scan)[0]["physical_offset"] == end
     assert [(damage.start, damage.end) for damage in scan.report.damage] == [(start, end)]
 
@@ -213,7 +213,7 @@ def test_nothing_behind_the_visible_end_is_read(tmp_path: Path) -> None:
             writer.put(b"%d" % n)
         assert [row["body"] for row in rows_of(scan)] == [b"%d" % n for n in range(30)]
         assert rows_of(beside) == rows_of(scan)
-        more = rocketstore.scan(store, start_offset=scan.end_offset, aligned=True)
+        more = rocketstore.scan(store, begin_offset=scan.end_offset, aligned=True)
         assert [row["body"] for row in rows_of(more)] == [b"%d" % n for n in range(30, 60)]
         assert first[-1] <= scan.end_offset
     assert len(rows_of(rocketstore.scan(path))) == 60
@@ -236,8 +236,8 @@ def test_times_leave_segments_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for n in range(200):
         made.put(body=b"%d" % n, store_ms=1_700_000_000_000 + n * day)
     made.dispatch()
-    wanted = {"start_timestamp": 1_700_000_000_000 + 100 * day}
-    wanted["end_timestamp"] = wanted["start_timestamp"] + 5 * day
+    wanted = {"begin": 1_700_000_000_000 + 100 * day}
+    wanted["end"] = wanted["begin"] + 5 * day
     scan = rocketstore.scan(made.root, columns=["body"], **wanted)
     assert 0 < scan.begin_offset < scan.end_offset < made.end
     assert [row["body"] for row in rows_of(scan)] == [b"%d" % n for n in range(100, 105)]
@@ -261,7 +261,7 @@ def test_a_time_that_is_damaged_leaves_no_segment_out(tmp_path: Path, rng: rando
     at = 68 if damaged["sys_flag"] & 0x10 else 56  # behind an address of 16 or 4 bytes
     content[at + 2] ^= 0x10  # of its store time, which comes to lie ahead
     last.write_bytes(content)
-    wanted = {"columns": ["physical_offset"], "end_timestamp": rows[-1]["store_timestamp_ms"] + 1}
+    wanted = {"columns": ["physical_offset"], "end": rows[-1]["store_timestamp_ms"] + 1}
     with pytest.raises(rocketstore.CorruptRecordError, match="record crc"):
         list(rocketstore.scan(tmp_path, **wanted))
     scan = rocketstore.scan(tmp_path, on_damage="skip", **wanted)

@@ -85,7 +85,7 @@ def test_any_range(
     end = rocketstore.scan(path).end_offset
     for _ in range(60):
         low, high = sorted(rng.randrange(end + 1) for _ in range(2))
-        one, three = scans(path, start_offset=low, end_offset=high, chunk_bytes=500)
+        one, three = scans(path, begin_offset=low, end_offset=high, chunk_bytes=500)
         assert outcome(three) == outcome(one), (low, high)
     assert readers
 

@@ -157,7 +157,7 @@ WRONG_VALUES: list[tuple[str, object, Call]] = [
     ("on_damage", 3, lambda s, x: scan(s, on_damage=x)),
     ("chunk_bytes", 0, lambda s, x: scan(s, chunk_bytes=x)),
     ("threads", 65, lambda s, x: scan(s, threads=x)),
-    ("end_timestamp", 5, lambda s, x: scan(s, start_timestamp=10, end_timestamp=x)),
+    ("end", 5, lambda s, x: scan(s, begin=10, end=x)),
     ("queues", 0, lambda s, x: shard_queue_id("a", x)),
     ("workers", 257, lambda s, x: tools.rebuild(".", workers=x)),
     ("workers", 10**20, lambda s, x: tools.rebuild(".", workers=x)),
@@ -200,7 +200,7 @@ def test_a_naive_datetime_is_named(store: Store) -> None:
 
 def test_equal_ends_are_an_empty_range(store: Store) -> None:
     assert store.query("t", "k", begin=10, end=10) == []
-    assert list(scan(store, start_timestamp=10, end_timestamp=10)) == []
+    assert list(scan(store, begin=10, end=10)) == []
 
 
 def test_a_keyword_that_scan_does_not_have(store: Store) -> None:
@@ -211,12 +211,12 @@ def test_a_keyword_that_scan_does_not_have(store: Store) -> None:
 
 
 def test_an_offset_in_front_of_a_scan_is_too_small(store: Store) -> None:
-    for arguments in ({"start_offset": -5}, {"start_offset": 10, "end_offset": 5}):
+    for arguments in ({"begin_offset": -5}, {"begin_offset": 10, "end_offset": 5}):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             scan(store, **arguments)  # type: ignore[arg-type]
         assert caught.value.status == "OFFSET_TOO_SMALL"
     with pytest.raises(OffsetOutOfRangeError) as caught:
-        scan(store, start_offset=store.end_offset + 1)
+        scan(store, begin_offset=store.end_offset + 1)
     assert caught.value.status == "OFFSET_OVERFLOW_BADLY"
 
 

@@ -39,7 +39,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(
         piece = Place(uri).manifest().segments[names.index(name)].piece(position)
         assert caught.value.physical_offset == int(name) + piece[0] <= place
         # Behind it nothing is wrong.
-        rest = rocketstore.scan(uri, start_offset=int(name) + piece[1])
+        rest = rocketstore.scan(uri, begin_offset=int(name) + piece[1])
         list(rest)
         change(tmp_path / "archive" / name, position)
 
@@ -245,7 +245,7 @@ def test_a_hole_behind_what_is_passed_over_is_counted(
     document["segments"][1]["topics"] = ["nobody wants it"]
     path.write_text(json.dumps(document))
     for start in (0, 5):
-        scan = rocketstore.scan(uri, start_offset=start, on_damage="skip", topics="orders")
+        scan = rocketstore.scan(uri, begin_offset=start, on_damage="skip", topics="orders")
         assert {row["physical_offset"] // SEGMENT_BYTES for row in rows_of(scan)} >= {0, 3}
         assert scan.report.lost_bytes == SEGMENT_BYTES
         parts = scan.split(SEGMENT_BYTES)

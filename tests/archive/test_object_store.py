@@ -70,7 +70,7 @@ def test_a_scan_of_shipped_segments_equals_the_local_scan(
     assert len(parts) > report.archived_segments
     assert [row for part in parts for row in rows_of(part)] == expected
     times = [row["store_timestamp_ms"] for row in expected]
-    wanted: dict[str, Any] = {"topics": "orders", "start_timestamp": times[len(times) // 2]}
+    wanted: dict[str, Any] = {"topics": "orders", "begin": times[len(times) // 2]}
     here = rocketstore.scan(store, **both, **wanted).to_arrow().read_all()
     assert rocketstore.scan(uri, **both, **wanted).to_arrow().read_all().equals(here)
     assert here.num_rows > 0
@@ -91,7 +91,7 @@ def test_a_part_is_read_in_another_process(
         check=True,
     )
     here = rocketstore.scan(
-        store, start_offset=part.begin_offset, end_offset=part.end_offset, aligned=True
+        store, begin_offset=part.begin_offset, end_offset=part.end_offset, aligned=True
     )
     assert int(done.stdout) == sum(row["physical_offset"] for row in rows_of(here)) > 0
     assert report.end_offset >= part.end_offset

@@ -78,7 +78,7 @@ def test_a_part_fetches_its_pieces_alone(
     assert len(second.pieces) > 5
     part = rocketstore.scan(
         uri,
-        start_offset=second.start_offset + second.pieces[1][0],
+        begin_offset=second.start_offset + second.pieces[1][0],
         end_offset=second.start_offset + second.pieces[3][0],
         aligned=True,
     )
@@ -94,7 +94,7 @@ def test_offsets_choose_records(
     store, uri, report = shipped(tmp_path, rng, monkeypatch)
     for _ in range(30):
         first, last = sorted(rng.randrange(report.end_offset + 1) for _ in range(2))
-        bounds: dict[str, Any] = {"start_offset": first, "end_offset": last}
+        bounds: dict[str, Any] = {"begin_offset": first, "end_offset": last}
         assert rows_of(rocketstore.scan(uri, **bounds)) == rows_of(
             rocketstore.scan(store, **bounds)
         )
@@ -113,7 +113,7 @@ def test_filters_choose_what_they_choose_in_the_log(
         {"topic_pattern": "o.*"},
         {"queues": {"orders": [0, 2]}},
         {"tags": "paid || late"},
-        {"start_timestamp": middle, "end_timestamp": middle + 2},
+        {"begin": middle, "end": middle + 2},
         {"topics": "nobody has it"},
     ]
     for wanted in cases:
@@ -153,7 +153,7 @@ def test_what_cannot_match_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mon
         for wanted in (
             {"topics": f"topic{number}"},
             {"topic_pattern": f".*{number}"},
-            {"topics": f"topic{number}", "start_timestamp": first, "end_timestamp": last + 1},
+            {"topics": f"topic{number}", "begin": first, "end": last + 1},
         ):
             system.calls.clear()
             scan = rocketstore.scan(uri, **wanted)
@@ -161,7 +161,7 @@ def test_what_cannot_match_is_not_opened(tmp_path: Path, monkeypatch: pytest.Mon
             assert system.opened() == names, wanted
     system.calls.clear()
     late = rows[-1]["store_timestamp_ms"] + 1
-    assert rows_of(rocketstore.scan(uri, start_timestamp=late)) == []
+    assert rows_of(rocketstore.scan(uri, begin=late)) == []
     assert rows_of(rocketstore.scan(uri, topics="nobody has it")) == []
     assert rocketstore.scan(uri, topics="nobody has it").split(1000) == []
     assert system.opened() == []
@@ -178,7 +178,7 @@ def test_times_pass_over_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     begin, end = third.store_times_ms
     mine = [row for row in rows if begin <= row["store_timestamp_ms"] <= end]
     system.calls.clear()
-    scan = rocketstore.scan(uri, start_timestamp=begin, end_timestamp=end + 1)
+    scan = rocketstore.scan(uri, begin=begin, end=end + 1)
     assert rows_of(scan) == mine
     expected = [
         s.name

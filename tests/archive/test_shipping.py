@@ -235,7 +235,7 @@ def test_what_the_store_trims_stays(
     assert report.missing_bytes == 0
     assert rows_of(rocketstore.scan(uri, end_offset=first.end_offset)) == rows
     begin = rocketstore.scan(store_path).begin_offset
-    both: dict[str, Any] = {"start_offset": begin, "end_offset": report.end_offset}
+    both: dict[str, Any] = {"begin_offset": begin, "end_offset": report.end_offset}
     assert rows_of(rocketstore.scan(uri, **both)) == rows_of(rocketstore.scan(store_path, **both))
 
 
@@ -250,7 +250,7 @@ def test_what_was_trimmed_too_early_is_counted(
     assert report.missing_bytes == 2 * SEGMENT_BYTES
     with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):
         list(rocketstore.scan(uri))
-    rest = rocketstore.scan(uri, start_offset=first.end_offset + 2 * SEGMENT_BYTES)
+    rest = rocketstore.scan(uri, begin_offset=first.end_offset + 2 * SEGMENT_BYTES)
     assert rows_of(rest)
 
 

@@ -107,7 +107,7 @@ def test_stores_of_rocketmq(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     report = rocketstore.ship(root, uri_of(tmp_path))
     assert report.segments > 0
     found = rocketstore.scan(uri_of(tmp_path))
-    both: dict[str, Any] = {"start_offset": found.begin_offset, "end_offset": report.end_offset}
+    both: dict[str, Any] = {"begin_offset": found.begin_offset, "end_offset": report.end_offset}
     expected = rows_of(rocketstore.scan(root, **both))
     assert rows_of(found) == expected != []
     assert [row for part in found.split(2000) for row in rows_of(part)] == expected

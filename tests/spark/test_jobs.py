@@ -96,7 +96,7 @@ def test_a_store_without_a_message_gives_no_rows(tmp_path: Path) -> None:
         ({"queues": {"orders": [7]}}, "RS_NO_TOPIC_THERE"),
         ({"topics": []}, "RS_BAD_OPTION"),
         ({"queues": []}, "RS_BAD_OPTION"),
-        ({"start_timestamp": 2000, "end_timestamp": 1000}, "RS_BAD_OPTION"),
+        ({"begin": 2000, "end": 1000}, "RS_BAD_OPTION"),
     ],
 )
 def test_what_a_job_cannot_find_is_named(

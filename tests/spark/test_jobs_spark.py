@@ -145,13 +145,13 @@ def test_what_only_another_job_takes_is_named(tmp_path: Path) -> None:
 
 
 def test_what_a_job_chooses_by() -> None:
-    assert source_options({"topics": ["a", "b"], "tags": None, "start_timestamp": 5}) == {
+    assert source_options({"topics": ["a", "b"], "tags": None, "begin": 5}) == {
         "topic": "a,b",
         "startingTimestamp": "5",
     }
     found = source_options({"queues": {"a": (0, 1)}, "tags": ("x", "y")})
     assert (json.loads(found["queues"]), found["tags"]) == ({"a": [0, 1]}, "x||y")
-    assert source_options({"queues": 3, "topic_pattern": "a.*", "end_timestamp": 9}) == {
+    assert source_options({"queues": 3, "topic_pattern": "a.*", "end": 9}) == {
         "queues": "3",
         "topicPattern": "a.*",
         "endingTimestamp": "9",

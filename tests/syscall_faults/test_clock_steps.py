@@ -164,8 +164,8 @@ def test_what_is_asked_by_time_is_found_where_times_fell(
     bounds = sorted({*times[::50], times[-1], times[0] + 3_600_000})
     for bound in bounds:
         for name, wanted in (
-            ("start_timestamp", [time for time in times if time >= bound]),
-            ("end_timestamp", [time for time in times if time < bound]),
+            ("begin", [time for time in times if time >= bound]),
+            ("end", [time for time in times if time < bound]),
         ):
             found = rocketstore.scan(tmp_path, columns=["store_timestamp_ms"], **{name: bound})
             rows = [time for chunk in found for time in chunk["store_timestamp_ms"].tolist()]

@@ -209,7 +209,7 @@ def _reads(store: rocketstore.Store, body: bytes, record_bytes: int) -> list[Sid
 
     def pass_of_columns() -> Iterator[int]:
         for chunk in rocketstore.scan(
-            store, columns=["body"], start_offset=begin, end_offset=end, aligned=True
+            store, columns=["body"], begin_offset=begin, end_offset=end, aligned=True
         ):
             yield chunk.rows
 

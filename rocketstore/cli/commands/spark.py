@@ -49,8 +49,8 @@ WANTED = options(
         "--topic", "topics", multiple=True, help="This topic; several times: each of them."
     ),
     click.option("--tags", help='Messages with one of these tags: "red || blue".'),
-    click.option("--begin", "start_timestamp", type=Moment(), help="Stored then or later."),
-    click.option("--end", "end_timestamp", type=Moment(), help="Stored before."),
+    click.option("--begin", type=Moment(), help="Stored then or later."),
+    click.option("--end", type=Moment(), help="Stored before."),
 )
 NO_CREATE = click.option(
     "--no-create", is_flag=True, help="Fail where nothing was written yet; make no store there."

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "load", "source_options"]
 
-NAMES = ("topics", "topic_pattern", "queues", "tags", "start_timestamp", "end_timestamp")
+NAMES = ("topics", "topic_pattern", "queues", "tags", "begin", "end")
 
 
 def load(
@@ -48,7 +48,7 @@ def source_options(wanted: Mapping[str, Any]) -> dict[str, str]:
         elif name == "tags":
             options["tags"] = value if isinstance(value, str) else "||".join(value)
         else:
-            side = "starting" if name == "start_timestamp" else "ending"
+            side = "starting" if name == "begin" else "ending"
             options[f"{side}Timestamp"] = str(timestamp_ms(name, value))
     return options
 

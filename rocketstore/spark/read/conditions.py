@@ -190,11 +190,11 @@ def narrow_queues(found: dict[str, Any], queue_ids: set[int]) -> bool:
 def narrow_times(found: dict[str, Any], first_us: int, end_us: int) -> bool:
     if first_us > -OFFSET_MAX:
         first_ms = (first_us - CLOCK_SLACK_US) // 1000
-        found["start_timestamp"] = max(found.get("start_timestamp", first_ms), first_ms)
+        found["begin"] = max(found.get("begin", first_ms), first_ms)
     if end_us < OFFSET_MAX:
         end_ms = (end_us + CLOCK_SLACK_US) // 1000 + 1
-        found["end_timestamp"] = min(found.get("end_timestamp", end_ms), end_ms)
-    first, end = found.get("start_timestamp"), found.get("end_timestamp")
+        found["end"] = min(found.get("end", end_ms), end_ms)
+    first, end = found.get("begin"), found.get("end")
     return first is None or end is None or bool(first <= end)
 
 

@@ -60,7 +60,7 @@ class GroupOffsets:
         columns = rocketstore.scan(
             self._options.path,
             columns=COLUMNS,
-            start_offset=begin,
+            begin_offset=begin,
             end_offset=end,
             aligned=True,
             verify=False,

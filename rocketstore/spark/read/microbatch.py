@@ -108,7 +108,7 @@ def _walk(
     return rocketstore.scan(
         store,
         columns=("physical_offset", "size", "sys_flag"),
-        start_offset=begin,
+        begin_offset=begin,
         end_offset=end,
         aligned=aligned,
         verify=False,

@@ -199,8 +199,8 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         if not all(tag.strip() for tag in given["tags"].split("||")):
             raise bad_option("tags", given["tags"], "tags, with || between them")
     for name, argument in (
-        ("startingTimestamp", "start_timestamp"),
-        ("endingTimestamp", "end_timestamp"),
+        ("startingTimestamp", "begin"),
+        ("endingTimestamp", "end"),
     ):
         if name.lower() in given:
             wanted[argument] = _timestamp(given, name)
@@ -286,7 +286,7 @@ def _check_order(
                 if first > (last := ending.get(topic, {}).get(queue_id, first)) >= 0:
                     where = f"{topic}/{queue_id} begins at {first} by startingOffsets"
                     raise bad_option("endingOffsets", given["endingoffsets"], f"{last}: {where}")
-    first_ms, last_ms = wanted.get("start_timestamp", 0), wanted.get("end_timestamp", 2**62)
+    first_ms, last_ms = wanted.get("begin", 0), wanted.get("end", 2**62)
     if first_ms > last_ms:
         allowed = f"not before startingTimestamp, {first_ms}"
         raise bad_option("endingTimestamp", given["endingtimestamp"], allowed)

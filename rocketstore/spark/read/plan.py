@@ -206,7 +206,7 @@ def plan(
     scan = scan_of(
         options.path,
         columns=scan_columns(options.fields, more),
-        start_offset=begin,
+        begin_offset=begin,
         end_offset=end,
         aligned=aligned,
         verify=options.verify,
