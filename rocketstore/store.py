@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.config import Durability, StoreConfig
@@ -18,6 +18,7 @@ from rocketstore.puts.put_message import put_message
 from rocketstore.store_info import Mode, StoreFacts
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import Writer
@@ -312,12 +313,44 @@ class Store(StoreFacts):
         """Changes live options (flush timings, max_message_size_bytes); the others need a new open."""
         return self._writable("configure").configure(changes)
 
-    def trim(self, before: int | Timestamp) -> int:
-        """Removes whole segments from the front: those that lie below physical offset `before`, or that
-        end before an aware datetime, as far as the first message of the next segment tells. Never what
-        is not dispatched, never the segment being written. Returns the new begin offset.
+    def trim(
+        self,
+        *unnamed: Never,
+        before_offset: int | None = None,
+        before_time: Timestamp | None = None,
+        **unknown: Never,
+    ) -> int:
+        """Removes whole segments from the front of the log; gives the new begin offset.
+
+        The last segment stays, and so does what the dispatcher has not reached.
+
+        Args:
+            before_offset: Segments that end at this physical offset or below it go.
+            before_time: Segments whose messages were all stored before this time go, as far as the
+                first message of the next segment shows. Milliseconds since 1970 or an aware
+                datetime. Give this or `before_offset`.
+
+        Raises:
+            ValueError: `before_offset` is above the end of the log, or a time has no time zone.
+            TypeError: not exactly one of the two, or it is no number and no time.
+            BackpressureError: the disk took longer than `sync_flush_timeout_ms`; nothing was trimmed.
+            StoreReadOnlyError, StoreClosedError: the store cannot be trimmed.
+            OSError: a file cannot be removed; the next trim tries again.
         """
-        return self._writable("trim").trim(before)
+        if unknown:
+            refuse_arguments(self.trim, unknown)
+        engine = self._writable("trim")
+        if unnamed or (before_offset is None) == (before_time is None):
+            raise TypeError("trim() takes one of before_offset= and before_time=, by its name")
+        if before_time is not None:
+            return engine.trim(before_ms=timestamp_ms("before_time", before_time))
+        before_offset = whole_number("before_offset", before_offset, 0)
+        if before_offset > engine.positions.wrote:
+            raise ValueError(
+                f"before_offset = {before_offset}: the log ends at {engine.positions.wrote}; "
+                "for a time use before_time="
+            )
+        return engine.trim(before_offset=before_offset)
 
     def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back: after an

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, Unpack
 
 import rocketstore
 from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
@@ -326,9 +326,21 @@ class Store:
         """Changes live options; see `rocketstore.Store.configure`."""
         return await self._port.call(self._store.configure, **changes)
 
-    async def trim(self, before: int | datetime.datetime) -> int:
-        """Removes whole segments from the front; returns the new begin offset."""
-        return await self._port.call(self._store.trim, before)
+    async def trim(
+        self,
+        *unnamed: Never,
+        before_offset: int | None = None,
+        before_time: int | datetime.datetime | None = None,
+        **unknown: Never,
+    ) -> int:
+        """Removes whole segments from the front of the log; see `rocketstore.Store.trim`."""
+        return await self._port.call(
+            self._store.trim,
+            *unnamed,
+            before_offset=before_offset,
+            before_time=before_time,
+            **unknown,
+        )
 
     async def ship(self, uri: str, *, progress: Progress | None = None) -> rocketstore.ShipReport:
         """Copies the sealed segments to an archive; `progress` is called in a thread of the store. See

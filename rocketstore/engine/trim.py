@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import TYPE_CHECKING
 
 from rocketstore._native import syscalls
 from rocketstore.engine.shutdown import Steps
 from rocketstore.errors import BackpressureError
-from rocketstore.values.arguments import whole_number
-from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore.engine.parts import WriteParts
@@ -39,7 +36,7 @@ class Trim:
         self._reader = reader
         self._limit_ms = limit_ms
 
-    def run(self, before: int | datetime.datetime) -> int:
+    def run(self, before_offset: int | None, before_ms: int | None) -> int:
         """The new minimum is durable first, then files go, oldest first. Returns the minimum.
 
         Raises:
@@ -48,7 +45,7 @@ class Trim:
                 a file of a queue or of the index. Segments in front of one that keeps its second name are trimmed.
         """
         write = self._write
-        wanted = self._target(before)
+        wanted = self._below(before_ms) if before_offset is None else before_offset
         begin = self._new_begin(wanted)
         if begin > self._minimum:
             # What a later open recognises the log by stays: the last record known to be durable.
@@ -82,10 +79,9 @@ class Trim:
     def _minimum(self) -> int:
         return self._reader.source.minimum()
 
-    def _target(self, before: int | datetime.datetime) -> int:
-        if not isinstance(before, datetime.datetime):
-            return whole_number("before", before, 0)
-        moment = timestamp_ms("before", before)
+    def _below(self, before_ms: int | None) -> int:
+        """End of the last segment whose messages were all stored before `before_ms`."""
+        assert before_ms is not None
         now = syscalls.realtime_ms()
         target = self._minimum
         for file in self._segments.files[1:]:
@@ -94,7 +90,7 @@ class Trim:
             first = self._reader.first_store_time(file)
             if first is None or first > now:
                 continue
-            if first >= moment:
+            if first >= before_ms:
                 break
             target = file.start_offset
         return target

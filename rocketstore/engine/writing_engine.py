@@ -5,7 +5,6 @@ Closing: refuse puts → flush → dispatch → sync derived files → clean mar
 
 from __future__ import annotations
 
-import datetime
 import logging
 from collections.abc import Mapping
 from operator import attrgetter
@@ -149,8 +148,8 @@ class WritingEngine(Engine):
         self.config = config
         return config
 
-    def trim(self, before: int | datetime.datetime) -> int:
-        """D-27: the new minimum is durable first, then files go, oldest first."""
+    def trim(self, *, before_offset: int | None = None, before_ms: int | None = None) -> int:
+        """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one bound."""
         try:
             with self._turn as nested:
                 if nested:
@@ -158,7 +157,7 @@ class WritingEngine(Engine):
                 self.check_open()
                 limit_ms = self.config.sync_flush_timeout_ms
                 trim = Trim(self.write, self._segments, self._queues, self.reader, limit_ms)
-                return trim.run(before)
+                return trim.run(before_offset, before_ms)
         finally:
             if self._closing.begun:  # by a signal's handler, which could not wait for us
                 self.close()

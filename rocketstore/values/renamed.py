@@ -16,6 +16,7 @@ NEW_NAMES: Final[dict[str, dict[str, str]]] = {
         "start_timestamp": "begin=",
         "end_timestamp": "end=",
     },
+    "trim": {"before": "before_offset= or before_time="},
 }
 
 

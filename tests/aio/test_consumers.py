@@ -266,7 +266,7 @@ def test_get_query_and_what_is_there(tmp_path: Path) -> None:
             assert await store.min_queue_offset("t", 0) == 0
             assert await store.max_queue_offset("t", 1) == 1
             assert await store.offset_at("t", 0, 0) == 0
-            assert await store.trim(before=0) == 0
+            assert await store.trim(before_offset=0) == 0
             assert (await store.configure(flush_interval_ms=100)).flush_interval_ms == 100
 
     run(main)

@@ -61,7 +61,7 @@ def test_numbers_of_numpy(store: Store) -> None:
     assert store.get(np.int64(0)).body == b"0"
     assert store.offset_at("orders", np.int64(0), np.int64(0)) == 0
     store.wait_flushed(np.int64(store.end_offset))
-    assert store.trim(np.int64(0)) == 0
+    assert store.trim(before_offset=np.int64(0)) == 0
     result = store.writer("orders").put(b"x", flag=np.int16(7), born_time=np.int64(12))
     message = store.get(result.physical_offset)
     assert (message.flag, message.born_timestamp_ms) == (7, 12)
@@ -87,7 +87,7 @@ def test_as_many_as_there_are(store: Store) -> None:
     [
         (lambda s, x: s.get(x), "physical_offset"),
         (lambda s, x: s.wait_flushed(x), "end_offset"),
-        (lambda s, x: s.trim(x), "before"),
+        (lambda s, x: s.trim(before_offset=x), "before_offset"),
         (lambda s, x: s.min_queue_offset("orders", x), "queue_id"),
         (lambda s, x: s.max_queue_offset("orders", x), "queue_id"),
         (lambda s, x: s.offset_at("orders", x, 0), "queue_id"),

@@ -139,7 +139,7 @@ def test_a_segment_that_is_cut_while_a_scan_runs(tmp_path: Path, rng: random.Ran
 def trimmed(path: Path, segments: int) -> int:
     """Trims a store of segments of 64 KiB; where it begins then."""
     with rocketstore.open(path) as store:
-        store.trim(segments << 16)
+        store.trim(before_offset=segments << 16)
         assert store.begin_offset == segments << 16
         return store.begin_offset
 

@@ -76,7 +76,7 @@ def test_none_is_made_where_puts_are_refused(tmp_path: Path) -> None:
 def test_readers_have_none_made(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         store.writer("t").put(b"x")
-        store.trim(store.end_offset)
+        store.trim(before_offset=store.end_offset)
     with open_small(tmp_path) as store, store.consumer("t", queue_id=0) as consumer:
         consumer.poll()
         assert parts(store).preallocator.spare() is None

@@ -139,7 +139,7 @@ def test_trim(tmp_path: Path, rng: random.Random) -> None:
         fill(store, rng, 2000, sent)
         dispatched(store)
         begin = store.end_offset // 2
-        kept = store.trim(begin)
+        kept = store.trim(before_offset=begin)
         found = held(store)
         for queue_id, bodies in found.items():
             assert bodies == sent[queue_id][len(sent[queue_id]) - len(bodies) :]

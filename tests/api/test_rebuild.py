@@ -105,7 +105,7 @@ def test_a_trimmed_log(tmp_path: Path, rng: random.Random) -> None:
     root = tmp_path / "s"
     filled(root, rng)
     with open_small(root) as store:
-        begin = store.trim(store.end_offset * 2 // 3)
+        begin = store.trim(before_offset=store.end_offset * 2 // 3)
         ended = {t: store.queues(t) for t in store.topics() if t in ("rare0", "rare1")}
         ends = {(t, q): store.max_queue_offset(t, q) for t in ended for q in ended[t]}
     assert begin and ends

@@ -172,7 +172,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
         for use in (
             lambda: store.writer("t"),
             lambda: store.put_message("t", b"x"),
-            lambda: store.trim(0),
+            lambda: store.trim(before_offset=0),
             lambda: store.configure(flush_interval_ms=1),
             store.destroy,
         ):

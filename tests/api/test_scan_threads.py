@@ -128,7 +128,7 @@ def test_what_was_trimmed_since(
     monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
     one, three = scans(path, chunk_bytes=1_000, on_damage=on_damage)
     with rocketstore.open(path) as store:
-        store.trim(2 << 16)
+        store.trim(before_offset=2 << 16)
         begin = store.begin_offset
     assert outcome(three) == outcome(one)
     assert bool(outcome(three)[0]) == (on_damage == "skip")

@@ -39,21 +39,21 @@ def filled(path: Path, count: int = 40, **options: object) -> tuple[Store, list[
 def test_only_whole_segments_go(tmp_path: Path) -> None:
     store, results = filled(tmp_path)
     with store:
-        assert store.trim(SEGMENT - 1) == 0
-        assert store.trim(2 * SEGMENT + 5) == 2 * SEGMENT == store.begin_offset
+        assert store.trim(before_offset=SEGMENT - 1) == 0
+        assert store.trim(before_offset=2 * SEGMENT + 5) == 2 * SEGMENT == store.begin_offset
         assert segments(tmp_path)[0].name == f"{2 * SEGMENT:020d}"
         kept = [r for r in results if r.physical_offset >= 2 * SEGMENT]
         assert [m.physical_offset for m in everything(store)] == [r.physical_offset for r in kept]
         assert store.min_queue_offset("orders", 0) == kept[0].queue_offset
         with pytest.raises(OffsetOutOfRangeError):
             store.get(results[0].physical_offset)
-        assert store.trim(0) == 2 * SEGMENT  # never backwards
+        assert store.trim(before_offset=0) == 2 * SEGMENT  # never backwards
 
 
 def test_the_segment_being_written_stays(tmp_path: Path) -> None:
     store, results = filled(tmp_path)
     with store:
-        begin = store.trim(1 << 40)
+        begin = store.trim(before_offset=store.end_offset)
         assert begin == results[-1].physical_offset // SEGMENT * SEGMENT
         assert everything(store)[-1].body == b"39" * 300
         assert store.writer("orders").put(b"after").queue_offset == 40
@@ -65,15 +65,15 @@ def test_nothing_undispatched_or_unflushed_goes(tmp_path: Path) -> None:
             store.writer("orders").put(b"x" * 600)
         dispatched(store)
         assert store.flushed_offset == 0
-        assert store.trim(1 << 40) == 0
+        assert store.trim(before_offset=store.end_offset) == 0
         store.wait_flushed(store.end_offset)
-        assert store.trim(1 << 40) > 0
+        assert store.trim(before_offset=store.end_offset) > 0
 
 
 def test_it_stays_trimmed_after_an_open(tmp_path: Path) -> None:
     store, _ = filled(tmp_path)
     with store:
-        begin = store.trim(3 * SEGMENT)
+        begin = store.trim(before_offset=3 * SEGMENT)
         bodies = [m.body for m in everything(store)]
     for mode in ("r", "rw"):
         with open_small(tmp_path, mode) as store:
@@ -92,7 +92,7 @@ def test_a_crash_after_it_finds_its_own_checkpoint(tmp_path: Path) -> None:
         store.wait_flushed(store.end_offset)
         results.append(writer.put(b"not flushed yet"))
         dispatched(store)
-        assert store.trim(1 << 40) > 0
+        assert store.trim(before_offset=store.end_offset) > 0
         shutil.copytree(tmp_path / "store", tmp_path / "crashed")
     with open_small(tmp_path / "crashed") as store:
         assert store.recovery.mode == "unclean"
@@ -106,10 +106,38 @@ def test_by_time(tmp_path: Path) -> None:
         last = results[-1].store_timestamp_ms
         early = datetime.datetime.fromtimestamp(0, datetime.UTC)
         late = datetime.datetime.fromtimestamp(last / 1000 + 60, datetime.UTC)
-        assert store.trim(early) == 0
-        assert store.trim(late) == results[-1].physical_offset // SEGMENT * SEGMENT
+        assert store.trim(before_time=early) == 0
+        assert store.trim(before_time=late) == results[-1].physical_offset // SEGMENT * SEGMENT
         with pytest.raises((TypeError, ValueError)):
-            store.trim(datetime.datetime(2020, 1, 1))
+            store.trim(before_time=datetime.datetime(2020, 1, 1))
+
+
+def test_a_time_in_milliseconds_is_no_offset(tmp_path: Path) -> None:
+    """Milliseconds as an offset would be beyond the log and remove all sealed segments."""
+    store, results = filled(tmp_path)
+    with store:
+        last = results[-1].store_timestamp_ms
+        assert store.trim(before_time=last - 7 * 86_400_000) == 0
+        with pytest.raises(ValueError, match="the log ends at .*; for a time use before_time="):
+            store.trim(before_offset=last)
+        with pytest.raises(ValueError, match="the log ends at"):
+            store.trim(before_offset=store.end_offset + 1)
+        assert store.begin_offset == 0
+        assert store.trim(before_time=last + 60_000) > 0
+
+
+def test_one_bound_by_its_name(tmp_path: Path) -> None:
+    store, _ = filled(tmp_path)
+    trim: Any = store.trim
+    with store:
+        for call in (
+            trim,
+            lambda: trim(0),
+            lambda: trim(before_offset=0, before_time=0),
+        ):
+            with pytest.raises(TypeError, match="one of before_offset= and before_time="):
+                call()
+        assert store.begin_offset == 0
 
 
 @pytest.mark.parametrize("fault", ["damaged", "missing", "to come"])
@@ -137,7 +165,7 @@ def test_one_segment_does_not_stop_retention(
         late = datetime.datetime.fromtimestamp(
             results[-1].store_timestamp_ms / 1000 + 60, datetime.UTC
         )
-        assert store.trim(late) == results[-1].physical_offset // SEGMENT * SEGMENT
+        assert store.trim(before_time=late) == results[-1].physical_offset // SEGMENT * SEGMENT
 
 
 def test_a_time_that_is_damaged_removes_nothing(tmp_path: Path) -> None:
@@ -153,7 +181,7 @@ def test_a_time_that_is_damaged_removes_nothing(tmp_path: Path) -> None:
         results[0].store_timestamp_ms / 1000 - 86_400, datetime.UTC
     )
     with open_small(tmp_path) as store:
-        assert store.trim(before) == 0
+        assert store.trim(before_time=before) == 0
 
 
 def test_queue_files_of_pre_blanks_go(tmp_path: Path) -> None:
@@ -164,7 +192,7 @@ def test_queue_files_of_pre_blanks_go(tmp_path: Path) -> None:
         store_group_offset(store, "orders", 100)
         for n in range(40):
             assert store.writer("orders").put(b"%d" % n * 300).queue_offset == 100 + n
-        dispatched(store).trim(store.end_offset)
+        dispatched(store).trim(before_offset=store.end_offset)
         assert store.min_queue_offset("orders", 0) > 100
         files = sorted((tmp_path / "consumequeue" / "orders" / "0").iterdir())
         assert int(files[0].name) // 20 > 100, [file.name for file in files]
@@ -184,11 +212,11 @@ def test_a_second_name_that_stays_fails_no_put(
         store, results = filled(tmp_path, durability="disk")
         assert parts(store).commit_log.failure is None
         with pytest.raises(PermissionError, match=f"live/{0:020d}"):
-            store.trim(3 * SEGMENT)
+            store.trim(before_offset=3 * SEGMENT)
         assert store.begin_offset == 0
         assert len(everything(store)) == len(results)
     with store:
-        assert store.trim(3 * SEGMENT) == 3 * SEGMENT
+        assert store.trim(before_offset=3 * SEGMENT) == 3 * SEGMENT
         assert segments(tmp_path)[0].name == f"{3 * SEGMENT:020d}"
         store.writer("orders").put(b"after", durability="disk")
 
@@ -205,14 +233,14 @@ def test_a_second_name_that_stays_keeps_nothing_in_front_of_it(
     with monkeypatch.context() as patch:
         patch.setattr(live_links, "unlink_if_there", kept)
         store, _ = filled(tmp_path, durability="disk")
-        assert store.trim(SEGMENT) == SEGMENT
+        assert store.trim(before_offset=SEGMENT) == SEGMENT
         for _ in range(2):
             with pytest.raises(PermissionError, match=f"live/{3 * SEGMENT:020d}"):
-                store.trim(5 * SEGMENT)
+                store.trim(before_offset=5 * SEGMENT)
             assert store.begin_offset == 3 * SEGMENT
         assert segments(tmp_path)[0].name == f"{3 * SEGMENT:020d}"
     with store:
-        assert store.trim(5 * SEGMENT) == 5 * SEGMENT
+        assert store.trim(before_offset=5 * SEGMENT) == 5 * SEGMENT
 
 
 def test_a_segment_that_could_not_be_removed_goes_with_the_next_trim(
@@ -231,10 +259,10 @@ def test_a_segment_that_could_not_be_removed_goes_with_the_next_trim(
         with monkeypatch.context() as patch:
             patch.setattr(syscalls, "unlink", kept)
             with pytest.raises(PermissionError, match="refused"):
-                store.trim(20 * SEGMENT)
+                store.trim(before_offset=20 * SEGMENT)
         assert segments(tmp_path)[0].name == f"{SEGMENT:020d}"
         assert len(list(queue.iterdir())) < before
-        assert store.trim(20 * SEGMENT) == 20 * SEGMENT
+        assert store.trim(before_offset=20 * SEGMENT) == 20 * SEGMENT
         assert segments(tmp_path)[0].name == f"{20 * SEGMENT:020d}"
 
 
@@ -245,7 +273,7 @@ def test_messages_in_hand_stay_readable(tmp_path: Path) -> None:
         message = store.get(results[0].physical_offset)
         view = message.body_view
         file = parts(store).commit_log.queue.first
-        store.trim(2 * SEGMENT)
+        store.trim(before_offset=2 * SEGMENT)
         assert bytes(view) == b"00" * 300
         assert file.closed
         assert not Path(file.path).exists()
@@ -257,7 +285,7 @@ def test_index_and_queue_files_go_too(tmp_path: Path) -> None:
     with store:
         queue = tmp_path / "consumequeue/orders/0"
         before = len(list(queue.iterdir())), len(list((tmp_path / "index").iterdir()))
-        begin = store.trim(results[-1].physical_offset)
+        begin = store.trim(before_offset=results[-1].physical_offset)
         after = len(list(queue.iterdir())), len(list((tmp_path / "index").iterdir()))
         assert after[0] < before[0]
         assert after[1] < before[1]
@@ -299,7 +327,7 @@ def test_a_segment_stays_until_the_flush_that_is_over_it_has_ended(
         assert begun == []
         go_on.set()
         thread.join(20)
-        assert begun == [2 * SEGMENT] == [store.trim(2 * SEGMENT)]
+        assert begun == [2 * SEGMENT] == [store.trim(before_offset=2 * SEGMENT)]
         assert parts(store).commit_log.failure is None
         store.writer("orders").put(b"after", durability="disk")
 
@@ -325,7 +353,7 @@ def test_a_trim_within_a_read(
 
     def trim_first(self: Any, *arguments: Any) -> Any:
         monkeypatch.setattr(patched, name, real)
-        store.trim(4 * SEGMENT)
+        store.trim(before_offset=4 * SEGMENT)
         return real(self, *arguments)
 
     with store, store.consumer("orders", queue_id=0, offset=0, reset=reset) as consumer:
@@ -362,6 +390,6 @@ def test_a_reader_of_another_process_in_the_middle_of_a_trim(
                 polls.append([error.minimum])
 
         monkeypatch.setattr(ConsumeQueueStore, "trim", trim_and_poll)
-        assert store.trim(5 * SEGMENT) == 5 * SEGMENT
+        assert store.trim(before_offset=5 * SEGMENT) == 5 * SEGMENT
     assert polls == [kept[:1]]
     assert kept[0] > 20

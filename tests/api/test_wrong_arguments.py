@@ -141,7 +141,7 @@ WRONG_VALUES: list[tuple[str, object, Call]] = [
     ("boundary", "middle", lambda s, x: s.offset_at("t", 0, 0, x)),
     ("boundary", 3, lambda s, x: s.offset_at("t", 0, 0, x)),
     ("end_offset", -1, lambda s, x: s.wait_flushed(x)),
-    ("before", -1, lambda s, x: s.trim(x)),
+    ("before_offset", -1, lambda s, x: s.trim(before_offset=x)),
     ("limit", 0, lambda s, x: s.query("t", "k", limit=x)),
     ("end", 5, lambda s, x: s.query("t", "k", begin=10, end=x)),
     ("offset", "first", lambda s, x: s.consumer("t", offset=x)),

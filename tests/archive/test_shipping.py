@@ -227,7 +227,7 @@ def test_what_the_store_trims_stays(
     store_path, uri, first = shipped(tmp_path, rng, monkeypatch)
     rows = rows_of(rocketstore.scan(uri))
     with rocketstore.open(store_path) as store:
-        store.trim(3 * SEGMENT_BYTES)
+        store.trim(before_offset=3 * SEGMENT_BYTES)
         assert store.begin_offset == 3 * SEGMENT_BYTES
     fill_at_random(store_path, rng, 300)
     report = rocketstore.ship(store_path, uri)
@@ -245,7 +245,7 @@ def test_what_was_trimmed_too_early_is_counted(
     store_path, uri, first = shipped(tmp_path, rng, monkeypatch)
     fill_at_random(store_path, rng, 500)
     with rocketstore.open(store_path) as store:
-        store.trim(first.end_offset + 2 * SEGMENT_BYTES)
+        store.trim(before_offset=first.end_offset + 2 * SEGMENT_BYTES)
     report = rocketstore.ship(store_path, uri)
     assert report.missing_bytes == 2 * SEGMENT_BYTES
     with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):

@@ -61,7 +61,7 @@ def test_what_was_removed_too_early_is_said(invoke, tmp_path: Path, rng: random.
     end = rocketstore.ship(tmp_path / "s", uri).end_offset
     fill_at_random(tmp_path / "s", rng, 300)
     with rocketstore.open(tmp_path / "s") as store:
-        store.trim(end + (64 << 10))
+        store.trim(before_offset=end + (64 << 10))
     result = invoke("ship", tmp_path / "s", uri)
     assert result.exit_code == 0
     assert "64.0 KiB below are not in it" in result.stderr

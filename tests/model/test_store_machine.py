@@ -241,7 +241,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.model.messages:
             return
         message = self.model.messages[pick % len(self.model.messages)]
-        begin = self.opened.trim(message.physical_offset)
+        begin = self.opened.trim(before_offset=message.physical_offset)
         assert begin <= max(message.physical_offset, self.model.begin_offset)
         assert begin >= self.model.begin_offset
         self.model.begin_offset = begin

@@ -130,7 +130,7 @@ class Run:
             self.options["commit_log_file_size_bytes"]
         )
         self.mark("trimming", before=before)
-        self.mark("trimmed", begin=self.store.trim(before))
+        self.mark("trimmed", begin=self.store.trim(before_offset=before))
 
     def commit(self, topic: str, group: str) -> None:
         """A group takes some messages and stores where it is."""

@@ -39,7 +39,7 @@ for mode in ("r", "rw", "rw"):
             store.writer("t0", queue_id=0).put(b"more", durability="disk")
             names.remove(("t0", 0)) if ("t0", 0) in names else None
 with rocketstore.open(copy, "rw", **options) as store:
-    assert store.trim(store.end_offset) > 0
+    assert store.trim(before_offset=store.end_offset) > 0
 print("files", sum(len(files) for _, _, files in os.walk(path)))
 """
 

@@ -52,7 +52,7 @@ def test_every_entry_is_closed_in_the_child(
             "commit": consumer.commit,
             "get": lambda: store.get(result.physical_offset),
             "query": lambda: store.query("Orders", "k"),
-            "trim": lambda: store.trim(0),
+            "trim": lambda: store.trim(before_offset=0),
             "topics": store.topics,
             "end_offset": lambda: store.end_offset,
             "stats": store.stats,

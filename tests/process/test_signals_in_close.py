@@ -118,7 +118,7 @@ def test_a_handler_may_close_in_the_middle_of_a_trim(tmp_path: Path, calls: Disk
         go_on.set()
 
     with handled(close, reached.wait) as ended:
-        assert store.trim(end) > 0
+        assert store.trim(before_offset=end) > 0
     assert ended
     assert store.closed
     small_store.open_small(tmp_path, "r+").close()
@@ -130,11 +130,11 @@ def test_a_trim_waits_for_a_flush_no_longer_than_a_put(tmp_path: Path, calls: Di
     reached, go_on, end = with_a_hanging_flush(store, calls)
     assert reached.wait(WAIT_S)
     with pytest.raises(BackpressureError, match="nothing was trimmed"):
-        store.trim(end)
+        store.trim(before_offset=end)
     calls.before.clear()
     go_on.set()
     wait_until(lambda: store.flushed_offset >= end)
-    assert store.trim(end) > 0
+    assert store.trim(before_offset=end) > 0
     store.close()
 
 
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_a_trim_behind_a_hanging_flush(tmp_path: Path, calls: DiskCa
     store = small_store.open_small(tmp_path, sync_flush_timeout_ms=int(WAIT_S * 1000))
     reached, go_on, end = with_a_hanging_flush(store, calls)
     with interrupted(reached.wait):
-        store.trim(end)
+        store.trim(before_offset=end)
     calls.before.clear()
     go_on.set()
     store.close()

@@ -64,7 +64,7 @@ def test_a_reader_writes_nothing(tmp_path: Path) -> None:
             entries: list[Callable[[], object]] = [
                 lambda: reader.writer("T"),
                 lambda: reader.put_message("T", b"x"),
-                lambda: reader.trim(0),
+                lambda: reader.trim(before_offset=0),
                 lambda: reader.wait_flushed(0),
                 lambda: reader.configure(flush_interval_ms=1),
                 reader.destroy,

@@ -66,7 +66,7 @@ def test_the_minimum_of_a_queue_follows_the_begin_of_the_log(tmp_path: Path) -> 
     with open_small(made.root) as store:
         assert (bounds(store, "early"), bounds(store)) == ((0, 5), (0, 60))
         for begin in (SEGMENT, SEGMENT, 3 * SEGMENT):
-            assert store.trim(begin) == begin
+            assert store.trim(before_offset=begin) == begin
             kept = [r for r in made.records if r.physical_offset >= begin]
             assert bounds(store) == (kept[0].queue_offset, 60)
             assert bounds(store, "early") == (5, 5)
@@ -118,7 +118,7 @@ def test_queue_and_index_files_go_with_the_last_message_they_speak_of(tmp_path: 
         dispatched(store)
         per_index = SMALL["index_entries"] - 1
         for begin in range(SEGMENT, results[-1].physical_offset - SEGMENT, 3 * SEGMENT):
-            assert store.trim(begin) == begin
+            assert store.trim(before_offset=begin) == begin
             first = next(n for n, r in enumerate(results) if r.physical_offset >= begin)
             assert bounds(store) == (first, 150)
             names = sorted(p.name for p in (tmp_path / "consumequeue/orders/0").iterdir())
@@ -141,7 +141,7 @@ def test_by_time_files_go_in_order_up_to_the_first_young_one(tmp_path: Path, you
     for path in segments(made.root)[1:]:
         os.utime(path, (0, 0))
     with open_small(made.root) as store:
-        assert store.trim(at(FIRST_MS)) == 0
-        begin = store.trim(at(FIRST_MS + 1000))
+        assert store.trim(before_time=at(FIRST_MS)) == 0
+        begin = store.trim(before_time=at(FIRST_MS + 1000))
         assert begin == (young - 1) * SEGMENT
         assert int(segments(made.root)[0].name) == begin

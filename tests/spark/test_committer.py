@@ -366,7 +366,7 @@ def test_what_was_trimmed_before_it_was_finished_is_not_written_again(
     assert killed_at("appended 25", root, "query", 0, [stage_bodies(root, "1", bodies)])
     with rocketstore.open(root, durability="os") as store:
         begin = store.begin_offset
-        store.trim(store.end_offset - 1)
+        store.trim(before_offset=store.end_offset - 1)
         assert store.begin_offset > begin
     before = log_of(root)
     with pytest.raises(SparkFaceError, match=r"^\[RS_DATA_LOST\] .*pending\.json"):

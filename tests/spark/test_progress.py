@@ -192,7 +192,7 @@ def test_what_was_removed_before_it_was_read(tmp_path: Path, rng: random.Random)
     start = stream.initial()
     stream.close()
     with rocketstore.open(root) as store:
-        begin = store.trim(messages[300].physical_offset)
+        begin = store.trim(before_offset=messages[300].physical_offset)
     stream = progress(root)
     with pytest.raises(SparkFaceError, match=rf"RS_DATA_LOST\] \[0, {begin}\)"):
         stream.parts(start, stream.latest(start))
@@ -221,7 +221,7 @@ def test_all_that_a_frozen_stream_was_to_read_was_removed(
         for _ in range(3):
             end = store.writer("orders").put(bytes(60_000)).physical_offset
         store.flush()
-        assert store.trim(end) > removed.physical_offset + removed.size
+        assert store.trim(before_offset=end) > removed.physical_offset + removed.size
         assert drained(streams["false"], start)[0] == []
         with pytest.raises(SparkFaceError, match=r"RS_DATA_LOST\] \[0, "):
             drained(streams["true"], start)
@@ -299,7 +299,9 @@ def test_what_was_trimmed_below_a_checkpoint_is_not_asked_for(
     stream.close()
     old = {name: start[name] for name in ("store", "phys")} | {"v": 1}
     with rocketstore.open(root) as store:
-        assert store.trim(messages[500].physical_offset) > messages[300].physical_offset
+        assert (
+            store.trim(before_offset=messages[500].physical_offset) > messages[300].physical_offset
+        )
     put(root, "orders", b"new")
     for checkpoint in (start, old):
         assert batch(progress(root, **given), checkpoint)[1] == [b"new"]

@@ -294,7 +294,7 @@ def test_what_is_not_kept_any_more_is_an_error_or_skipped(
     root = tmp_path / "s"
     messages = make_store(root, rng)
     with rocketstore.open(root) as store:
-        begin = store.trim(messages[300].physical_offset)
+        begin = store.trim(before_offset=messages[300].physical_offset)
     kept = [m for m in messages if m.physical_offset >= begin]
     assert 0 < len(kept) < len(messages)
     assert numbers(read_all(root)) == [m.physical_offset for m in kept]
@@ -318,7 +318,7 @@ def test_a_part_that_is_removed_before_its_task_reads_is_named_or_skipped(
     loose = ReadOptions.parse({"path": str(root), "failOnDataLoss": "false"}, stream=False)
     skipping, _ = plan_batch(loose)
     with rocketstore.open(root) as store:
-        begin = store.trim(messages[300].physical_offset)
+        begin = store.trim(before_offset=messages[300].physical_offset)
     lost = rf"RS_DATA_LOST\] host=.* path={root} .*\[0, {begin}\) was removed before.*{REMEDY}"
     with pytest.raises(SparkFaceError, match=lost):
         list(read(scans[0], strict, bounds))

@@ -231,7 +231,7 @@ class Run:
         assert self.store is not None
         with self.act("trim"):
             self.say("trimmed", before)
-            self.store.trim(before=before)
+            self.store.trim(before_offset=before)
 
 
 def where(error: BaseException) -> str:

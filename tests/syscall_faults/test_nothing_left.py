@@ -229,7 +229,7 @@ def test_a_failed_checkpoint_of_a_trim_fails_the_store(
         writer.put(bytes(900))
     calls = failing(monkeypatch, checkpoint, "fdatasync")
     with pytest.raises(OSError, match="quota"):
-        store.trim(before=8192)
+        store.trim(before_offset=8192)
     tried = calls.made.count("fdatasync")
     assert store._engine.write.commit_log.failure is calls.errors.pop("fdatasync")
     store.close()
