@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import time
 from itertools import chain, islice
 from operator import length_hint
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Never, NoReturn, Self
 
 from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
@@ -18,6 +17,7 @@ from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.start import EDGES, place_of, tag_set
 from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
+from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocketstore.consuming.cursors import Place
     from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
+    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Consumer", "ConsumerBusyError"]
 
@@ -63,7 +64,8 @@ class Consumer:
         topic: str,
         *,
         queue_id: int | None = None,
-        offset: Edge | int | datetime.datetime = "earliest",
+        offset: Edge | int = "earliest",
+        when: Timestamp | None = None,
         group: str | None = None,
         tags: str | Iterable[str] | None = None,
         reset: Edge | None = None,
@@ -75,7 +77,8 @@ class Consumer:
         Args:
             queue_id: One queue; None: all queues of the topic, those to come included.
             offset: Where to begin without a stored offset: "earliest", "latest" (what is put from
-                now on), a queue offset (needs `queue_id`) or a time (an aware datetime).
+                now on) or a queue offset (needs `queue_id`).
+            when: Instead of `offset`: begin at the first message stored at this time or later.
             group: Begin at the offsets stored for this group, and own them until `close`.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
             reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
@@ -87,7 +90,7 @@ class Consumer:
         group = None if group is None else text("group", group)
         queue_id = None if queue_id is None else whole_number("queue_id", queue_id, 0)
         wanted = tag_set(tags)
-        edge, time_ms = place_of("offset", offset, queue_id)
+        edge, time_ms = place_of(offset, when, queue_id)
         reader.source.check()
         self._reader = reader
         self._topic = topic
@@ -166,8 +169,8 @@ class Consumer:
         return chain.from_iterable(self._batches(lambda: self._wait(BATCH, timeout_s)))
 
     def _batches(self, fetch: Callable[[], bool]) -> Iterator[Iterator[Message]]:
-        """What is left to hand out, again and again, until `fetch` finds no more: chained, so that no
-        line of Python runs between two messages."""
+        """What is left to hand out, again and again, until `fetch` finds no more: chained, so that
+        no line of Python runs between two messages."""
         while True:
             with self._use():
                 if not length_hint(self._cursors.left) and not fetch():
@@ -222,8 +225,8 @@ class Consumer:
         *,
         columns: Iterable[str] | None = None,
     ) -> Columns:
-        """As `poll`, but NumPy columns, as `rocketstore.scan` gives them, without an object for each
-        message in your hands. The rows of one call are of one queue; queues take turns.
+        """As `poll`, but NumPy columns, as `rocketstore.scan` gives them, without an object for
+        each message in your hands. The rows of one call are of one queue; queues take turns.
 
         Args:
             max_messages: 1 … 65536; fewer rows when their records have more than a GiB.
@@ -250,15 +253,36 @@ class Consumer:
         with self._use():
             return list(islice(self._cursors.left, max_messages))
 
-    def seek(self, to: Edge | int | datetime.datetime, *, queue_id: int | None = None) -> None:
-        """Moves to an offset, an end, or the first message stored at a time or later.
+    def seek(
+        self,
+        offset: Edge | int | None = None,
+        *,
+        when: Timestamp | None = None,
+        queue_id: int | None = None,
+        **unknown: Never,
+    ) -> None:
+        """Moves the consumer: the next message comes from there. What was fetched before is
+        dropped.
 
-        For one queue, or for all where `to` is not a number. What was fetched before is dropped.
+        Args:
+            offset: "earliest", "latest", or a queue offset of the one queue.
+            when: Instead of `offset`: the first message stored at this time or later.
+            queue_id: Moves this queue only. None: the consumer's one queue, or all of them.
+
+        Raises:
+            ValueError: an offset without a queue, a queue that the consumer does not have, or a
+                time without a zone.
+            TypeError: neither or both of `offset` and `when`, or a value of another type.
+            StoreClosedError, ConsumerBusyError: the consumer cannot be used now.
         """
+        if unknown:
+            refuse_arguments(self.seek, unknown)
+        if (offset is None) == (when is None):
+            raise TypeError("seek() takes one of offset and when=")
         with self._use():
             self._cursors.join("earliest")
             chosen = self._queue_id if queue_id is None else whole_number("queue_id", queue_id)
-            edge, time_ms = place_of("to", to, chosen)
+            edge, time_ms = place_of("earliest" if offset is None else offset, when, chosen)
             if chosen is not None and chosen not in self._cursors:
                 raise ValueError(
                     f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
@@ -276,8 +300,8 @@ class Consumer:
         group skip messages.
 
         Raises:
-            OffsetOutOfRangeError: a position beyond the end of its queue, as `seek` may have set it.
-                Nothing is stored then: the next message would be put there, behind a gap.
+            OffsetOutOfRangeError: a position beyond the end of its queue, as `seek` may have set
+                it. Nothing is stored then: the next message would be put there, behind a gap.
             StoreClosedError: another thread has closed the consumer meanwhile. Nothing is stored.
         """
         with self._use():
@@ -340,7 +364,8 @@ class Consumer:
         self._reader.source.check()
 
     def _use(self) -> SingleUse:
-        """For `with`: one call's use of the consumer; a second thread meanwhile is an error, not a wait."""
+        """For `with`: one call's use of the consumer; a second thread meanwhile is an error, not a
+        wait."""
         self._check()
         return self._one_call
 

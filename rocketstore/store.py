@@ -229,7 +229,8 @@ class Store(StoreFacts):
         *,
         queue_id: int | None = None,
         group: str | None = None,
-        offset: Literal["earliest", "latest"] | int | Timestamp = "earliest",
+        offset: Literal["earliest", "latest"] | int = "earliest",
+        when: Timestamp | None = None,
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
     ) -> Consumer:
@@ -239,8 +240,9 @@ class Store(StoreFacts):
         Args:
             group: start at the offsets that this group committed, and own them while open. With mode "r" it
                 starts where the group stands now, owns nothing, and `commit` raises StoreReadOnlyError.
-            offset: where to start without them: "earliest", "latest", a queue offset (with queue_id),
-                or an aware datetime.
+            offset: where to start without them: "earliest", "latest" or a queue offset (with
+                queue_id).
+            when: instead of `offset`: start at the first message stored at this time or later.
             tags: only messages with one of these tags.
             reset: where to go on when the offset is no longer kept; None: OffsetOutOfRangeError.
         """
@@ -251,6 +253,7 @@ class Store(StoreFacts):
             queue_id=queue_id,
             group=group,
             offset=offset,
+            when=when,
             tags=tags,
             reset=reset,
             offsets=engine.offsets if group is not None else None,

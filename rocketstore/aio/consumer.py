@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Never, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
 from rocketstore.values.arguments import at_most, seconds
 
 if TYPE_CHECKING:
-    import datetime
     from types import TracebackType
 
     from rocketstore import Columns
     from rocketstore.aio.loop_port import LoopPort
+    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Consumer", "Following"]
 
@@ -139,15 +140,18 @@ class Consumer:
 
     async def seek(
         self,
-        to: Literal["earliest", "latest"] | int | datetime.datetime,
+        offset: Literal["earliest", "latest"] | int | None = None,
         *,
+        when: Timestamp | None = None,
         queue_id: int | None = None,
+        **unknown: Never,
     ) -> None:
-        """Moves to an offset, an end, or the first message stored at a time or later."""
+        """Moves the consumer; see `rocketstore.Consumer.seek`."""
         with self._use():
             consumer = await self._ready()
             await self._fetched()
-            await self._shielded(self._port.start(consumer.seek, to, queue_id=queue_id))
+            seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id, **unknown)
+            await self._shielded(self._port.start(seek))
 
     async def commit(self) -> dict[int, int]:
         """Stores the positions for the group, durably, and returns them. A commit that is cancelled may

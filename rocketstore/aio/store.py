@@ -18,7 +18,6 @@ from rocketstore.aio.writer import Writer
 from rocketstore.values.arguments import seconds, whole_number
 
 if TYPE_CHECKING:
-    import datetime
     from types import TracebackType
 
     from rocketstore.config.typed_options import LiveOptions
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from rocketstore.store_info import RunningFlags, Statistics
     from rocketstore.values.arguments import Body
     from rocketstore.values.callbacks import Progress
+    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Store"]
 
@@ -203,7 +203,8 @@ class Store:
         *,
         queue_id: int | None = None,
         group: str | None = None,
-        offset: Literal["earliest", "latest"] | int | datetime.datetime = "earliest",
+        offset: Literal["earliest", "latest"] | int = "earliest",
+        when: Timestamp | None = None,
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
     ) -> Consumer:
@@ -216,6 +217,7 @@ class Store:
             queue_id=queue_id,
             group=group,
             offset=offset,
+            when=when,
             tags=tags,
             reset=reset,
         )
@@ -230,8 +232,8 @@ class Store:
         topic: str,
         key: str,
         *,
-        begin: int | datetime.datetime | None = None,
-        end: int | datetime.datetime | None = None,
+        begin: Timestamp | None = None,
+        end: Timestamp | None = None,
         limit: int | None = None,
     ) -> list[Message]:
         """Messages of `topic` with `key`, newest first; see `rocketstore.Store.query`."""
@@ -243,7 +245,7 @@ class Store:
         self,
         topic: str,
         queue_id: int,
-        when: int | datetime.datetime,
+        when: Timestamp,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
         """Queue offset of the first message stored at or after `when`; see `rocketstore.Store.offset_at`."""
@@ -330,7 +332,7 @@ class Store:
         self,
         *unnamed: Never,
         before_offset: int | None = None,
-        before_time: int | datetime.datetime | None = None,
+        before_time: Timestamp | None = None,
         **unknown: Never,
     ) -> int:
         """Removes whole segments from the front of the log; see `rocketstore.Store.trim`."""

@@ -6,7 +6,7 @@ import datetime
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.values.arguments import texts, whole_number
-from rocketstore.values.timestamps import timestamp_ms
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,19 +20,23 @@ TAGS: Final = "None, a tag, 'a || b' or several tags"
 
 
 def place_of(
-    name: str, to: Edge | int | datetime.datetime, queue_id: int | None
+    offset: Edge | int, when: Timestamp | None, queue_id: int | None
 ) -> tuple[Edge | int, int | None]:
-    """A wish as (end or offset, time in ms): one of the two counts."""
-    if isinstance(to, str):
-        if to not in EDGES:
-            raise ValueError(f"{name} = {to!r}: a number, a datetime, 'earliest' or 'latest'")
-        return to, None
-    if isinstance(to, datetime.datetime):
-        return "earliest", timestamp_ms(name, to)
-    to = whole_number(name, to, 0)
+    """A wish as (end or offset, time in ms): the time counts unless it is None."""
+    if when is not None:
+        if offset != "earliest":
+            raise ValueError(f"offset = {offset!r}: not together with when")
+        return "earliest", timestamp_ms("when", when)
+    if isinstance(offset, str):
+        if offset not in EDGES:
+            raise ValueError(f"offset = {offset!r}: a number, 'earliest' or 'latest'")
+        return offset, None
+    if isinstance(offset, datetime.datetime):
+        raise TypeError(f"offset = {offset!r}: a time is given by when=")
+    offset = whole_number("offset", offset, 0)
     if queue_id is None:
-        raise ValueError(f"{name} = {to}: a number needs the queue_id that it belongs to")
-    return to, None
+        raise ValueError(f"offset = {offset}: a number needs the queue_id that it belongs to")
+    return offset, None
 
 
 def tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:

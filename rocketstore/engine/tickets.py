@@ -14,13 +14,14 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Never
 
 from rocketstore._native import syscalls
 from rocketstore._native.turn import Turn
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import start_thread
+from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
     from rocketstore._native.appender import Log
@@ -40,8 +41,8 @@ class Ticket:
         self._completions = completions
         self._result = result
         self._level = level
-        # These three change under the lock of the completions. "late": those who asked were told that it took
-        # too long; the promise may still be met, and is asked for again.
+        # These three change under the lock of the completions. "late": those who asked were told
+        # that it took too long; the promise may still be met, and is asked for again.
         self._state: Literal["pending", "late", "done", "failed"] = "pending"
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Ticket], object]] = []
@@ -63,25 +64,36 @@ class Ticket:
     def _met(self) -> bool:
         return self._completions.reached(self.end_offset, self._level)
 
-    def result(self, timeout: float | None = None) -> PutResult:
-        """The PutResult, once its promise is met.
+    def result(self, timeout_s: float | None = None, **unknown: Never) -> PutResult:
+        """Waits until the promise is met; gives the PutResult.
+
+        Args:
+            timeout_s: Seconds to wait. None: `sync_flush_timeout_ms` of the store.
 
         Raises:
-            DurabilityTimeoutError: not within `timeout` seconds; the message *is* in the log, and you may ask
-                again.
+            DurabilityTimeoutError: the promise is not met after `timeout_s`. The message *is* in
+                the log; the caller may ask again.
             StoreFailedError, StoreClosedError: the promise can no longer be met.
         """
+        if unknown:
+            refuse_arguments(self.result, unknown)
         if self._state != "done" and not self._met:
             # A callback that hears of a timeout hears of it here, too: others wait for its thread.
             if self._error is not None and (self._settled or self._completions.in_callback):
                 raise self._error
-            self._completions.wait(self._result, self._level, timeout)
+            self._completions.wait(self._result, self._level, timeout_s)
         return self._result
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What `result` would raise, or None."""
+    def exception(self, timeout_s: float | None = None, **unknown: Never) -> BaseException | None:
+        """Waits as `result` does; gives the error that `result` would raise, or None.
+
+        Raises:
+            DurabilityTimeoutError: as `result`, since the ticket is not done.
+        """
+        if unknown:
+            refuse_arguments(self.exception, unknown)
         try:
-            self.result(timeout)
+            self.result(timeout_s)
         except DurabilityTimeoutError:
             raise
         except RocketStoreError as error:
@@ -89,8 +101,8 @@ class Ticket:
         return None
 
     def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
-        """Calls `callback(ticket)` once done, or once that takes longer than the store's timeout; at once if it
-        is done already. From the store's completion thread."""
+        """Calls `callback(ticket)` once done, or once that takes longer than the store's timeout;
+        at once if it is done already. From the store's completion thread."""
         self._completions.check_process()
         with self._completions.lock:
             settled = self._settled
@@ -148,7 +160,8 @@ class Ticket:
 
 
 class Completions:
-    """Completes tickets that have callbacks. Its thread starts with the first and ends with the store."""
+    """Completes tickets that have callbacks. Its thread starts with the first and ends with the
+    store."""
 
     def __init__(
         self,
@@ -172,7 +185,8 @@ class Completions:
         self._closed = False
 
     def check_process(self) -> None:
-        """Before the lock, which a thread may have had when it was forked. Raises StoreClosedError."""
+        """Before the lock, which a thread may have had when it was forked. Raises
+        StoreClosedError."""
         syscalls.check_forked(self._token)
 
     @property
@@ -180,9 +194,9 @@ class Completions:
         """Whether this is the thread that calls callbacks."""
         return threading.current_thread() is self._thread
 
-    def wait(self, result: PutResult, level: str, timeout: float | None) -> None:
+    def wait(self, result: PutResult, level: str, timeout_s: float | None) -> None:
         """Blocks until `result` met `level`; raises as Ticket.result says."""
-        left_ms = self._timeout_ms if timeout is None else timeout_ms(timeout, "timeout")
+        left_ms = self._timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         if not self._log.wait(result.end_offset, ("memory", "os", "disk").index(level), left_ms):
             raise DurabilityTimeoutError(
                 f"physical offset {result.physical_offset}: not known to be on disk after "
@@ -261,7 +275,8 @@ class Completions:
         return None
 
     def close(self) -> None:
-        """Pending tickets have been flushed or failed by now; the thread tells the rest and ends."""
+        """Pending tickets have been flushed or failed by now; the thread tells the rest and
+        ends."""
         with self.lock:
             self._closed = True
         with self._starting:

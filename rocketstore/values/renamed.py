@@ -16,6 +16,9 @@ NEW_NAMES: Final[dict[str, dict[str, str]]] = {
         "start_timestamp": "begin=",
         "end_timestamp": "end=",
     },
+    "seek": {"to": "offset= or when="},
+    "result": {"timeout": "timeout_s="},
+    "exception": {"timeout": "timeout_s="},
     "trim": {"before": "before_offset= or before_time="},
 }
 

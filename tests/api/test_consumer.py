@@ -52,19 +52,37 @@ def test_next_and_for_share_one_place(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "expected"),
+    ("begin", "expected"),
     [
-        ("earliest", [0, 1, 2, 3, 4]),
-        ("latest", []),
-        (3, [3, 4]),
-        (5, []),
-        (datetime.datetime.fromtimestamp(FIRST_MS / 1000 + 0.02, datetime.UTC), [2, 3, 4]),
-        (datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC), []),
+        ({"offset": "earliest"}, [0, 1, 2, 3, 4]),
+        ({"offset": "latest"}, []),
+        ({"offset": 3}, [3, 4]),
+        ({"offset": 5}, []),
+        (
+            {"when": datetime.datetime.fromtimestamp(FIRST_MS / 1000 + 0.02, datetime.UTC)},
+            [2, 3, 4],
+        ),
+        ({"when": FIRST_MS + 20}, [2, 3, 4]),
+        ({"when": datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)}, []),
     ],
 )
-def test_where_a_consumer_begins(setting: Setting, offset: Any, expected: list[int]) -> None:
+def test_where_a_consumer_begins(
+    setting: Setting, begin: dict[str, Any], expected: list[int]
+) -> None:
     setting.made.fill(5)
-    assert offsets_of(setting.consumer(queue_id=0, offset=offset)) == expected
+    assert offsets_of(setting.consumer(queue_id=0, **begin)) == expected
+
+
+def test_a_time_is_no_offset(setting: Setting) -> None:
+    time: Any = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    with pytest.raises(TypeError, match="a time is given by when="):
+        setting.consumer(queue_id=0, offset=time)
+    with pytest.raises(ValueError, match="offset = 3: not together with when"):
+        setting.consumer(queue_id=0, offset=3, when=time)
+    consumer = setting.consumer(queue_id=0)
+    for wrong in ({}, {"offset": 1, "when": time}):
+        with pytest.raises(TypeError, match="one of offset and when="):
+            consumer.seek(**wrong)
 
 
 def test_latest_gives_what_is_put_from_now_on(setting: Setting) -> None:
@@ -81,7 +99,7 @@ def test_latest_gives_what_is_put_from_now_on(setting: Setting) -> None:
         ({"offset": -1, "queue_id": 0}, ValueError),
         ({"offset": 5}, ValueError),
         ({"offset": 1.5, "queue_id": 0}, TypeError),
-        ({"offset": datetime.datetime(2026, 1, 1)}, ValueError),
+        ({"when": datetime.datetime(2026, 1, 1)}, ValueError),
         ({"reset": "never"}, ValueError),
         ({"tags": ""}, ValueError),
         ({"tags": []}, ValueError),
@@ -281,7 +299,7 @@ def test_seek_moves_to_an_offset_an_end_or_a_time(setting: Setting) -> None:
     assert next(consumer).queue_offset == 0
     consumer.seek("latest")
     assert list(consumer) == []
-    consumer.seek(datetime.datetime.fromtimestamp(FIRST_MS / 1000 + 0.045, datetime.UTC))
+    consumer.seek(when=datetime.datetime.fromtimestamp(FIRST_MS / 1000 + 0.045, datetime.UTC))
     assert next(consumer).queue_offset == 5
 
 

@@ -14,6 +14,9 @@ CALLS: list[tuple[str, str, Callable[[rocketstore.Store], object]]] = [
     ("start_offset", "use begin_offset=", lambda s: old(rocketstore.scan)(s, start_offset=0)),
     ("start_timestamp", "use begin=", lambda s: old(rocketstore.scan)(s, start_timestamp=0)),
     ("end_timestamp", "use end=", lambda s: old(rocketstore.scan)(s, end_timestamp=0)),
+    ("to", "use offset= or when=", lambda s: old(s.consumer("t").seek)(to=0)),
+    ("timeout", "use timeout_s=", lambda s: old(s.writer("t").submit(b"").result)(timeout=1)),
+    ("timeout", "use timeout_s=", lambda s: old(s.writer("t").submit(b"").exception)(timeout=1)),
     ("before", "use before_offset= or before_time=", lambda s: old(s.trim)(before=0)),
 ]
 

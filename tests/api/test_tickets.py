@@ -29,9 +29,9 @@ def test_done_only_when_durable(tmp_path: Path, gate: threading.Event) -> None:
         assert not ticket.done()
         assert ticket.end_offset == store.end_offset
         with pytest.raises(DurabilityTimeoutError):
-            ticket.result(timeout=0.01)
+            ticket.result(timeout_s=0.01)
         gate.set()
-        result = ticket.result(timeout=20)
+        result = ticket.result(timeout_s=20)
         assert ticket.done()
         assert result.durability == "disk"
         assert store.flushed_offset >= ticket.end_offset

@@ -81,7 +81,7 @@ def test_a_time_that_is_damaged_hides_no_message(tmp_path: Path, mode: Mode) -> 
     with open_small(tmp_path, mode) as store:
         assert store.offset_at("orders", 0, when) == 0
         with store.consumer("orders", queue_id=0) as consumer:
-            consumer.seek(store.get(results[0].physical_offset).store_time)
+            consumer.seek(when=store.get(results[0].physical_offset).store_time)
             assert consumer.positions == {0: 0}
 
 

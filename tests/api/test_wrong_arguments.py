@@ -97,7 +97,6 @@ WRONG_TYPES: list[tuple[str, object, Call]] = [
     ("timeout_s", "x", lambda s, x: s.consumer("t").poll(timeout_s=x)),
     ("timeout_s", "x", lambda s, x: s.consumer("t").poll_columns(timeout_s=x)),
     ("timeout_s", "x", lambda s, x: next(s.consumer("t").follow(x))),
-    ("timeout", "x", lambda s, x: s.writer("t").submit(b"x").result(x)),
     ("tags", 5, lambda s, x: s.consumer("t", tags=x)),
     ("tags", ["a"], lambda s, x: s.writer("t").put(b"x", tags=x)),
     ("keys", 5, lambda s, x: s.writer("t").put(b"x", keys=x)),
@@ -109,7 +108,7 @@ WRONG_TYPES: list[tuple[str, object, Call]] = [
     ("tags", 5, lambda s, x: scan(s, tags=x)),
     ("group", 5, lambda s, x: s.consumer("t", group=x)),
     ("queue_id", "x", lambda s, x: s.consumer("t").seek("earliest", queue_id=x)),
-    ("to", None, lambda s, x: s.consumer("t", queue_id=0).seek(x)),
+    ("offset", [], lambda s, x: s.consumer("t", queue_id=0).seek(x)),
     ("max_messages", "x", lambda s, x: s.consumer("t").poll_columns(x)),
     ("columns", 5, lambda s, x: s.consumer("t").poll_columns(columns=x)),
     ("columns", "body", lambda s, x: scan(s, columns=x)),
@@ -129,7 +128,6 @@ WRONG_VALUES: list[tuple[str, object, Call]] = [
     ("store_host", "[1.2.3.4]:5", lambda s, x: s.put_message("t", b"x", store_host=x)),
     ("born_host", "1.2.3:4", lambda s, x: encode_frames(COLUMN, topics=["t"], born_host=x)),
     ("timeout_s", float("nan"), lambda s, x: s.flush(x)),
-    ("timeout", float("nan"), lambda s, x: s.writer("t").submit(b"x").result(x)),
     ("durability", "none", lambda s, x: s.writer("t").put(b"x", durability=x)),
     ("durability", 3, lambda s, x: s.writer("t").put(b"x", durability=x)),
     ("durability", b"disk", lambda s, x: s.writer("t").submit(b"x", durability=x)),
@@ -146,7 +144,7 @@ WRONG_VALUES: list[tuple[str, object, Call]] = [
     ("end", 5, lambda s, x: s.query("t", "k", begin=10, end=x)),
     ("offset", "first", lambda s, x: s.consumer("t", offset=x)),
     ("offset", 3, lambda s, x: s.consumer("t", offset=x)),
-    ("to", "first", lambda s, x: s.consumer("t").seek(x)),
+    ("offset", "first", lambda s, x: s.consumer("t").seek(x)),
     ("reset", "first", lambda s, x: s.consumer("t", reset=x)),
     ("reset", [], lambda s, x: s.consumer("t", reset=x)),
     ("tags", [], lambda s, x: s.consumer("t", tags=x)),
@@ -173,8 +171,14 @@ def test_other_arguments_are_named(
         with pytest.raises(error, match=f"^{name} = {re.escape(repr(value))}: ?.") as caught:
             call(store, value)
         assert not isinstance(caught.value, RocketStoreError), name
-        if name != "timeout":
-            assert store.end_offset == end
+        assert store.end_offset == end
+
+
+@pytest.mark.parametrize(("value", "error"), [("x", TypeError), (float("nan"), ValueError)])
+def test_a_ticket_names_its_time_to_wait(store: Store, value: Any, error: type[Exception]) -> None:
+    ticket = store.writer("t").submit(b"x")
+    with pytest.raises(error, match=f"^timeout_s = {value!r}: ?."):
+        ticket.result(value)
 
 
 @pytest.mark.parametrize("argument", ["tags", "keys", "shard_key"])
@@ -194,8 +198,8 @@ def test_a_naive_datetime_is_named(store: Store) -> None:
     naive = datetime.datetime(2026, 1, 1)
     with pytest.raises(ValueError, match=r"^begin = datetime.*has no time zone"):
         store.query("t", "k", begin=naive)
-    with pytest.raises(ValueError, match=r"^to = datetime.*has no time zone"):
-        store.consumer("t").seek(naive)
+    with pytest.raises(ValueError, match=r"^when = datetime.*has no time zone"):
+        store.consumer("t").seek(when=naive)
 
 
 def test_equal_ends_are_an_empty_range(store: Store) -> None:

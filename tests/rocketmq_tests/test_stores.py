@@ -112,9 +112,9 @@ def test_every_wait_that_is_too_long_says_so_and_no_message_is_lost(tmp_path: Pa
         tickets = [writer.submit(b"%d" % n) for n in range(100)]
         for ticket in tickets:
             with pytest.raises(DurabilityTimeoutError):
-                ticket.result(timeout=0.0)
+                ticket.result(timeout_s=0.0)
         gate.set()
-        assert [t.result(timeout=20).queue_offset for t in tickets] == list(range(100))
+        assert [t.result(timeout_s=20).queue_offset for t in tickets] == list(range(100))
         assert all(t.done() for t in tickets)
 
 

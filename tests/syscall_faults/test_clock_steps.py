@@ -214,7 +214,7 @@ def test_an_offset_for_a_time_passes_over_nothing(
             young = [n for n, time in enumerate(times) if time >= at]
             assert store.offset_at(TOPIC, 0, at) == min(young, default=len(times))
             with store.consumer(TOPIC, queue_id=0) as consumer:
-                consumer.seek(EPOCH + datetime.timedelta(milliseconds=at))
+                consumer.seek(when=EPOCH + datetime.timedelta(milliseconds=at))
                 found = [m.queue_offset for m in consumer]
             assert set(young) <= set(found)
 

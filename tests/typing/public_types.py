@@ -39,7 +39,7 @@ writer.put_batch(b"body")  # type: ignore[arg-type]
 
 ticket = writer.submit(b"body")
 reveal_type(ticket.done())  # bool
-reveal_type(ticket.result(timeout=1.0))  # rocketstore._native.put_result.PutResult
+reveal_type(ticket.result(timeout_s=1.0))  # rocketstore._native.put_result.PutResult
 
 consumer = store.consumer("orders", group="billing")
 reveal_type(consumer.poll(max_messages=10))  # list[rocketstore._native.message.Message]
