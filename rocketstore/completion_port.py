@@ -54,7 +54,7 @@ class CompletionPort(native.CompletionPort):
             os.close(self._descriptor)
             raise
         # A loop may go without a word; what it leaves behind must not stay in the store's signals.
-        bell = self.bell
+        bell = self._bell
         hung = [signal] if log is None else [signal, log.progress]
         token = syscalls.process_token()
         self._end = weakref.finalize(self, _end, hung, bell, self._descriptor, token)
@@ -84,7 +84,7 @@ class CompletionPort(native.CompletionPort):
 
     def close(self) -> None:
         """Nothing rings any more, the descriptor is closed, nothing is put. Waiters stay as they are. Idempotent."""
-        self.end()
+        self._stop()
         self._end()
 
     @property

@@ -239,16 +239,16 @@ class Consumer:
                 self._wait(max_messages, timeout_s)
             return self._columns.hand_out(self._cursors)
 
-    def prefetch(self, max_messages: int = BATCH) -> bool:
-        """Fetches without handing out, and without waiting: whether `take` has something now.
+    def _prefetch(self, max_messages: int = BATCH) -> bool:
+        """Fetches without handing out, and without waiting: whether `_take` has something now.
 
-        With `take` for event loops: one thread fetches, another hands out.
+        With `_take` for event loops: one thread fetches, another hands out.
         """
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             return bool(length_hint(self._cursors.left)) or self._cursors.fill(max_messages)
 
-    def take(self, max_messages: int = BATCH) -> list[Message]:
+    def _take(self, max_messages: int = BATCH) -> list[Message]:
         """Hands out up to `max_messages` of what was fetched; never fetches, so it never blocks."""
         with self._use():
             return list(islice(self._cursors.left, max_messages))

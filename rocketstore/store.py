@@ -86,7 +86,7 @@ class Store(StoreFacts):
             reserved=RESERVED_PROPERTIES,
             to_ms=timestamp_ms,
         )
-        return writer.bind(engine.completions, engine.path)
+        return writer._bind(engine.completions, engine.path)
 
     def put_message(
         self,

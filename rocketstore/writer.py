@@ -33,7 +33,7 @@ class Writer(native.Writer):
     _completions: Completions
     _path: str
 
-    def bind(self, completions: Completions, path: str) -> Writer:
+    def _bind(self, completions: Completions, path: str) -> Writer:
         """What submit and repr need; called once by the store."""
         self._completions = completions
         self._path = path
@@ -91,8 +91,8 @@ class Writer(native.Writer):
         bodies = bodies_of(data, offsets)
         given = (row_tags, row_keys, queue_ids, born_timestamps_ms)
         if all(column is None for column in given):
-            return self.put_column(bodies.text, bodies.places, **same)
-        columns = row_columns(same, bodies.rows, self.queues, *given)
+            return self._put_column(bodies.text, bodies.places, **same)
+        columns = row_columns(same, bodies.rows, self._queues, *given)
         return native_rows.put_columns(self, bodies, **columns, **same)
 
     def submit(
@@ -122,12 +122,12 @@ class Writer(native.Writer):
             shard_key=shard_key,
             durability="memory",
         )
-        self.log.request_flush(result.end_offset)
-        self.note_level(result, level)
+        self._log.request_flush(result.end_offset)
+        self._note_level(result, level)
         return Ticket(self._completions, result, level)
 
     def __repr__(self) -> str:
-        queues = [queue.queue_id for queue in self.queues]
+        queues = [queue.queue_id for queue in self._queues]
         return f"Writer({self.topic!r}, queues={queues}, durability={self.durability!r})"
 
     def __reduce__(self) -> str:

@@ -60,7 +60,7 @@ cdef class CompletionPort:
     of `settle`."""
 
     cdef Log log
-    cdef readonly Bell bell
+    cdef Bell bell
     cdef Signal arrival
     cdef list lines, arrival_waiters  # the lines: of waits for `os` and for `disk`
     cdef Py_ssize_t[2] heads
@@ -73,7 +73,7 @@ cdef class CompletionPort:
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
     cdef object raised  # by a waiter that was told
-    cdef readonly bint ended
+    cdef bint ended
     cdef Py_ssize_t tidy_arrivals_at
 
     def __cinit__(self, *given, **named):
@@ -91,6 +91,10 @@ cdef class CompletionPort:
         if log is not None:
             log.progress.hang(self.bell)
 
+    @property
+    def _bell(self):
+        return self.bell
+
     # ---- puts ----
 
     cdef inline bint is_full(self) noexcept:
@@ -103,19 +107,19 @@ cdef class CompletionPort:
 
     def put(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
             durability, waiter):
-        """put_now and promise, unless the port is full; `durability` None: the writer's. A Placed."""
+        """_put_now and promise, unless the port is full; `durability` None: the writer's. A Placed."""
         cdef int level = writer.level if durability is None else durability_level(durability)
         cdef int64_t started = writer.begun(level) if level <= writer.log.met else 0
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
-        result = self.put_now(writer, body, tags, keys, properties, flag, born_time, shard_key)
+        result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key)
         if started and result is not None:
             put_took(writer.log, started, False)
         return NOT_PUT if result is None else self.promised(result, level, waiter)
 
-    cpdef PutResult put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
-                            shard_key):
+    cpdef PutResult _put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
+                             shard_key):
         """The PutResult of a record that is in the log, or None where a put would have to wait first."""
         cdef rs_message message
         cdef rs_appended appended
@@ -210,7 +214,7 @@ cdef class CompletionPort:
             raise StoreClosedError("the completion port is closed")
         return 0
 
-    def end(self):
+    def _stop(self):
         """Nothing is put or promised from here on, and the bell stays silent."""
         self.ended = True
 

@@ -9,8 +9,8 @@ from rocketstore._native.put_result cimport PutResult
 
 
 cdef class Writer:
-    cdef readonly Log log
-    cdef readonly tuple queues
+    cdef Log log
+    cdef tuple queues
     cdef QueueState only  # of a writer with one queue, else None
     cdef readonly str topic
     cdef bytes topic_bytes
@@ -19,9 +19,9 @@ cdef class Writer:
     cdef object keys
     cdef object tags
     cdef rs_message template
-    cdef readonly int level
+    cdef int level
     cdef readonly str durability  # the promise that put waits for unless a call asks for another
-    cdef readonly int64_t timeout_ms
+    cdef int64_t timeout_ms
     cdef Py_ssize_t turn
     cdef int untimed  # puts until the next whose time is taken, of those that wait for nothing
     cdef int untimed_next

@@ -236,6 +236,14 @@ cdef class Writer:
         result.level = asked
         return 0
 
+    @property
+    def _log(self):
+        return self.log
+
+    @property
+    def _queues(self):
+        return self.queues
+
     def put(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
             shard_key=None, durability=None, timeout_s=None):
         """Appends one message and waits for the promise (`durability`, default the writer's).
@@ -302,7 +310,7 @@ cdef class Writer:
         self.finish(result, asked, timeout_s, started)
         return result
 
-    def put_column(self, const uint8_t[::1] data not None, const int64_t[::1] offsets not None, *,
+    def _put_column(self, const uint8_t[::1] data not None, const int64_t[::1] offsets not None, *,
                    tags=None, keys=None, properties=None, flag=0, born_time=None, shard_key=None,
                    durability=None, timeout_s=None):
         """Appends rows data[offsets[i]:offsets[i + 1]], as many segments as it takes. `offsets` was
@@ -359,6 +367,6 @@ cdef class Writer:
         self.finish(result, asked, timeout_s, started)
         return result
 
-    def note_level(self, PutResult result not None, durability not None):
+    def _note_level(self, PutResult result not None, durability not None):
         """A ticket's result says the promise that the ticket stands for."""
         result.level = max(result.level, durability_level(durability))

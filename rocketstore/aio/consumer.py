@@ -98,7 +98,7 @@ class Consumer:
             if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):
                 return []
             # No await from here on: what is handed out reaches the caller.
-            return consumer.take(max_messages)
+            return consumer._take(max_messages)
 
     async def poll_columns(
         self,
@@ -125,16 +125,16 @@ class Consumer:
         with contextlib.suppress(rocketstore.RocketStoreError):
             await self._shielded(self._port.start(_seek_back, consumer, before))
 
-    async def next_message(self, timeout_s: float | None) -> Message | None:
+    async def _next_message(self, timeout_s: float | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
         consumer = self._consumer
         if consumer is not None and self._fetching is None and not self._busy and not self._closed:
-            for message in consumer.take(1):
+            for message in consumer._take(1):
                 return message
         with self._use():
             consumer = await self._ready()
             if await self._fetch(consumer, BATCH, timeout_s):
-                for message in consumer.take(1):
+                for message in consumer._take(1):
                     return message
         return None
 
@@ -222,7 +222,7 @@ class Consumer:
             # The count is read first: what arrives behind this line ends the wait at once.
             seen = port.native.arrivals
             if self._fetching is None:
-                self._fetching = port.start(consumer.prefetch, limit)
+                self._fetching = port.start(consumer._prefetch, limit)
                 # Cancelled tasks do not hear of its error, nor shall the loop tell of it.
                 self._fetching.add_done_callback(self._failed)
             if await self._fetched():
@@ -283,7 +283,7 @@ class Following:
         return self
 
     async def __anext__(self) -> Message:
-        message = await self._consumer.next_message(self._timeout_s)
+        message = await self._consumer._next_message(self._timeout_s)
         if message is None:
             raise StopAsyncIteration
         return message

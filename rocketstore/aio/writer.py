@@ -222,7 +222,7 @@ class Writer:
             port.native.check_durability(level)
             await port.room()
             port.check()
-            result = port.native.put_now(
+            result = port.native._put_now(
                 writer, body, tags, keys, properties, flag, born_time, shard_key
             )
             if result is None:

@@ -129,7 +129,7 @@ class Ticket:
         self.add_done_callback(finish)
         return future
 
-    def complete(self, error: BaseException | None) -> None:
+    def _complete(self, error: BaseException | None) -> None:
         """Called by the completion thread, more than once where it was late before."""
         with self._completions.lock:
             if not self._settled:
@@ -215,7 +215,7 @@ class Completions:
                 heapq.heappush(self._pending, entry)
         if closed:
             met = self.reached(ticket.end_offset, ticket._level)
-            ticket.complete(None if met else StoreClosedError("the store was closed"))
+            ticket._complete(None if met else StoreClosedError("the store was closed"))
             return
         self._log.request_flush(ticket.end_offset)
         self._log.progress.notify()
@@ -234,7 +234,7 @@ class Completions:
         while True:
             seen = progress.count
             for ticket, error in self._due():
-                ticket.complete(error)
+                ticket._complete(error)
             with self.lock:
                 if self._closed and not self._pending:
                     return

@@ -16,19 +16,8 @@ from tests.aio.loops import open_small, run
 #: Only in threads.
 OF_THREADS = {
     rocketstore.Store: {},
-    rocketstore.Writer: {
-        "bind": "made by the store",
-        "level": "for native code",
-        "log": "for native code",
-        "note_level": "for native code",
-        "put_column": "what put_columns calls when it has looked at its arguments",
-        "queues": "of a topic that was looked at; a loop does so with the first put",
-        "timeout_ms": "for native code",
-    },
-    rocketstore.Consumer: {
-        "prefetch": "what a loop's consumer is made of",
-        "take": "what a loop's consumer is made of",
-    },
+    rocketstore.Writer: {},
+    rocketstore.Consumer: {},
 }
 #: Only in a loop.
 OF_LOOPS = {
@@ -38,7 +27,7 @@ OF_LOOPS = {
         "in_flight_bytes": "the same in bytes",
     },
     rocketstore.aio.Writer: {},
-    rocketstore.aio.Consumer: {"next_message": "what `async for` awaits; `next` in threads"},
+    rocketstore.aio.Consumer: {},
 }
 #: Arguments that only threads have.
 ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}

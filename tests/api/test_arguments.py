@@ -95,7 +95,7 @@ def test_as_many_as_there_are(store: Store) -> None:
         (lambda s, x: s.query("orders", "k", limit=x), "limit"),
         (lambda s, x: s.consumer("orders", queue_id=x), "queue_id"),
         (lambda s, x: s.consumer("orders", queue_id=0).poll(x), "max_messages"),
-        (lambda s, x: s.consumer("orders", queue_id=0).prefetch(x), "max_messages"),
+        (lambda s, x: s.consumer("orders", queue_id=0)._prefetch(x), "max_messages"),
         (lambda s, x: scan(s, begin_offset=x), "begin_offset"),
         (lambda s, x: scan(s, end_offset=x), "end_offset"),
         (lambda s, x: scan(s, queues=[x]), "queues"),

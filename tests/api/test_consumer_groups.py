@@ -245,13 +245,13 @@ def test_a_commit_that_a_close_overtakes_stores_nothing(setting: Setting) -> Non
 def test_a_close_beside_a_call_leaves_its_messages_alone(setting: Setting) -> None:
     setting.made.fill(10, queue_id=0)
     consumer = setting.consumer()
-    assert consumer.prefetch()
+    assert consumer._prefetch()
     with consumer._use():
         consumer.close()
         assert len(consumer._cursors.fetched()) == 10
     assert consumer.closed
     with setting.consumer() as other:
-        assert other.prefetch()
+        assert other._prefetch()
     assert other._cursors.fetched() == []
 
 

@@ -190,7 +190,7 @@ def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
         writer.put(b"x")
         log, end = store._open().commit_log.log, store.end_offset
         consumer = store.consumer("orders", offset="earliest")
-        assert consumer.prefetch()
+        assert consumer._prefetch()
         pid = fork()
         if pid == 0:
             code = 1
@@ -199,7 +199,7 @@ def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
                 for refused in (
                     lambda: writer.put(b"from the child"),
                     lambda: log.wait(end + 1, level=2, timeout_ms=100),
-                    lambda: consumer.take(),
+                    lambda: consumer._take(),
                     lambda: next(consumer),
                 ):
                     with pytest.raises(StoreClosedError, match="forked child"):
@@ -210,7 +210,7 @@ def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert writer.put(b"y").queue_offset == 1
-        assert [message.body for message in consumer.take()] == [b"x"]
+        assert [message.body for message in consumer._take()] == [b"x"]
 
 
 def test_repr_and_pickle(tmp_path: Path) -> None:

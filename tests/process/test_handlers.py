@@ -111,7 +111,7 @@ def test_a_consumer_that_is_interrupted_is_free_again(
     """As by Ctrl-C that is caught outside a loop of polls."""
     with store.consumer("t", group="g") as consumer:
         alarm(stop)
-        assert struck(lambda: consumer.take(1), 500) > 0
+        assert struck(lambda: consumer._take(1), 500) > 0
         assert struck(consumer.poll, 500) > 0
         consumer.seek("earliest")
         assert len(consumer.poll()) == 1
@@ -119,14 +119,14 @@ def test_a_consumer_that_is_interrupted_is_free_again(
 
         def use_it() -> None:
             with pytest.raises(ConsumerBusyError, match="give each thread its own") as caught:
-                consumer.take(1)
+                consumer._take(1)
             busy.append(caught.value)
 
         with consumer._use():
             use_it()
             assert in_time(use_it)
         assert len(busy) == 2
-        consumer.take(1)
+        consumer._take(1)
 
 
 def test_puts_that_are_interrupted_lose_no_segment(

@@ -186,7 +186,7 @@ class Run:
             port = CompletionPort(self.store)
             waiter: Future[PutResult] = Future()
             try:
-                result = port.put_now(writer, body.encode(), None, None, None, 0, None, None)
+                result = port._put_now(writer, body.encode(), None, None, None, 0, None, None)
                 if result is None:
                     result = writer.put(body.encode(), durability="memory")
                 port.promise(result, "disk", waiter)

@@ -219,7 +219,7 @@ def test_columns_are_split_at_segments() -> None:
     writer = owner.writer()
     data = np.frombuffer(b"abcdefgh" * 100, dtype=np.uint8)
     offsets = np.arange(0, 801, 40, dtype=np.int64)
-    result = writer.put_column(data, offsets)
+    result = writer._put_column(data, offsets)
     assert result.count == 20
     assert len(owner.segments) == 3
     bodies = [owner.record(offset)["body"] for offset in result.physical_offsets]
