@@ -7,48 +7,65 @@
         for message in store.consumer("orders"):
             print(message.queue_offset, message.body)
 
-When `put` returns, the message survives a power cut, unless the store was opened with another `durability`.
+When `put` returns, the message survives a power cut, unless the store was opened with another
+`durability`.
+
+Start with `open`, which gives a `Store`. Its `writer` puts messages, its `consumer` reads them in
+order, its `query` finds them by key. `scan` reads a store as columns, `ship` copies it to an
+archive. `StoreConfig` explains every option.
+
+Modules for more: `aio` (asyncio), `columns` (names and types of columns), `config` (options),
+`errors` (all errors), `message`, `arrow`, `metrics` (Prometheus), `spark`, `tools` (verify, repair,
+rebuild), `cli` (the command line).
+
+Names are imported when they are first used: `import rocketstore` alone loads no other module of
+this package. A program imports from here and from these modules; all other modules are inner ones.
 """
 
-from rocketstore._native.put_result import PutResult
-from rocketstore.api.open import open_store as open
-from rocketstore.api.scan import scan
-from rocketstore.api.ship import ship
-from rocketstore.columns import Columns
-from rocketstore.completion_port import CompletionPort
-from rocketstore.config import Durability, StoreConfig
-from rocketstore.consumer import Consumer, ConsumerBusyError
-from rocketstore.consuming.group_offsets import GroupClaimedError
-from rocketstore.engine.tickets import Ticket
-from rocketstore.errors import (
-    BackpressureError,
-    ConfigError,
-    CorruptRecordError,
-    DecompressionError,
-    DiskFullError,
-    DurabilityTimeoutError,
-    InvalidTopicError,
-    MessageNotFoundError,
-    MessageRejectedError,
-    MessageTooLargeError,
-    MissingSegmentsError,
-    OffsetOutOfRangeError,
-    PropertiesTooLargeError,
-    ReadFailedError,
-    RocketStoreError,
-    StoreClosedError,
-    StoreFailedError,
-    StoreLockedError,
-    StoreReadOnlyError,
-)
-from rocketstore.log.recovery.report import RecoveryReport
-from rocketstore.message import Message, decompress
-from rocketstore.puts.frames import FramesResult, encode_frames, shard_queue_id
-from rocketstore.puts.put_batch import NewMessage
-from rocketstore.scanning.scan import Scan
-from rocketstore.shipping import ShipReport
-from rocketstore.store import Store
-from rocketstore.writer import Writer
+import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rocketstore._native.put_result import PutResult
+    from rocketstore.api.open import open_store as open
+    from rocketstore.api.scan import scan
+    from rocketstore.api.ship import ship
+    from rocketstore.columns import Columns
+    from rocketstore.completion_port import CompletionPort
+    from rocketstore.config import StoreConfig
+    from rocketstore.consumer import Consumer, ConsumerBusyError
+    from rocketstore.consuming.group_offsets import GroupClaimedError
+    from rocketstore.engine.tickets import Ticket
+    from rocketstore.errors import (
+        BackpressureError,
+        ConfigError,
+        CorruptRecordError,
+        DecompressionError,
+        DiskFullError,
+        DurabilityTimeoutError,
+        InvalidTopicError,
+        MessageNotFoundError,
+        MessageRejectedError,
+        MessageTooLargeError,
+        MissingSegmentsError,
+        OffsetOutOfRangeError,
+        PropertiesTooLargeError,
+        ReadFailedError,
+        RocketStoreError,
+        StoreClosedError,
+        StoreFailedError,
+        StoreLockedError,
+        StoreReadOnlyError,
+    )
+    from rocketstore.log.recovery.report import RecoveryReport
+    from rocketstore.message import Message, decompress
+    from rocketstore.puts.frames import FramesResult, encode_frames, shard_queue_id
+    from rocketstore.puts.put_batch import NewMessage
+    from rocketstore.scanning.scan import Scan
+    from rocketstore.shipping import ShipReport
+    from rocketstore.store import Store
+    from rocketstore.values.durability import Durability
+    from rocketstore.writer import Writer
 
 __version__ = "0.1.0"
 
@@ -96,3 +113,52 @@ __all__ = [
     "shard_queue_id",
     "ship",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+    #: Module, then the names it has; the rest of `__all__` is in `rocketstore.errors`. A test
+    #: compares this with the imports above.
+    _NAMES = {
+        "rocketstore._native.put_result": ("PutResult",),
+        "rocketstore.api.open": ("open_store",),
+        "rocketstore.api.scan": ("scan",),
+        "rocketstore.api.ship": ("ship",),
+        "rocketstore.columns": ("Columns",),
+        "rocketstore.completion_port": ("CompletionPort",),
+        "rocketstore.config": ("StoreConfig",),
+        "rocketstore.consumer": ("Consumer", "ConsumerBusyError"),
+        "rocketstore.consuming.group_offsets": ("GroupClaimedError",),
+        "rocketstore.engine.tickets": ("Ticket",),
+        "rocketstore.log.recovery.report": ("RecoveryReport",),
+        "rocketstore.message": ("Message",),
+        "rocketstore.puts.frames": ("FramesResult", "encode_frames", "shard_queue_id"),
+        "rocketstore.puts.put_batch": ("NewMessage",),
+        "rocketstore.scanning.scan": ("Scan",),
+        "rocketstore.shipping": ("ShipReport",),
+        "rocketstore.store": ("Store",),
+        "rocketstore.values.compression": ("decompress",),
+        "rocketstore.values.durability": ("Durability",),
+        "rocketstore.writer": ("Writer",),
+    }
+    _MODULE_OF = dict.fromkeys(__all__, "rocketstore.errors")
+    _MODULE_OF |= {name: module for module, names in _NAMES.items() for name in names}
+    _MODULE_OF["open"] = _MODULE_OF.pop("open_store")
+    #: Modules that users import, beside the names.
+    _MODULES = ("aio", "arrow", "cli", "columns", "config", "errors", "message", "metrics")
+    _MODULES += ("spark", "tools")
+
+    def __getattr__(name):
+        """A public name or module, imported when it is first asked for (PEP 562)."""
+        if name in _MODULES:
+            return importlib.import_module(f"rocketstore.{name}")
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module 'rocketstore' has no attribute {name!r}", name=name)
+        found = getattr(importlib.import_module(module), "open_store" if name == "open" else name)
+        globals()[name] = found
+        return found
+
+    def __dir__():
+        """What completion shows. Modules with an extra, as pyarrow, show once they are imported."""
+        plain = ("aio", "columns", "config", "errors", "message", "tools")
+        loaded = (name for name in _MODULES if name in globals())
+        return sorted({*__all__, *plain, *loaded, "__version__"})

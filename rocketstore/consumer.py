@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Never, NoReturn, Self
 from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.consuming.column_poll import column_poll
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.start import EDGES, place_of, tag_set
 from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
@@ -233,6 +232,8 @@ class Consumer:
             timeout_s: to wait for the first (None: for ever). No rows: there was none.
             columns: of `rocketstore.columns.COLUMNS`, but for "body_view"; None: all.
         """
+        from rocketstore.consuming.column_poll import column_poll  # with NumPy
+
         with self._use():
             self._columns = column_poll(self._columns, columns, max_messages)
             if not length_hint(self._cursors.left):

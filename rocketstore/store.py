@@ -11,9 +11,7 @@ from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
 from rocketstore.log.read.query import query_by_key
 from rocketstore.log.read.time_search import Boundary
-from rocketstore.puts.frames import FramesResult, put_frames
 from rocketstore.puts.put_batch import NewMessage, put_batch
-from rocketstore.puts.put_columns import Column, message_columns, put_columns
 from rocketstore.puts.put_message import put_message
 from rocketstore.store_info import Mode, StoreFacts
 from rocketstore.values.arguments import one_of, text, whole_number
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
+    from rocketstore.puts.frames import FramesResult
+    from rocketstore.puts.put_columns import Column
     from rocketstore.shipping import ShipReport
     from rocketstore.values.arguments import Body
     from rocketstore.values.callbacks import Progress
@@ -140,6 +140,8 @@ class Store(StoreFacts):
     ) -> FramesResult:
         """Appends messages that `encode_frames` has encoded, perhaps in another process: frames back to
         back, of any topics and queues. All are checked first: MessageRejectedError stored nothing."""
+        from rocketstore.puts.frames import put_frames  # with NumPy
+
         return put_frames(self._writable("put_frames"), frames, durability, timeout_s)
 
     def put_columns(
@@ -175,6 +177,8 @@ class Store(StoreFacts):
                 property name that no row may have; columns of different lengths. Nothing was stored.
             TypeError: a column that is no pair, or no buffer; `topics` that is one text.
         """
+        from rocketstore.puts.put_columns import message_columns, put_columns  # with NumPy
+
         engine = self._writable("put_columns")
         columns = message_columns(
             bodies,

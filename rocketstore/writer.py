@@ -9,7 +9,6 @@ from rocketstore._native import rows as native_rows
 from rocketstore._native import writer as native
 from rocketstore._native.put_result import durability_level, durability_name
 from rocketstore.engine.tickets import Completions, Ticket
-from rocketstore.puts.arrays import bodies_of, texts_of, whole_of
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
@@ -78,6 +77,8 @@ class Writer(native.Writer):
                 leave `data`, columns of different lengths; nothing was stored.
             TypeError: what is no column of its kind.
         """
+        from rocketstore.puts.arrays import bodies_of  # with NumPy
+
         same: dict[str, Any] = {
             "tags": tags,
             "keys": keys,
@@ -147,6 +148,8 @@ def row_columns(
     born_ms: Any,
 ) -> dict[str, Any]:
     """Columns of put_columns, checked. `same` has what is the same for all rows."""
+    from rocketstore.puts.arrays import texts_of, whole_of  # with NumPy
+
     pairs = {"tags": tags, "keys": keys, "born_time": born_ms, "shard_key": queue_ids}
     for name, column in pairs.items():
         if column is not None and same[name] is not None:

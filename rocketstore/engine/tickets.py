@@ -6,7 +6,6 @@ enough; callbacks run there, never on the flusher (K-85).
 
 from __future__ import annotations
 
-import concurrent.futures
 import heapq
 import itertools
 import logging
@@ -24,6 +23,8 @@ from rocketstore.log.worker import start_thread
 from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
+    import concurrent.futures
+
     from rocketstore._native.appender import Log
     from rocketstore._native.put_result import PutResult
 
@@ -116,7 +117,9 @@ class Ticket:
             self._completions.watch(self)
 
     def future(self) -> concurrent.futures.Future[PutResult]:
-        """The same as a `concurrent.futures.Future`, for code that wants one."""
+        """Gives a `concurrent.futures.Future` of the same promise, for code that wants one."""
+        import concurrent.futures  # starts slowly, and few programs ask for it
+
         future: concurrent.futures.Future[PutResult] = concurrent.futures.Future()
 
         def finish(ticket: Ticket) -> None:

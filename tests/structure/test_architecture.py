@@ -183,7 +183,7 @@ def test_no_extension_lacks_a_file_of_csrc() -> None:
 TOP_LEVEL = """
     .ci .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md
     SECURITY.md bench changes csrc docs examples pyproject.toml pyspark_rocketstore.py
-    requirements rocketstore rocketstore_cli.py setup.py site tests
+    requirements rocketstore setup.py site tests
 """
 CODE = ("csrc", "rocketstore", "tests", "bench")
 SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h")
