@@ -129,13 +129,13 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.consuming.group_offsets": ("GroupClaimedError",),
         "rocketstore.engine.tickets": ("Ticket",),
         "rocketstore.log.recovery.report": ("RecoveryReport",),
-        "rocketstore.message": ("Message",),
+        "rocketstore.message": ("Message", "decompress"),
         "rocketstore.puts.frames": ("FramesResult", "encode_frames", "shard_queue_id"),
         "rocketstore.puts.put_batch": ("NewMessage",),
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.store": ("Store",),
-        "rocketstore.values.compression": ("decompress",),
+        
         "rocketstore.values.durability": ("Durability",),
         "rocketstore.writer": ("Writer",),
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 
 from rocketstore._native.waiting import timeout_ms
-from rocketstore.config import Durability, StoreConfig
+from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
 from rocketstore.log.read.query import query_by_key
@@ -15,7 +15,7 @@ from rocketstore.puts.put_batch import NewMessage, put_batch
 from rocketstore.puts.put_message import put_message
 from rocketstore.store_info import Mode, StoreFacts
 from rocketstore.values.arguments import one_of, text, whole_number
-from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
@@ -50,7 +50,7 @@ class Store(StoreFacts):
         properties: Mapping[str, str] | None = None,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> Writer:
         """A handle that puts messages into `topic`. What the first put would wait for, a file of the log, as large as
         all, and of the queue, is made beside the caller from here on: a program that makes its writers early waits for
@@ -79,7 +79,7 @@ class Store(StoreFacts):
             properties=properties,
             tags=tags,
             keys=keys,
-            durability=str(Durability.parse(durability or engine.config.durability)),
+            durability=durability_of(durability or engine.config.durability),
             timeout_ms=engine.config.sync_flush_timeout_ms,
             record_crc=engine.record_crc,
             born_host=engine.config.store_host,
@@ -102,7 +102,7 @@ class Store(StoreFacts):
         store_host: str | None = None,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given, for interop, imports and services.
@@ -122,7 +122,7 @@ class Store(StoreFacts):
         self,
         messages: Iterable[NewMessage],
         *,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
         """Appends messages of any topics and queues, back to back in one segment, and waits once.
@@ -136,7 +136,7 @@ class Store(StoreFacts):
         )
 
     def put_frames(
-        self, frames: Any, *, durability: str | None = None, timeout_s: float | None = None
+        self, frames: Any, *, durability: Durability | None = None, timeout_s: float | None = None
     ) -> FramesResult:
         """Appends messages that `encode_frames` has encoded, perhaps in another process: frames back to
         back, of any topics and queues. All are checked first: MessageRejectedError stored nothing."""
@@ -159,7 +159,7 @@ class Store(StoreFacts):
         flags: Any = None,
         sys_flags: Any = None,
         reconsume_times: Any = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
         """Appends messages of any topics and queues without an object for each: what `encode_frames` and

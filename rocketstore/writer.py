@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.queue_state import QueueState
     from rocketstore.values.arguments import Body
+    from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Ticket", "Writer"]
@@ -53,7 +54,7 @@ class Writer(native.Writer):
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
         """Appends many messages without a Python object for each.
@@ -106,7 +107,7 @@ class Writer(native.Writer):
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> Ticket:
         """Appends now, promises later: a ticket with done(), result(timeout), add_done_callback(),
         future(). The message has its place in the log when this returns."""

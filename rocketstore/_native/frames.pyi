@@ -5,6 +5,7 @@ from rocketstore._native.appender import Log
 from rocketstore._native.message_columns import MessageColumns
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.writer import Writer
+from rocketstore.values.durability import Durability
 
 def encode_columns(columns: MessageColumns, into: bytearray) -> tuple[int, dict[int, str]]: ...
 def put_frames(
@@ -13,6 +14,6 @@ def put_frames(
     writer_of: Callable[[bytes, int], Writer],
     *,
     record_crc: bool,
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult: ...

@@ -2,6 +2,7 @@ from rocketstore._native.put_result import PutResult
 from rocketstore._native.queue_state import QueueState
 from rocketstore._native.writer import Writer
 from rocketstore.values.arguments import Body
+from rocketstore.values.durability import Durability
 
 def put_message(
     writer: Writer,
@@ -16,6 +17,6 @@ def put_message(
     reconsume_times: int,
     prepared_transaction_offset: int,
     lights: list[QueueState],
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult: ...

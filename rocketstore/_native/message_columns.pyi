@@ -5,6 +5,7 @@ from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.row_texts import Strings
 from rocketstore._native.writer import Writer
+from rocketstore.values.durability import Durability
 
 @final
 class MessageColumns:
@@ -35,6 +36,6 @@ def put_message_columns(
     writer_of: Callable[[bytes, int], Writer],
     *,
     record_crc: bool,
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult: ...

@@ -1,7 +1,9 @@
 from collections.abc import Sequence
 from typing import final
 
-def durability_name(level: int) -> str: ...
+from rocketstore.values.durability import Durability
+
+def durability_name(level: int) -> Durability: ...
 def durability_level(name: object) -> int: ...
 def restore_put_result(
     physical_offset: int,
@@ -43,7 +45,7 @@ class PutResult:
         """Bytes of the log from the first to the last byte of the record, or of the whole batch."""
 
     @property
-    def durability(self) -> str:
+    def durability(self) -> Durability:
         """ "memory", "os" or "disk": the promise that was met when the call returned."""
 
     @property

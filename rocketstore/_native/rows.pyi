@@ -5,6 +5,7 @@ from rocketstore._native.put_result import PutResult
 from rocketstore._native.row_texts import Strings
 from rocketstore._native.writer import Writer
 from rocketstore.values.arguments import Body
+from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
 
 @final
@@ -22,7 +23,7 @@ class Rows:
         born_time: Timestamp | None,
         shard_key: str | None,
     ) -> None: ...
-    def put(self, durability: str | None, timeout_s: float | None) -> PutResult: ...
+    def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
 
 def put_columns(
     writer: Writer,
@@ -38,6 +39,6 @@ def put_columns(
     flag: int,
     born_time: Timestamp | None,
     shard_key: str | None,
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult: ...

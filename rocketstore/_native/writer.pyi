@@ -5,6 +5,7 @@ from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
 from rocketstore._native.queue_state import QueueState
 from rocketstore.values.arguments import Body
+from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
 
 class Writer:
@@ -20,7 +21,7 @@ class Writer:
         properties: Mapping[str, str] | None = None,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
-        durability: str,
+        durability: Durability,
         timeout_ms: int,
         record_crc: bool,
         born_host: str,
@@ -34,7 +35,7 @@ class Writer:
     @property
     def topic(self) -> str: ...
     @property
-    def durability(self) -> str: ...
+    def durability(self) -> Durability: ...
     def put(
         self,
         body: Body,
@@ -45,7 +46,7 @@ class Writer:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the writer's).
@@ -71,7 +72,7 @@ class Writer:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
         """Appends several bodies to one queue, back to back in one segment, and waits once.
@@ -91,7 +92,7 @@ class Writer:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult: ...
-    def _note_level(self, result: PutResult, durability: str) -> None: ...
+    def _note_level(self, result: PutResult, durability: Durability) -> None: ...

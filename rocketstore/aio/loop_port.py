@@ -13,6 +13,7 @@ import rocketstore
 from rocketstore import StoreClosedError
 from rocketstore.aio.put_line import Place, Turn
 from rocketstore.completion_port import Placed
+from rocketstore.values.durability import Durability
 
 __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
 
@@ -92,14 +93,14 @@ class LoopPort:
         self._room.append(waiter)
         await waiter
 
-    def level(self, durability: str | None) -> str:
+    def level(self, durability: Durability | None) -> Durability:
         """The promise that is asked for, by default the store's. Raises ValueError."""
-        level = str(self._store.config.durability) if durability is None else durability
+        level = self._store.config.durability if durability is None else durability
         self.native.check_durability(level)
         return level
 
     def promise(
-        self, result: rocketstore.PutResult, durability: str
+        self, result: rocketstore.PutResult, durability: Durability
     ) -> asyncio.Future[rocketstore.PutResult]:
         """What is done once `result` is as durable as was asked for."""
         future: asyncio.Future[rocketstore.PutResult] = asyncio.Future(loop=self.loop)
@@ -184,7 +185,7 @@ class LoopPort:
 
     async def put_kept(
         self,
-        durability: str | None,
+        durability: Durability | None,
         function: Callable[..., rocketstore.PutResult],
         *args: Any,
         **kwargs: Any,

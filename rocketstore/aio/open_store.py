@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rocketstore.config.typed_options import OpenOptions
     from rocketstore.values.callbacks import Listener, Progress
+    from rocketstore.values.durability import Durability
 
 __all__ = ["Opening", "attach", "open_store"]
 
@@ -74,7 +75,7 @@ def open_store(
     path: str | os.PathLike[str],
     mode: Literal["rw", "r+", "r"] = "rw",
     *,
-    durability: str | None = None,
+    durability: Durability | None = None,
     config: rocketstore.StoreConfig | None = None,
     force: bool = False,
     on_arrival: Listener | None = None,

@@ -16,6 +16,7 @@ from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.put_line import Place
 from rocketstore.aio.writer import Writer
 from rocketstore.values.arguments import seconds, whole_number
+from rocketstore.values.durability import durability_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rocketstore.store_info import RunningFlags, Statistics
     from rocketstore.values.arguments import Body
     from rocketstore.values.callbacks import Progress
+    from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Store"]
@@ -86,7 +88,7 @@ class Store:
         properties: Mapping[str, str] | None = None,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> Writer:
         """A handle that puts messages into `topic`; arguments as in `rocketstore.Store.writer`. Keep it:
         each handle looks at its topic once."""
@@ -101,15 +103,15 @@ class Store:
             keys=keys,
             durability=durability,
         )
-        level = rocketstore.Durability.parse(durability or self._store.config.durability)
-        return Writer(self._port, opened, topic, str(level))
+        level = durability_of(durability or self._store.config.durability)
+        return Writer(self._port, opened, topic, level)
 
     async def put_message(
         self,
         topic: str,
         body: Body,
         *,
-        durability: str | None = None,
+        durability: Durability | None = None,
         **fields: Unpack[MessageFields],
     ) -> PutResult:
         """RocketMQ's putMessage: every field as given; see `rocketstore.Store.put_message`."""
@@ -123,7 +125,7 @@ class Store:
         bodies: Column,
         *,
         topics: Sequence[str],
-        durability: str | None = None,
+        durability: Durability | None = None,
         **columns: Unpack[ColumnFields],
     ) -> PutResult:
         """Appends messages of any topics and queues out of columns; see `rocketstore.Store.put_columns`. Do
@@ -131,7 +133,9 @@ class Store:
         put = functools.partial(self._store.put_columns, bodies, topics=topics, **columns)
         return await self._port.put_kept(durability, put)
 
-    async def put_frames(self, frames: Any, *, durability: str | None = None) -> FramesResult:
+    async def put_frames(
+        self, frames: Any, *, durability: Durability | None = None
+    ) -> FramesResult:
         """Appends messages that `encode_frames` has encoded; see `rocketstore.Store.put_frames`. Do not
         change the buffer before this returns."""
         level = self._port.level(durability)
@@ -146,7 +150,7 @@ class Store:
         return dataclasses.replace(result, durability=level)
 
     async def put_batch(
-        self, messages: Iterable[NewMessage], *, durability: str | None = None
+        self, messages: Iterable[NewMessage], *, durability: Durability | None = None
     ) -> PutResult:
         """Appends messages of any topics and queues: all or none, and one wait for the disk; see
         `rocketstore.Store.put_batch`."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rocketstore.aio.loop_port import LoopPort
     from rocketstore.values.arguments import Body
+    from rocketstore.values.durability import Durability
 
 __all__ = ["Writer"]
 
@@ -38,7 +39,7 @@ class Writer:
         port: LoopPort,
         open_writer: Callable[[], rocketstore.Writer],
         topic: str,
-        durability: str,
+        durability: Durability,
     ) -> None:
         """Made by `store.writer`."""
         self._port = port
@@ -52,7 +53,7 @@ class Writer:
         return self._topic
 
     @property
-    def durability(self) -> str:
+    def durability(self) -> Durability:
         """What this writer's puts promise unless they say otherwise."""
         return self._durability
 
@@ -66,7 +67,7 @@ class Writer:
         flag: int = 0,
         born_time: int | datetime.datetime | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> asyncio.Future[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met.
 
@@ -105,7 +106,7 @@ class Writer:
         flag: int = 0,
         born_time: int | datetime.datetime | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> asyncio.Future[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the promise."""
         return await self._append(
@@ -130,7 +131,7 @@ class Writer:
         flag: int = 0,
         born_time: int | datetime.datetime | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> PutResult:
         """Appends all bodies to one queue, in one segment: all or none. One wait for the disk."""
         append = functools.partial(
@@ -161,7 +162,7 @@ class Writer:
         flag: int = 0,
         born_time: int | datetime.datetime | None = None,
         shard_key: str | None = None,
-        durability: str | None = None,
+        durability: Durability | None = None,
     ) -> PutResult:
         """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns` does. Do
         not change the buffers before this returns."""
@@ -212,7 +213,7 @@ class Writer:
         flag: int,
         born_time: int | datetime.datetime | None,
         shard_key: str | None,
-        durability: str | None,
+        durability: Durability | None,
     ) -> asyncio.Future[PutResult]:
         """Puts a message; what to await for its promise, which counts as in flight before the place is left."""
         port = self._port
@@ -241,7 +242,7 @@ class Writer:
             return port.promise(result, level)
 
     async def _append_many(
-        self, append: Callable[[rocketstore.Writer], PutResult], durability: str | None
+        self, append: Callable[[rocketstore.Writer], PutResult], durability: Durability | None
     ) -> PutResult:
         port = self._port
         async with Place(port.turn):

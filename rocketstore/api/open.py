@@ -12,6 +12,7 @@ from rocketstore.engine.open_options import Options
 from rocketstore.errors import ConfigError
 from rocketstore.store import Mode, Store
 from rocketstore.values.callbacks import Listener, Progress
+from rocketstore.values.durability import Durability
 
 __all__ = ["open_store"]
 
@@ -20,7 +21,7 @@ def open_store(
     path: str | os.PathLike[str],
     mode: Mode = "rw",
     *,
-    durability: str | None = None,
+    durability: Durability | None = None,
     config: StoreConfig | None = None,
     force: bool = False,
     on_arrival: Listener | None = None,

@@ -14,7 +14,6 @@ from rocketstore.config.properties_file import read_properties
 from rocketstore.config.typed_options import StoreOptions
 from rocketstore.config.units import IgnoredOption
 from rocketstore.errors import ConfigError
-from rocketstore.values.durability import Durability
 
 __all__ = ["OPTIONS", "Option", "options_of_broker"]
 
@@ -362,11 +361,9 @@ def _promises(properties: Mapping[str, str]) -> dict[str, Any]:
     pool = _java_bool(properties.get("transientStorePoolEnable", "false"))
     found: dict[str, Any] = {}
     if mode == "SYNC_FLUSH":
-        found["durability"] = (
-            Durability.DISK
-        )  # with a pool as well: the promise is what counts (K-08)
+        found["durability"] = "disk"  # with a pool as well: the promise is what counts (K-08)
     else:
-        found["durability"] = Durability.MEMORY if pool else Durability.OS
+        found["durability"] = "memory" if pool else "os"
     if _java_bool(properties.get("readUnCommitted", "false")):
         found["visible"] = "committed"
     if "brokerIP1" in properties or "listenPort" in properties:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack, cast
 
 from rocketstore.config.rocketmq import options_of_broker
+from rocketstore.config.typed_options import Visible
 from rocketstore.config.units import DAY_MS, GIB, INT32_MAX, KIB, MIB, IgnoredOption
 from rocketstore.errors import ConfigError
 from rocketstore.values.durability import (
     DEFAULT_DELAY_LEVELS,
     Durability,
+    durability_of,
     parse_delay_levels,
     split_host,
 )
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from rocketstore.config.typed_options import StoreOptions
 
-__all__ = ["Durability", "IgnoredOption", "StoreConfig"]
+__all__ = ["StoreConfig"]
 
 #: Bytes that stay free at the end of each commit log file: the header of the blank (format.md 3.2).
 BLANK_BYTES: Final = 8
@@ -84,10 +86,10 @@ class StoreConfig:
 
     #: What is true when `put` returns: "memory", "os" or "disk". Default "disk". RocketMQ:
     #: `flushDiskType`, with `transientStorePoolEnable` for "memory".
-    durability: Durability | str = Durability.DISK
+    durability: Durability = "disk"
     #: How far readers see: "flushed", "committed", or "auto": flushed in a store whose durability
     #: is "disk", else committed. Default "auto". RocketMQ: `readUnCommitted` is "committed".
-    visible: str = "auto"
+    visible: Visible = "auto"
     #: Bytes written and not yet flushed, at which puts wait. Default 256 MiB, allowed 64 KiB … 64
     #: GiB. RocketMQ: none; it guesses from lock times (`osPageCacheBusyTimeOutMills`).
     max_unflushed_bytes: int = _number(256 * MIB, 64 * KIB, 64 * GIB)
@@ -225,7 +227,7 @@ class StoreConfig:
         for item in dataclasses.fields(self):
             if item.init:
                 self._check(item)
-        self._set("durability", Durability.parse(self.durability))
+        self._set("durability", durability_of(self.durability))
         self._check_texts()
         units = -(-self.consume_queue_file_size_bytes // QUEUE_UNIT_BYTES)
         self._set("consume_queue_file_size_bytes", units * QUEUE_UNIT_BYTES)
@@ -273,7 +275,7 @@ class StoreConfig:
                 self.max_message_size_bytes,
                 f"must be at most {fitting} in files of {self.commit_log_file_size_bytes}",
             )
-        if self.durability is Durability.DISK and self.record_limit_bytes > self.write_buffer_bytes:
+        if self.durability == "disk" and self.record_limit_bytes > self.write_buffer_bytes:
             raise ConfigError(
                 "write_buffer_bytes",
                 self.write_buffer_bytes,
@@ -293,7 +295,7 @@ class StoreConfig:
     def visible_is_flushed(self) -> bool:
         """Whether readers see only what a loss of power cannot take back."""
         if self.visible == "auto":
-            return self.durability is Durability.DISK
+            return self.durability == "disk"
         return self.visible == "flushed"
 
     @property

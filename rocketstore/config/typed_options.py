@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from rocketstore.values.durability import Durability
 
-__all__ = ["LiveOptions", "OpenOptions", "StoreOptions"]
+__all__ = ["LiveOptions", "OpenOptions", "StoreOptions", "Visible"]
+
+#: How far readers see.
+Visible = Literal["auto", "flushed", "committed"]
 
 
 class LiveOptions(TypedDict, total=False):
@@ -35,7 +38,7 @@ class OpenOptions(LiveOptions, total=False):
     read_only_commit_log_dirs: str
     auto_wide_topic: bool
     store_host: str
-    visible: str
+    visible: Visible
     max_unflushed_bytes: int
     max_undispatched_bytes: int
     max_wait_ms: int
@@ -64,4 +67,4 @@ class OpenOptions(LiveOptions, total=False):
 class StoreOptions(OpenOptions, total=False):
     """What `StoreConfig` takes."""
 
-    durability: Durability | str
+    durability: Durability

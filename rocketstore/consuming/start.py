@@ -31,7 +31,8 @@ def place_of(
         if offset not in EDGES:
             raise ValueError(f"offset = {offset!r}: a number, 'earliest' or 'latest'")
         return offset, None
-    if isinstance(offset, datetime.datetime):
+    given: object = offset
+    if isinstance(given, datetime.datetime):
         raise TypeError(f"offset = {offset!r}: a time is given by when=")
     offset = whole_number("offset", offset, 0)
     if queue_id is None:

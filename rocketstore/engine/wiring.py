@@ -19,7 +19,6 @@ from rocketstore._native.populating import PagesAhead
 from rocketstore._native.prewriting import prewrite
 from rocketstore._native.ring import Ring
 from rocketstore._native.write_through import WriteThrough
-from rocketstore.config import Durability
 from rocketstore.engine.engine import MemoryEngine, Opened
 from rocketstore.engine.guard import Guard
 from rocketstore.engine.initial_offset import InitialOffset
@@ -297,7 +296,7 @@ class Wiring:
             self.commit_log,
             self.fail,
             ring=self.ring,
-            sync_mode=config.durability is Durability.DISK,
+            sync_mode=config.durability == "disk",
             interval_ms=config.flush_interval_ms,
             timed=config.flush_timed,
             least_pages=config.flush_least_pages,
@@ -366,9 +365,9 @@ def _write_path(parts: ReadParts) -> tuple[Ring | None, WriteBufferPool | None]:
             f"{parts.layout.root} is on {system.name}, where locks and syncs are not what "
             "durability needs; set it to True to write there all the same",
         )
-    if config.durability is Durability.MEMORY and parts.log.file_size:
+    if config.durability == "memory" and parts.log.file_size:
         return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)
-    if config.durability is Durability.DISK or not system.mapped_writes:
+    if config.durability == "disk" or not system.mapped_writes:
         return Ring(max(config.write_buffer_bytes, ring_bytes(config))), None
     return None, None
 

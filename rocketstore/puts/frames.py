@@ -21,6 +21,7 @@ from rocketstore.values.arguments import text, whole_number
 if TYPE_CHECKING:
     from rocketstore._native.message_columns import MessageColumns
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.durability import Durability
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 
@@ -33,7 +34,7 @@ class FramesResult:
     physical_offset: int
     end_offset: int
     count: int
-    durability: str
+    durability: Durability
 
 
 def encode_frames(
@@ -127,7 +128,7 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
 
 
 def put_frames(
-    engine: WritingEngine, frames: Any, durability: str | None, timeout_s: float | None
+    engine: WritingEngine, frames: Any, durability: Durability | None, timeout_s: float | None
 ) -> FramesResult:
     result = native.put_frames(
         engine.commit_log.log,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.writer import Writer
     from rocketstore.values.arguments import Body
+    from rocketstore.values.durability import Durability
 
 __all__ = ["NewMessage", "put_batch"]
 
@@ -39,7 +40,7 @@ class NewMessage:
 def put_batch(
     messages: Iterable[NewMessage],
     open_writer: Callable[[str, int], Writer],
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult:
     rows = Rows()

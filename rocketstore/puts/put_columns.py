@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.durability import Durability
 
 __all__ = [
     "SCHEDULE_TOPIC",
@@ -99,7 +100,7 @@ def message_columns(
 def put_columns(
     engine: WritingEngine,
     columns: native.MessageColumns,
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult:
     return native.put_message_columns(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body
+    from rocketstore.values.durability import Durability
 
 __all__ = ["MessageFields", "check_numbers", "put_message"]
 
@@ -66,7 +67,7 @@ def put_message(
     store_host: str | None,
     reconsume_times: int,
     prepared_transaction_offset: int,
-    durability: str | None,
+    durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult:
     topic = text("topic", topic)

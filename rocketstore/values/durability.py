@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-import enum
 import ipaddress
 import operator
 import re
 from collections.abc import Sequence
-from typing import Final, SupportsIndex
+from typing import Final, Literal, SupportsIndex, get_args
 
 from rocketstore.errors import ConfigError
 
-__all__ = ["DEFAULT_DELAY_LEVELS", "Durability", "parse_delay_levels", "queue_ids_of", "split_host"]
+__all__ = [
+    "DEFAULT_DELAY_LEVELS",
+    "Durability",
+    "durability_of",
+    "parse_delay_levels",
+    "queue_ids_of",
+    "split_host",
+]
 
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
-class Durability(enum.StrEnum):
-    """What has to be true when `put` returns. Each survives more than the one before."""
+#: What is true when a put returns. Each promise survives more than the one before it.
+#: "memory": copied to the write buffer; survives nothing before it is committed (RocketMQ:
+#: ASYNC_FLUSH with transientStorePoolEnable). "os": handed to the kernel; survives the death of the
+#: process (ASYNC_FLUSH). "disk": covered by a sync; survives the loss of power (SYNC_FLUSH).
+Durability = Literal["memory", "os", "disk"]
 
-    MEMORY = "memory"
-    """Copied to the write buffer: survives nothing until it is committed (RocketMQ: ASYNC_FLUSH
-    with transientStorePoolEnable)."""
-    OS = "os"
-    """Handed to the kernel: survives the death of the process (RocketMQ: ASYNC_FLUSH)."""
-    DISK = "disk"
-    """Covered by a sync: survives the loss of power (RocketMQ: SYNC_FLUSH)."""
 
-    @classmethod
-    def parse(cls, value: object) -> Durability:
-        """The promise that `value` names, or a `ConfigError` that lists them."""
-        if isinstance(value, str):
-            if re.fullmatch(r"replicas(\(\d+\))?", value):
-                raise ConfigError(
-                    "durability", value, "needs replication, which is not part of this store"
-                )
-            if value in cls._value2member_map_:
-                return cls(value)
-        raise ConfigError("durability", value, 'must be "memory", "os" or "disk"')
+def durability_of(value: object) -> Durability:
+    """Checks that `value` names a promise, and gives it as a plain text.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    for known in get_args(Durability):
+        if isinstance(value, str) and value == known:
+            found: Durability = known
+            return found
+    if isinstance(value, str) and re.fullmatch(r"replicas(\(\d+\))?", value):
+        raise ConfigError("durability", value, "needs replication, which is not part of this store")
+    raise ConfigError("durability", value, 'must be "memory", "os" or "disk"')
 
 
 def split_host(host: str) -> tuple[bytes, int]:

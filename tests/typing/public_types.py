@@ -9,13 +9,17 @@ from rocketstore.tools import rebuild, repair
 store = rocketstore.open("data/orders", durability="disk")
 reveal_type(store)  # rocketstore.store.Store
 
-rocketstore.open("data/orders", "r", index_slots=8, durability=rocketstore.Durability.OS)
+rocketstore.open("data/orders", "r", index_slots=8, durability="os")
+rocketstore.open("data/orders", durability="dsik")  # type: ignore[arg-type]
+rocketstore.open("data/orders", "w")  # type: ignore[arg-type]
+rocketstore.open("data/orders", visible="all")  # type: ignore[arg-type]
+rocketstore.StoreConfig(durability="dsik")  # type: ignore[arg-type]
 rocketstore.open("data/orders", durabilty="os")  # type: ignore[call-arg]
 rocketstore.open("data/orders", index_slots="many")  # type: ignore[arg-type]
 rocketstore.aio.open("data/orders", untrusted=True, index_slots=8)
 rocketstore.aio.open("data/orders", index_slotz=8)  # type: ignore[call-arg]
 rocketstore.aio.open("data/orders", force="yes")  # type: ignore[arg-type]
-reveal_type(store.configure(flush_interval_ms=10))  # rocketstore.config.StoreConfig
+reveal_type(store.configure(flush_interval_ms=10))  # rocketstore.config.store_config.StoreConfig
 store.configure(flush_interval_ms="10")  # type: ignore[arg-type]
 store.configure(index_slots=8)  # type: ignore[call-arg]
 rocketstore.StoreConfig(**store.config.replace(durability="os").to_dict())
@@ -29,13 +33,18 @@ reveal_type(writer)  # rocketstore.writer.Writer
 one = writer.put(b"body", tags="paid", keys=("a", "b"), properties={"region": "eu"})
 reveal_type(one)  # rocketstore._native.put_result.PutResult
 reveal_type(one.physical_offset)  # int
-reveal_type(one.durability)  # str
+reveal_type(one.durability)  # Literal['memory'] | Literal['os'] | Literal['disk']
 reveal_type(one.message_id)  # str
 reveal_type(writer.put_batch([b"a", b"b"]).queue_offsets)  # typing.Sequence[int]
 
 writer.put(bytearray(b"body"))
 writer.put("body")  # type: ignore[arg-type]
 writer.put_batch(b"body")  # type: ignore[arg-type]
+writer.put(b"body", durability="dsik")  # type: ignore[arg-type]
+store.writer("orders", durability="dsik")  # type: ignore[arg-type]
+promise: rocketstore.Durability = "os"
+store.trim(before=0)  # type: ignore[arg-type]
+store.trim(0)  # type: ignore[arg-type]
 
 ticket = writer.submit(b"body")
 reveal_type(ticket.done())  # bool

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.config import Durability, StoreConfig
+from rocketstore.config import StoreConfig
 from rocketstore.config.properties_file import read_properties
 from rocketstore.config.rocketmq import OPTIONS
 from rocketstore.errors import ConfigError
@@ -38,7 +38,7 @@ def test_the_table_knows_every_option_of_ours_and_names_no_other() -> None:
 def test_a_broker_keeps_its_own_promises() -> None:
     """Importing must not make a broker's store slower or its records larger than they were."""
     config = StoreConfig.from_rocketmq({})
-    assert config.durability is Durability.OS
+    assert config.durability == "os"
     assert not config.record_crc
     assert config.ignored == ()
 
@@ -190,5 +190,5 @@ def test_a_broker_conf_is_read_as_java_reads_it(tmp_path: Path) -> None:
     }
     config = StoreConfig.from_rocketmq(str(path))
     assert (config.flush_interval_ms, config.index_slots) == (77, 11)
-    assert config.durability is Durability.DISK
+    assert config.durability == "disk"
     assert config.delay_level_ms == (1000, 2000)

@@ -77,7 +77,9 @@ def raw_name(durability: str) -> str:
 
 
 @contextmanager
-def open_group(root: Path, size: int, durability: str, *, reads: bool) -> Iterator[list[Group]]:
+def open_group(
+    root: Path, size: int, durability: rocketstore.Durability, *, reads: bool
+) -> Iterator[list[Group]]:
     """The sides of one size and durability, in new files below `root`; with `reads` those that read, too."""
     body = os.urandom(size)
     # Ctrl-C ends the wait for a close, not the close: the second one waits until no thread of the

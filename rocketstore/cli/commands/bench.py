@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
+import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.bench.machine import MEMORY_FILE_SYSTEMS, file_system_of, machine, machine_line
 from rocketstore.cli.bench.sides import Group, Round, Side, open_group
@@ -118,7 +119,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
 )
 def command(
     sizes: tuple[int, ...],
-    durabilities: tuple[str, ...],
+    durabilities: tuple[rocketstore.Durability, ...],
     seconds: float,
     directory: Path,
     target: Path | None,
@@ -160,7 +161,10 @@ def command(
 
 
 def _measure(
-    sizes: Sequence[int], durabilities: Sequence[str], seconds: float, directory: Path
+    sizes: Sequence[int],
+    durabilities: Sequence[rocketstore.Durability],
+    seconds: float,
+    directory: Path,
 ) -> list[Found]:
     """All sides; those of one size and durability take turns. Reads come once for each size."""
     sides = len(sizes) * (6 * len(durabilities) + 2)

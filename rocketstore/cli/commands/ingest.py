@@ -66,7 +66,7 @@ class Ingest:
         """A batch goes to one queue, single puts take turns: put each, then wait once for all, those in
         front of one that failed included."""
         to_disk = self.writer.durability == "disk"
-        level = "memory" if to_disk else None
+        level: rocketstore.Durability | None = "memory" if to_disk else None
         ends: list[int] = []
         try:
             for line in lines:
@@ -134,7 +134,7 @@ def command(
     queue_id: int | None,
     queues: int | None,
     tags: str | None,
-    durability: str,
+    durability: rocketstore.Durability,
     segment_bytes: int | None,
     start_line: int,
 ) -> int:
@@ -197,7 +197,7 @@ def _say_resume(run: Ingest) -> None:
     click.echo(f"resume with --start-line {run.next_line}", err=True)
 
 
-def _open_store(path: str, durability: str, segment_bytes: int | None) -> Store:
+def _open_store(path: str, durability: rocketstore.Durability, segment_bytes: int | None) -> Store:
     if segment_bytes is None:
         return rocketstore.open(path, durability=durability)
     return rocketstore.open(path, durability=durability, commit_log_file_size_bytes=segment_bytes)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import rocketstore
 from rocketstore.cli.demo.results import Row
@@ -112,7 +112,9 @@ def _read_until_killed(
 def _check(path: Path, row: Row, first: int, acknowledged: int) -> int:
     """Opens the store, which recovers it, and reads what is new; gives the number of the next message."""
     began = time.monotonic()
-    with rocketstore.open(path, "r+", durability=row.durability) as store:
+    with rocketstore.open(
+        path, "r+", durability=cast("rocketstore.Durability", row.durability)
+    ) as store:
         row.recoveries_s.append(time.monotonic() - began)
         end = store.max_queue_offset(TOPIC, 0)
         if end < acknowledged:

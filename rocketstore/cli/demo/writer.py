@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from typing import Final
+from typing import Final, cast
 
 import rocketstore
 
@@ -29,7 +29,7 @@ def body(number: int) -> bytes:
     return b"%d:" % number + _BLOCK[start : start + number * 7919 % 1500]
 
 
-def main(path: str, durability: str, first: int, descriptor: int) -> None:
+def main(path: str, durability: rocketstore.Durability, first: int, descriptor: int) -> None:
     """Goes on until it is killed."""
     logging.getLogger("rocketstore").setLevel(logging.CRITICAL)
     os.write(descriptor, b"open\n")
@@ -43,4 +43,6 @@ def main(path: str, durability: str, first: int, descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(
+        sys.argv[1], cast("rocketstore.Durability", sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    )
