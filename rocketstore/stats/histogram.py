@@ -24,7 +24,7 @@ _LONGEST_BITS: Final = 40
 _BUCKETS: Final = (_LONGEST_BITS - _SUB_BITS + 1) * _SUB_COUNT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Latency:
     """Percentiles of `count` durations, in ns; None while there are none. p50, p99 and p99.9 are up to 1/16
     too large."""
@@ -35,6 +35,17 @@ class Latency:
     p99_ns: int | None = None
     p999_ns: int | None = None
     max_ns: int | None = None
+
+    def __repr__(self) -> str:
+        """Milliseconds, of what there is."""
+        if not self.count:
+            return "Latency(count=0)"
+        names = ("mean", "p50", "p99", "p999", "max")
+        times = (getattr(self, f"{name}_ns") for name in names)
+        shown = (
+            f"{n}={t / 1e6:.3f} ms" for n, t in zip(names, times, strict=True) if t is not None
+        )
+        return f"Latency(count={self.count}, {', '.join(shown)})"
 
 
 def bucket_of(duration_ns: int) -> int:

@@ -56,7 +56,7 @@ class _Sample(NamedTuple):
     transferred: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Statistics:
     """What a store did since it was opened, in numbers; `runtime_info` has RocketMQ's text form.
 
@@ -97,6 +97,16 @@ class Statistics:
     def put_average_bytes(self) -> float:
         """Mean size of a stored message; 0.0 before the first."""
         return self.put_bytes / self.put_messages if self.put_messages else 0.0
+
+    def __repr__(self) -> str:
+        """In one line, however many topics there are; the fields have the rest."""
+        return (
+            f"Statistics(runtime_ms={self.runtime_ms}, put_messages={self.put_messages}, "
+            f"put_bytes={self.put_bytes}, put_failed={self.put_failed}, "
+            f"get_found={self.get_found}, get_miss={self.get_miss}, "
+            f"transferred_messages={self.transferred_messages}, "
+            f"put_p99_ms={self.put_p99_ms}, {len(self.topics)} topics)"
+        )
 
 
 #: Durations between `PUT_TIME_BOUNDS_NS`: each bound with their number; their sum and the longest, in ns.

@@ -299,3 +299,19 @@ def test_counting_from_many_threads_loses_nothing(fake: Fake) -> None:
     assert now.put_latency.count == now.put_failed == now.get_found == 8000
     assert now.transferred_messages == 16_000
     assert sum(now.put_distribution.values()) == 8000
+
+
+def test_many_topics_fit_one_line() -> None:
+    """The text of a store with 300 topics had 18 KB."""
+    topics = {f"topic-{number}": (number, 10 * number) for number in range(300)}
+    found = StoreStatistics(lambda: topics).snapshot()
+    assert len(repr(found)) < 250
+    assert "put_messages=44850, put_bytes=448500" in repr(found)
+    assert repr(found).endswith("300 topics)")
+
+
+def test_a_latency_shows_milliseconds() -> None:
+    histogram = LatencyHistogram()
+    assert repr(histogram.summary()) == "Latency(count=0)"
+    histogram.record(1_500_000)
+    assert repr(histogram.summary()).startswith("Latency(count=1, mean=1.500 ms, p50=1.")
