@@ -86,11 +86,17 @@ def members(module: str, node: ast.ClassDef) -> dict[str, str]:
         if not isinstance(target, ast.Name) or target.id.startswith("_"):
             continue
         if isinstance(item, ast.AnnAssign):
-            default = f" = {ast.unparse(item.value)}" if item.value else ""
+            default = f" = {ast.unparse(plain_default(item.value))}" if item.value else ""
             found[target.id] = f": {ast.unparse(item.annotation)}{default}"
         elif isinstance(item, ast.Assign):
             found[target.id] = f" = {ast.unparse(item.value)}"
     return found
+
+
+def plain_default(value: ast.expr) -> ast.expr:
+    """A default; of an option without what is known of it."""
+    option = isinstance(value, ast.Call) and ast.unparse(value.func) == "_option"
+    return value.args[0] if isinstance(value, ast.Call) and option else value
 
 
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

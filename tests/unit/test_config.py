@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
 import enum
 import inspect
 import pickle
 import re
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
+import rocketstore
 from rocketstore.config import StoreConfig
-from rocketstore.config import store_config as config_module
+from rocketstore.config.options import Options, explain, facts_of
 from rocketstore.config.typed_options import LiveOptions, StoreOptions
 from rocketstore.errors import ConfigError
 from rocketstore.values.durability import Durability, split_host
 
 FIELDS = {item.name: item for item in dataclasses.fields(StoreConfig) if item.init}
-NUMBERS = sorted(name for name, item in FIELDS.items() if "range" in item.metadata)
+NUMBERS = sorted(name for name, item in FIELDS.items() if facts_of(item).allowed is not None)
 BOOLEANS = sorted(name for name, item in FIELDS.items() if isinstance(item.default, bool))
 #: What a number needs beside it to be allowed at its own bounds.
 COMPANIONS: dict[str, dict[str, Any]] = {
@@ -62,7 +63,9 @@ def test_our_own_promises_are_the_default() -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_is_allowed_at_its_bounds_and_refused_beyond(name: str) -> None:
-    low, high = FIELDS[name].metadata["range"]
+    allowed = facts_of(FIELDS[name]).allowed
+    assert allowed is not None
+    low, high = allowed
     companions = COMPANIONS.get(name, {})
     if name == "max_message_size_bytes":
         high = 2**31 - 1 - 8 - 92 - 20
@@ -247,32 +250,37 @@ def test_live_options_are_flush_timings_and_the_message_limit() -> None:
 
 
 def test_type_checkers_see_the_fields_as_keyword_arguments() -> None:
-    hints = get_type_hints(StoreConfig)
+    hints = get_type_hints(Options)
     assert get_type_hints(StoreOptions) == {name: hints[name] for name in FIELDS}
     assert set(get_type_hints(LiveOptions)) == StoreConfig.LIVE
 
 
-def test_every_field_says_unit_default_range_and_rocketmqs_name() -> None:
-    source = inspect.getsource(config_module)
-    lines = source.splitlines()
-    [definition] = [
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name == "StoreConfig"
-    ]
-    texts = {}
-    for node in definition.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            first = last = node.lineno - 1
-            while lines[first - 1].strip().startswith("#:"):
-                first -= 1
-            texts[node.target.id] = " ".join(x.strip()[3:] for x in lines[first:last])
+def test_every_option_is_explained() -> None:
+    told = {one.name: one for one in explain()}
+    assert list(told) == list(FIELDS)
     for name, item in FIELDS.items():
-        text = texts[name]
-        assert "RocketMQ: " in text, name
-        assert "Default " in text, name
-        if "range" in item.metadata:
-            assert " … " in text, name
-        unit = {"bytes": "bytes", "ms": " ms"}.get(name.rsplit("_", 1)[-1])
-        assert unit is None or unit in text.lower(), name
-        assert (name in StoreConfig.LIVE) == ("while running" in text), name
+        one, facts = told[name], facts_of(item)
+        assert one.text.endswith("."), name
+        unit = {"bytes": "bytes", "ms": "ms", "pages": "pages"}.get(name.rsplit("_", 1)[-1], "")
+        assert facts.unit == unit, name
+        assert (facts.allowed is not None) == (type(item.default) is int), name
+        assert (name in StoreConfig.LIVE) == ("may change while" in one.where), name
+
+
+def test_help_explains_every_option() -> None:
+    text = inspect.getdoc(StoreConfig) or ""
+    assert [name for name in FIELDS if f"    {name}: " not in text] == []
+    assert "Default 1 GiB; allowed 256 … 2,147,483,647 bytes" in re.sub(r"\s+", " ", text)
+    assert "RocketMQ: mappedFileSizeCommitLog" in re.sub(r"\s+", " ", text)
+
+
+def test_what_a_store_keeps_needs_not_be_given_again(tmp_path: Path) -> None:
+    sizes = {"commit_log_file_size_bytes": 1 << 16, "consume_queue_file_size_bytes": 2000}
+    given: dict[str, Any] = {**sizes, "record_crc": False}
+    assert {name for name, item in FIELDS.items() if facts_of(item).kept} == set(given)
+    with rocketstore.open(tmp_path, **given) as store:
+        first = store.writer("orders").put(b"x")
+    with rocketstore.open(tmp_path) as store:
+        kept = store.config.to_dict()
+        assert {name: kept[name] for name in sizes} == sizes  # type: ignore[literal-required]
+        assert store.writer("orders").put(b"x").size == first.size
