@@ -23,6 +23,7 @@ this package. A program imports from here and from these modules; all other modu
 """
 
 import importlib
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,11 +147,28 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     _MODULES = ("aio", "arrow", "cli", "columns", "config", "errors", "message", "metrics")
     _MODULES += ("spark", "tools")
 
+    #: What pickles name that is not for users.
+    _RESTORERS = {
+        "restore_message": "rocketstore.message",
+        "restore_put_result": "rocketstore._native.put_result",
+    }
+
+    class _OldNames:
+        """Finds modules of 0.1 by their old names, which pickles hold, after all other finders."""
+
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if not name.startswith("rocketstore."):
+                return None
+            return importlib.import_module("rocketstore._moved").find(name)
+
+    sys.meta_path.append(_OldNames)
+
     def __getattr__(name):
         """A public name or module, imported when it is first asked for (PEP 562)."""
         if name in _MODULES:
             return importlib.import_module(f"rocketstore.{name}")
-        module = _MODULE_OF.get(name)
+        module = _MODULE_OF.get(name) or _RESTORERS.get(name)
         if module is None:
             raise AttributeError(f"module 'rocketstore' has no attribute {name!r}", name=name)
         found = getattr(importlib.import_module(module), "open_store" if name == "open" else name)

@@ -17,6 +17,7 @@ import numpy as np
 
 from rocketstore._native.columns import CODED, NUMBERS, TEXTS
 from rocketstore.values.arguments import texts
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -193,6 +194,7 @@ class ViewColumn(Rows[memoryview]):
         return [bytes(view) for view in self]
 
 
+@public
 class Columns(Mapping[str, Any]):
     """Columns of one chunk of a scan, or of one poll, by name; all have `rows` values.
 

@@ -14,6 +14,7 @@ from rocketstore._native.waiting import Bell, Signal
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore.log.read.source import Arrivals
@@ -27,6 +28,7 @@ Placed = native.Placed
 LOOK_AGAIN_MS = 200
 
 
+@public
 class CompletionPort(native.CompletionPort):
     """What an event loop needs of an open store; `rocketstore.aio` is made of it.
 

@@ -16,6 +16,7 @@ from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.start import EDGES, place_of, tag_set
 from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
+from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ BUSY = (
 )
 
 
+@public
 class ConsumerBusyError(RocketStoreError, RuntimeError):
     """Two threads used one consumer at the same time. Give each thread a consumer of its own."""
 
 
+@public
 class Consumer:
     """Messages of one queue, or of all queues of a topic: in order within a queue, queues taking
     turns.

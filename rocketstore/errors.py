@@ -221,3 +221,7 @@ class DurabilityTimeoutError(RocketStoreError, TimeoutError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+for _name in __all__:  # so that pickles and tracebacks name the public place
+    globals()[_name].__module__ = "rocketstore"

@@ -7,10 +7,10 @@ store was closed; to keep many for long, keep what you need of them instead, or 
 
 from __future__ import annotations
 
-from rocketstore._native.message import Message
+from rocketstore._native.message import Message, restore_message
 from rocketstore.values.compression import DEFAULT_MAX_BYTES, plain_body
 
-__all__ = ["Message", "decompress"]
+__all__ = ["Message", "decompress", "restore_message"]
 
 
 def decompress(message: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:

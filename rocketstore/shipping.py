@@ -20,6 +20,7 @@ from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading
 from rocketstore.scanning.scan import CHUNK_BYTES
 from rocketstore.store_info import StoreFacts, log_bounds
+from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = ["ShipReport", "ship_store"]
 PIECE_BYTES: Final = 8 << 20
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ShipReport:
     """What `ship` did. `segments` of `bytes` were copied in `seconds`; the archive holds `archived_segments`

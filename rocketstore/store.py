@@ -16,6 +16,7 @@ from rocketstore.puts.put_message import put_message
 from rocketstore.store_info import Mode, StoreFacts
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
+from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Mode", "Store"]
 
 
+@public
 class Store(StoreFacts):
     """An open store. Made by `rocketstore.open`; use it as a context manager, from any thread."""
 

@@ -9,6 +9,7 @@ from rocketstore._native import rows as native_rows
 from rocketstore._native import writer as native
 from rocketstore._native.put_result import durability_level, durability_name
 from rocketstore.engine.tickets import Completions, Ticket
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Ticket", "Writer"]
 
 
+@public
 class Writer(native.Writer):
     """Puts messages into one topic; made by `store.writer(topic, …)`, used from any thread.
 

@@ -30,8 +30,10 @@ cdef extern from *:
         return NULL;
     }
     #define rs_refuse_new(type) (((PyTypeObject *)(type))->tp_new = rs_new_refused)
+    #define rs_name(type, name) (((PyTypeObject *)(type))->tp_name = (name))
     """
     void rs_refuse_new(object type)
+    void rs_name(object type, const char *name)
 
 cdef enum:
     SHOWN_BYTES = 32   # of the body, in a repr
@@ -298,8 +300,12 @@ cdef class Message:
 
 
 rs_refuse_new(Message)
+rs_name(Message, "rocketstore.Message")  # for pickles, help and tracebacks
 
 
 def restore_message(bytes record not None):
     """What Message.__reduce__ says, back as a Message. Checksums were looked at when it was read."""
     return Message.from_bytes(record, verify=False)
+
+
+restore_message.__module__ = "rocketstore"

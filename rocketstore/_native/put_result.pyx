@@ -8,6 +8,12 @@ from libc.string cimport memcpy, memset
 
 from rocketstore._native.core cimport rs_appended, rs_host, rs_message_id_encode, rs_span
 
+cdef extern from *:
+    """
+    #define rs_name(type, name) (((PyTypeObject *)(type))->tp_name = (name))
+    """
+    void rs_name(object type, const char *name)
+
 cdef tuple DURABILITIES = ("memory", "os", "disk")
 
 
@@ -147,6 +153,10 @@ def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queu
     result.offsets, result.rows, result.ids = offsets, rows, ids
     set_host(&result.store_host, store_host)
     return result
+
+
+rs_name(PutResult, "rocketstore.PutResult")  # for pickles, help and tracebacks
+restore_put_result.__module__ = "rocketstore"
 
 
 cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,

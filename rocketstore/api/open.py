@@ -76,6 +76,9 @@ def open_store(
     return Store(open_engine(path, mode, options_given), mode)
 
 
+open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
+
+
 def _directory(path: object) -> str:
     """The path as text; "" would be the current directory."""
     named = os.fspath(path) if isinstance(path, str | os.PathLike) else None

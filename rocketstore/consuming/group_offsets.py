@@ -29,6 +29,7 @@ from rocketstore.errors import (
 from rocketstore.log.layout.atomic_files import write_state_file
 from rocketstore.log.layout.paths import check_group
 from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +54,7 @@ QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 MAX_OFFSET = (1 << 63) - 1
 
 
+@public
 class GroupClaimedError(RocketStoreError):
     """A group has a live consumer of this topic; two would overwrite each other's offsets."""
 

@@ -20,6 +20,7 @@ from rocketstore._native.turn import Turn
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import start_thread
+from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["Completions", "Ticket"]
 
 
+@public
 class Ticket:
     """A message that is in the log, on its way to the promise it was put with."""
 

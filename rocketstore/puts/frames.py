@@ -17,6 +17,7 @@ from rocketstore._native.codec import crc32, java_hash
 from rocketstore.config import StoreConfig
 from rocketstore.puts.put_columns import Column, message_columns, plain_writers
 from rocketstore.values.arguments import text, whole_number
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore._native.message_columns import MessageColumns
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class FramesResult:
     """Where `put_frames` put `count` messages: records in [physical_offset, end_offset), with those of

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore._native.rows import Rows
+from rocketstore.values.public import public
 from rocketstore.values.timestamps import Timestamp
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["NewMessage", "put_batch"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class NewMessage:
     """A message for `Store.put_batch`; fields as the arguments of `Writer.put`.

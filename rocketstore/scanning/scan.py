@@ -16,6 +16,7 @@ from rocketstore.log.layout.store_json import is_foreign, load_store_state
 from rocketstore.log.read.column_reader import LogFiles, ScanReport, SegmentFiles
 from rocketstore.scanning.parallel import CHECKS, PART_BYTES, ScanPlan, ScanReading
 from rocketstore.values.arguments import one_of, whole_number
+from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ THREADS_MAX: Final = 64
 DAY_MS: Final = 86_400_000
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """A part of a log and what is wanted of it: made by `rocketstore.scan`, read by iterating.

@@ -15,6 +15,7 @@ import pytest
 
 from rocketstore import Message, PutResult, Writer
 from tests.docs.test_docs import WITH_EXAMPLES, examples
+from tests.structure.public_api import find, resolve
 from tests.support.paths import ROOT
 
 TYPING = ROOT / "tests" / "typing"
@@ -104,10 +105,13 @@ def test_examples_of_the_documents_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Message, PutResult, Writer])
 def test_help_says_what_the_stubs_say(kind: type) -> None:
     """Editors show the stubs, `help` what was built: at least what each text begins with."""
-    native = kind if kind.__module__.startswith("rocketstore._native") else kind.__base__
-    stub = ROOT / native.__module__.replace(".", "/")
-    tree = ast.parse(stub.with_suffix(".pyi").read_text())
-    found = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == kind.__name__)
+    module, found = find("rocketstore", kind.__name__)
+    assert isinstance(found, ast.ClassDef)
+    if not module.startswith("rocketstore._native"):
+        base = resolve(module, found.bases[0])
+        assert base is not None
+        module, found = base
+        assert isinstance(found, ast.ClassDef)
     documented = {
         node.name: text
         for node in found.body

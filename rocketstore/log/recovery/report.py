@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.values.plural import counted
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["RecoveryReport"]
 
 
+@public
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
     """The outcome of opening a log. Offsets are physical.
