@@ -136,7 +136,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.store": ("Store",),
-        
         "rocketstore.values.durability": ("Durability",),
         "rocketstore.writer": ("Writer",),
     }

@@ -110,7 +110,7 @@ class WritingEngine(Engine):
                 topic,
                 state.topic_bytes,
                 (state,),
-                durability=str(self.config.durability),
+                durability=self.config.durability,
                 timeout_ms=self.config.sync_flush_timeout_ms,
                 record_crc=self.record_crc,
                 born_host=self.config.store_host,
