@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
+from typing import TYPE_CHECKING, Literal, Never, Unpack
 
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.config import StoreConfig
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rocketstore._native.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
     from rocketstore.puts.frames import FramesResult
-    from rocketstore.puts.put_columns import Column
+    from rocketstore.puts.put_columns import MessageColumns
     from rocketstore.shipping import ShipReport
-    from rocketstore.values.arguments import Body
+    from rocketstore.values.arguments import Body, Column
     from rocketstore.values.callbacks import Progress
 
 __all__ = ["Mode", "Store"]
@@ -54,13 +54,15 @@ class Store(StoreFacts):
         keys: str | Sequence[str] | None = None,
         durability: Durability | None = None,
     ) -> Writer:
-        """A handle that puts messages into `topic`. What the first put would wait for, a file of the log, as large as
-        all, and of the queue, is made beside the caller from here on: a program that makes its writers early waits for
-        none. Where nothing is put it is gone after the close.
+        """A handle that puts messages into `topic`. What the first put would wait for, a file of
+        the log, as large as all, and of the queue, is made beside the caller from here on: a
+        program that makes its writers early waits for none. Where nothing is put it is gone after
+        the close.
 
         Args:
             queue_id: every message goes to this queue; the default is queue 0.
-            queues: instead of queue_id: messages go to queues 0 … queues - 1, by shard_key or in turns.
+            queues: instead of queue_id: messages go to queues 0 … queues - 1, by shard_key or in
+                turns.
             properties: added to every message.
             tags, keys: of every message that is put without tags, or keys, of its own.
             durability: the promise of this writer's puts; default the store's.
@@ -129,8 +131,8 @@ class Store(StoreFacts):
     ) -> PutResult:
         """Appends messages of any topics and queues, back to back in one segment, and waits once.
 
-        All are checked first; an error notes which one it means. After the death of the process all of
-        them are there or none, as with `Writer.put_batch`.
+        All are checked first; an error notes which one it means. After the death of the process all
+        of them are there or none, as with `Writer.put_batch`.
         """
         self._writable("put_batch")
         return put_batch(
@@ -138,10 +140,11 @@ class Store(StoreFacts):
         )
 
     def put_frames(
-        self, frames: Any, *, durability: Durability | None = None, timeout_s: float | None = None
+        self, frames: Body, *, durability: Durability | None = None, timeout_s: float | None = None
     ) -> FramesResult:
-        """Appends messages that `encode_frames` has encoded, perhaps in another process: frames back to
-        back, of any topics and queues. All are checked first: MessageRejectedError stored nothing."""
+        """Appends messages that `encode_frames` has encoded, perhaps in another process: frames
+        back to back, of any topics and queues. All are checked first: MessageRejectedError stored
+        nothing."""
         from rocketstore.puts.frames import put_frames  # with NumPy
 
         return put_frames(self._writable("put_frames"), frames, durability, timeout_s)
@@ -150,54 +153,39 @@ class Store(StoreFacts):
         self,
         bodies: Column,
         *,
-        topics: Sequence[str],
-        topic_rows: Any = None,
-        queue_ids: Any = 0,
-        tags: Column | None = None,
-        keys: Column | None = None,
-        properties: tuple[Any, Column, Column] | None = None,
-        born_timestamps_ms: Any = None,
-        born_host: str = "127.0.0.1:0",
-        flags: Any = None,
-        sys_flags: Any = None,
-        reconsume_times: Any = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
+        **columns: Unpack[MessageColumns],
     ) -> PutResult:
-        """Appends messages of any topics and queues without an object for each: what `encode_frames` and
-        `put_frames` do, without the frames.
+        """Appends messages of any topics and queues out of columns, without an object for each.
+
+        It does what `encode_frames` and `put_frames` do, without the frames. All rows are checked
+        before the first is stored; they are split where a segment ends.
 
         Args:
-            bodies … reconsume_times: columns as of `rocketstore.encode_frames`. A shard key is the property
-                `__SHARDINGKEY`, and its queue that of `shard_queue_id`.
-
-        All rows are checked before the first is stored; they are split where a segment ends. An error names
-        how many rows were stored before it.
+            bodies, columns: As of `rocketstore.encode_frames`; `topics` must be given. A shard key
+                is the property `__SHARDINGKEY`, and its queue that of `shard_queue_id`.
+            durability: The promise to wait for. None: that of the store.
+            timeout_s: Longest wait for the promise. None: `sync_flush_timeout_ms`.
 
         Raises:
-            MessageRejectedError and its kin: a row that cannot be a message, with its number; a topic or
-                property name that no row may have; columns of different lengths. Nothing was stored.
-            TypeError: a column that is no pair, or no buffer; `topics` that is one text.
+            MessageRejectedError and its kin: A row that cannot be a message, with its number; a
+                topic or property name that no row may have; columns of different lengths. Nothing
+                was stored.
+            TypeError: A column that is no pair, or no buffer; `topics` that is one text; a keyword
+                that is no column.
+            BackpressureError, DiskFullError, StoreFailedError: No room. A note says how many rows
+                were stored before.
+            DurabilityTimeoutError: The rows are stored (`error.result`), but not known to be on
+                disk.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
         """
         from rocketstore.puts.put_columns import message_columns, put_columns  # with NumPy
 
         engine = self._writable("put_columns")
-        columns = message_columns(
-            bodies,
-            topics=topics,
-            topic_rows=topic_rows,
-            queue_ids=queue_ids,
-            tags=tags,
-            keys=keys,
-            properties=properties,
-            born_timestamps_ms=born_timestamps_ms,
-            born_host=born_host,
-            flags=flags,
-            sys_flags=sys_flags,
-            reconsume_times=reconsume_times,
-            max_body_bytes=engine.config.max_message_size_bytes,
-        )
-        return put_columns(engine, columns, durability, timeout_s)
+        most = engine.config.max_message_size_bytes
+        made = message_columns(self.put_columns, bodies, columns, most)
+        return put_columns(engine, made, durability, timeout_s)
 
     def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
@@ -240,12 +228,13 @@ class Store(StoreFacts):
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
     ) -> Consumer:
-        """Reads `topic`: one queue, or all of them fairly; iterate, `poll` or `follow`. A topic that does not
-        exist gives nothing; its queues are taken up once they are there.
+        """Reads `topic`: one queue, or all of them fairly; iterate, `poll` or `follow`. A topic
+        that does not exist gives nothing; its queues are taken up once they are there.
 
         Args:
-            group: start at the offsets that this group committed, and own them while open. With mode "r" it
-                starts where the group stands now, owns nothing, and `commit` raises StoreReadOnlyError.
+            group: start at the offsets that this group committed, and own them while open. With
+                mode "r" it starts where the group stands now, owns nothing, and `commit` raises
+                StoreReadOnlyError.
             offset: where to start without them: "earliest", "latest" or a queue offset (with
                 queue_id).
             when: instead of `offset`: start at the first message stored at this time or later.
@@ -286,8 +275,8 @@ class Store(StoreFacts):
     ) -> list[Message]:
         """Messages of `topic` with `key` (one of keys, or the unique id), newest first, each once.
 
-        Only true matches: hash collisions are told apart by the record itself. At most `limit` (default
-        `default_query_results`, never more than `max_query_results`).
+        Only true matches: hash collisions are told apart by the record itself. At most `limit`
+        (default `default_query_results`, never more than `max_query_results`).
         """
         engine = self._open()
         most = engine.config.max_query_results
@@ -306,8 +295,9 @@ class Store(StoreFacts):
     def offset_at(
         self, topic: str, queue_id: int, when: Timestamp, boundary: Boundary = "lower"
     ) -> int:
-        """Queue offset of the first message stored at or after `when` (boundary "lower"; the maximum
-        when there is none), or of the last stored at or before it ("upper"; minimum - 1 when none)."""
+        """Queue offset of the first message stored at or after `when` (boundary "lower"; the
+        maximum when there is none), or of the last stored at or before it ("upper"; minimum - 1
+        when none)."""
         reader = self._open().reader
         topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id, 0)
         one_of("boundary", boundary, ("lower", "upper"))
@@ -319,7 +309,8 @@ class Store(StoreFacts):
     # ---- care ----
 
     def configure(self, **changes: Unpack[LiveOptions]) -> StoreConfig:
-        """Changes live options (flush timings, max_message_size_bytes); the others need a new open."""
+        """Changes live options (flush timings, max_message_size_bytes); the others need a new
+        open."""
         return self._writable("configure").configure(changes)
 
     def trim(
@@ -342,7 +333,8 @@ class Store(StoreFacts):
         Raises:
             ValueError: `before_offset` is above the end of the log, or a time has no time zone.
             TypeError: not exactly one of the two, or it is no number and no time.
-            BackpressureError: the disk took longer than `sync_flush_timeout_ms`; nothing was trimmed.
+            BackpressureError: the disk took longer than `sync_flush_timeout_ms`; nothing was
+                trimmed.
             StoreReadOnlyError, StoreClosedError: the store cannot be trimmed.
             OSError: a file cannot be removed; the next trim tries again.
         """
@@ -362,8 +354,9 @@ class Store(StoreFacts):
         return engine.trim(before_offset=before_offset)
 
     def destroy(self) -> None:
-        """Closes the store and deletes every file that belongs to it. There is no way back: after an
-        OSError, which names the file, the next `open(path)` removes the rest and makes a new store."""
+        """Closes the store and deletes every file that belongs to it. There is no way back: after
+        an OSError, which names the file, the next `open(path)` removes the rest and makes a new
+        store."""
         self._writable("destroy").destroy()
 
     def ship(self, uri: str, *, progress: Progress | None = None) -> ShipReport:
@@ -373,7 +366,8 @@ class Store(StoreFacts):
         return ship_store(self, uri, progress)
 
     def close(self) -> None:
-        """Flushes, dispatches, marks the stop as clean and unlocks. Idempotent; messages stay readable."""
+        """Flushes, dispatches, marks the stop as clean and unlocks. Idempotent; messages stay
+        readable."""
         self._engine.close()
 
     def __enter__(self) -> Store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native import rows as native_rows
@@ -14,7 +14,7 @@ from rocketstore.values.public import public
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.queue_state import QueueState
-    from rocketstore.values.arguments import Body
+    from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
 
@@ -25,9 +25,9 @@ __all__ = ["Ticket", "Writer"]
 class Writer(native.Writer):
     """Puts messages into one topic; made by `store.writer(topic, …)`, used from any thread.
 
-    With one queue (`queue_id=`) every message goes there. With several (`queues=`) a `shard_key` picks
-    the queue, as RocketMQ's SelectMessageQueueByHash does (Java's string hash without its sign, modulo their
-    number), else they take turns.
+    With one queue (`queue_id=`) every message goes there. With several (`queues=`) a `shard_key`
+    picks the queue, as RocketMQ's SelectMessageQueueByHash does (Java's string hash without its
+    sign, modulo their number), else they take turns.
     """
 
     __slots__ = ("_completions", "_path")
@@ -43,13 +43,13 @@ class Writer(native.Writer):
 
     def put_columns(
         self,
-        data: Any,
-        offsets: Any = None,
+        data: Body | ArrowArray,
+        offsets: Numbers | None = None,
         *,
-        row_tags: Any = None,
-        row_keys: Any = None,
-        queue_ids: Any = None,
-        born_timestamps_ms: Any = None,
+        row_tags: TextRows | None = None,
+        row_keys: KeyRows | None = None,
+        queue_ids: Numbers | None = None,
+        born_timestamps_ms: Numbers | None = None,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
@@ -59,26 +59,33 @@ class Writer(native.Writer):
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
-        """Appends many messages without a Python object for each.
+        """Appends many messages of one topic out of columns, without an object for each.
+
+        Without `queue_ids` all rows go to one queue, with rising queue offsets. All rows are
+        checked before the first is stored; they are split where a segment ends.
 
         Args:
-            data: bodies back to back: bytes-like, or a NumPy array of uint8, C-contiguous. Without
+            data: Bodies back to back: bytes-like, or a NumPy array of uint8, C-contiguous. Without
                 offsets: an Arrow array of binary or text (`__arrow_c_array__`).
-            offsets: n + 1 rising integers; body i is data[offsets[i]:offsets[i + 1]]. Arrow's layout.
-            row_tags, row_keys: a text for each row, instead of tags and keys: a sequence of str, or an
-                Arrow array. None and "" stand for none; several keys have blanks between, or are a list.
-            queue_ids: for each row one of the writer's queues.
-            born_timestamps_ms: for each row, instead of born_time.
-            tags, keys, properties, flag, born_time, shard_key: the same for every message.
-
-        Without `queue_ids` all rows go to one queue, with rising queue offsets. Rows are checked before the
-        first is stored; they are split where a segment ends. An error names how many rows were stored
-        before it.
+            offsets: n + 1 rising integers; body i is data[offsets[i]:offsets[i + 1]], as in Arrow.
+            row_tags, row_keys: A text for each row, instead of tags and keys: a sequence of str, or
+                an Arrow array. None and "" stand for none. Several keys have blanks between them,
+                or are a list.
+            queue_ids: For each row one of the writer's queues.
+            born_timestamps_ms: For each row, instead of born_time.
+            tags, keys, properties, flag, born_time, shard_key: The same for every message.
+            durability: The promise to wait for. None: that of the writer.
+            timeout_s: Longest wait for the promise. None: `sync_flush_timeout_ms`.
 
         Raises:
-            MessageRejectedError and its kin: a row that cannot be a message, offsets that do not rise or
-                leave `data`, columns of different lengths; nothing was stored.
-            TypeError: what is no column of its kind.
+            MessageRejectedError and its kin: A row that cannot be a message, offsets that do not
+                rise or leave `data`, columns of different lengths. Nothing was stored.
+            TypeError: An argument that is no column of its kind.
+            BackpressureError, DiskFullError, StoreFailedError: No room. A note says how many rows
+                were stored before.
+            DurabilityTimeoutError: The rows are stored (`error.result`), but not known to be on
+                disk.
+            StoreClosedError: The store was closed.
         """
         from rocketstore.puts.arrays import bodies_of  # with NumPy
 
@@ -111,8 +118,15 @@ class Writer(native.Writer):
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> Ticket:
-        """Appends now, promises later: a ticket with done(), result(timeout), add_done_callback(),
-        future(). The message has its place in the log when this returns."""
+        """Appends one message and does not wait for its promise: the ticket does.
+
+        The message has its place in the log when this returns. Arguments are those of `put`.
+
+        Raises:
+            MessageRejectedError and its kin: The message cannot be stored as it is.
+            BackpressureError, DiskFullError, StoreFailedError: No room. Nothing was stored.
+            StoreClosedError: The store was closed.
+        """
         level = (
             self.durability if durability is None else durability_name(durability_level(durability))
         )
@@ -145,10 +159,10 @@ def row_columns(
     same: Mapping[str, Any],
     rows: int,
     queues: Sequence[QueueState],
-    tags: Any,
-    keys: Any,
-    queue_ids: Any,
-    born_ms: Any,
+    tags: TextRows | None,
+    keys: KeyRows | None,
+    queue_ids: Numbers | None,
+    born_ms: Numbers | None,
 ) -> dict[str, Any]:
     """Columns of put_columns, checked. `same` has what is the same for all rows."""
     from rocketstore.puts.arrays import texts_of, whole_of  # with NumPy
@@ -169,7 +183,3 @@ def row_columns(
         most = 2**63 - 1  # their least number stands for none
         columns["born_ms"] = whole_of("born_timestamps_ms", born_ms, rows, -most, most)
     return columns
-
-
-#: The type of the function that turns a born time into milliseconds.
-ToMilliseconds = Callable[[str, object], int]

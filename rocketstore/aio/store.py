@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self, Unpack
 
 import rocketstore
 from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore.config.typed_options import LiveOptions
-    from rocketstore.puts.put_columns import Column, ColumnFields
+    from rocketstore.puts.put_columns import MessageColumns
     from rocketstore.puts.put_message import MessageFields
     from rocketstore.store_info import RunningFlags, Statistics
-    from rocketstore.values.arguments import Body
+    from rocketstore.values.arguments import Body, Column
     from rocketstore.values.callbacks import Progress
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
@@ -36,8 +36,9 @@ __all__ = ["Store"]
 class Store:
     """A store in one event loop; made by `rocketstore.aio.open`, or by `attach` for further loops.
 
-    Everything that `rocketstore.Store` can do, by the same names; what may block is awaited. Properties and
-    `stats` look at memory and are not; with mode "r" they look at what another process has written since.
+    Everything that `rocketstore.Store` can do, by the same names; what may block is awaited.
+    Properties and `stats` look at memory and are not; with mode "r" they look at what another
+    process has written since.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class Store:
         keys: str | Sequence[str] | None = None,
         durability: Durability | None = None,
     ) -> Writer:
-        """A handle that puts messages into `topic`; arguments as in `rocketstore.Store.writer`. Keep it:
-        each handle looks at its topic once."""
+        """A handle that puts messages into `topic`; arguments as in `rocketstore.Store.writer`.
+        Keep it: each handle looks at its topic once."""
         self._port.check()
         opened = functools.partial(
             self._store.writer,
@@ -124,20 +125,19 @@ class Store:
         self,
         bodies: Column,
         *,
-        topics: Sequence[str],
         durability: Durability | None = None,
-        **columns: Unpack[ColumnFields],
+        **columns: Unpack[MessageColumns],
     ) -> PutResult:
-        """Appends messages of any topics and queues out of columns; see `rocketstore.Store.put_columns`. Do
-        not change the buffers before this returns."""
-        put = functools.partial(self._store.put_columns, bodies, topics=topics, **columns)
+        """Appends messages of any topics and queues out of columns; see
+        `rocketstore.Store.put_columns`. Do not change the buffers before this returns."""
+        put = functools.partial(self._store.put_columns, bodies, **columns)
         return await self._port.put_kept(durability, put)
 
     async def put_frames(
-        self, frames: Any, *, durability: Durability | None = None
+        self, frames: Body, *, durability: Durability | None = None
     ) -> FramesResult:
-        """Appends messages that `encode_frames` has encoded; see `rocketstore.Store.put_frames`. Do not
-        change the buffer before this returns."""
+        """Appends messages that `encode_frames` has encoded; see `rocketstore.Store.put_frames`. Do
+        not change the buffer before this returns."""
         level = self._port.level(durability)
         first = "memory" if level == "disk" else level  # the thread does not wait for the disk
         async with Place(self._port.turn):
@@ -212,8 +212,8 @@ class Store:
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
     ) -> Consumer:
-        """Reads `topic`; arguments as in `rocketstore.Store.consumer`. Begins when it is first used: with
-        a group, or from "latest", say `async with`."""
+        """Reads `topic`; arguments as in `rocketstore.Store.consumer`. Begins when it is first
+        used: with a group, or from "latest", say `async with`."""
         self._port.check()
         opened = functools.partial(
             self._store.consumer,
@@ -252,7 +252,8 @@ class Store:
         when: Timestamp,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
-        """Queue offset of the first message stored at or after `when`; see `rocketstore.Store.offset_at`."""
+        """Queue offset of the first message stored at or after `when`; see
+        `rocketstore.Store.offset_at`."""
         return await self._port.call(self._store.offset_at, topic, queue_id, when, boundary)
 
     # ---- what is there ----
@@ -270,8 +271,8 @@ class Store:
         return await self._port.call(self._store.groups, topic)
 
     async def committed(self, topic: str, group: str) -> dict[int, int]:
-        """Where a consumer group goes on: the queue offsets that it has stored, by queue id; empty for one that
-        never committed."""
+        """Where a consumer group goes on: the queue offsets that it has stored, by queue id; empty
+        for one that never committed."""
         return await self._port.call(self._store.committed, topic, group)
 
     async def min_queue_offset(self, topic: str, queue_id: int) -> int:
@@ -349,8 +350,8 @@ class Store:
         )
 
     async def ship(self, uri: str, *, progress: Progress | None = None) -> rocketstore.ShipReport:
-        """Copies the sealed segments to an archive; `progress` is called in a thread of the store. See
-        `rocketstore.Store.ship`."""
+        """Copies the sealed segments to an archive; `progress` is called in a thread of the store.
+        See `rocketstore.Store.ship`."""
         return await self._port.call(self._store.ship, uri, progress=progress)
 
     async def destroy(self) -> None:
@@ -360,17 +361,17 @@ class Store:
         await self._finish(self._store.destroy)
 
     async def close(self) -> None:
-        """Waits for the puts in flight, then closes the store (an attached one stays open for others).
-        Idempotent; goes on when it is cancelled. Messages stay readable."""
+        """Waits for the puts in flight, then closes the store (an attached one stays open for
+        others). Idempotent; goes on when it is cancelled. Messages stay readable."""
         await self._finish(self._store.close if self._owns else _nothing)
 
-    async def _finish(self, end: Any) -> None:
+    async def _finish(self, end: Callable[[], None]) -> None:
         if self._closing is None:
             self._port.check()
             self._closing = self._port.loop.create_task(self._end(end))
         await asyncio.shield(self._closing)
 
-    async def _end(self, end: Any) -> None:
+    async def _end(self, end: Callable[[], None]) -> None:
         port = self._port
         ending: Future[None] | None = None
         try:

@@ -13,11 +13,10 @@ from rocketstore.aio.loop_port import IN_LINE, NOT_PUT
 from rocketstore.aio.put_line import Place
 
 if TYPE_CHECKING:
-    import datetime
-
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values.arguments import Body
+    from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
+    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Writer"]
 
@@ -25,13 +24,14 @@ __all__ = ["Writer"]
 class Writer:
     """Puts messages into one topic; made by `store.writer(topic, …)`, used by any task of its loop.
 
-    The topic is looked at with the first put, which tells what is wrong with it. Messages of one task keep
-    their order, and so do puts that are begun one after the other without an await between them.
+    The topic is looked at with the first put, which tells what is wrong with it. Messages of one
+    task keep their order, and so do puts that are begun one after the other without an await
+    between them.
 
-    **Cancelled puts.** A put that is cancelled while it waits for the disk *is* in the log: it becomes
-    durable with the next flush, and consumers see it. One that is cancelled while it waits for room was
-    not put, except where a thread had begun with it: then it comes before whatever is put later. It is
-    there whole or not at all.
+    **Cancelled puts.** A put that is cancelled while it waits for the disk *is* in the log: it
+    becomes durable with the next flush, and consumers see it. One that is cancelled while it waits
+    for room was not put, except where a thread had begun with it: then it comes before whatever is
+    put later. It is there whole or not at all.
     """
 
     def __init__(
@@ -65,18 +65,19 @@ class Writer:
         keys: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        born_time: int | datetime.datetime | None = None,
+        born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> asyncio.Future[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met.
 
-        The message is in the log when this returns, also without the await, unless puts have to wait
-        for room: then a task of its own sees to it. Arguments and errors are those of
+        The message is in the log when this returns, also without the await, unless puts have to
+        wait for room: then a task of its own sees to it. Arguments and errors are those of
         `rocketstore.Writer.put`; what is wrong with the message is raised at once.
 
         Raises, when awaited:
-            DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in the log.
+            DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in
+                the log.
             StoreFailedError: a sync failed; whether the message is on disk is not known.
         """
         port, writer = self._port, self._writer
@@ -104,11 +105,12 @@ class Writer:
         keys: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        born_time: int | datetime.datetime | None = None,
+        born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> asyncio.Future[PutResult]:
-        """Appends now, promises later: waits for room only, and returns what to await for the promise."""
+        """Appends now, promises later: waits for room only, and returns what to await for the
+        promise."""
         return await self._append(
             Place(self._port.turn),
             body,
@@ -129,7 +131,7 @@ class Writer:
         keys: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        born_time: int | datetime.datetime | None = None,
+        born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> PutResult:
@@ -149,23 +151,23 @@ class Writer:
 
     async def put_columns(
         self,
-        data: Any,
-        offsets: Any = None,
+        data: Body | ArrowArray,
+        offsets: Numbers | None = None,
         *,
-        row_tags: Any = None,
-        row_keys: Any = None,
-        queue_ids: Any = None,
-        born_timestamps_ms: Any = None,
+        row_tags: TextRows | None = None,
+        row_keys: KeyRows | None = None,
+        queue_ids: Numbers | None = None,
+        born_timestamps_ms: Numbers | None = None,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-        born_time: int | datetime.datetime | None = None,
+        born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> PutResult:
-        """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns` does. Do
-        not change the buffers before this returns."""
+        """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns`
+        does. Do not change the buffers before this returns."""
         append = functools.partial(
             rocketstore.Writer.put_columns,
             data=data,
@@ -211,11 +213,12 @@ class Writer:
         keys: str | Sequence[str] | None,
         properties: Mapping[str, str] | None,
         flag: int,
-        born_time: int | datetime.datetime | None,
+        born_time: Timestamp | None,
         shard_key: str | None,
         durability: Durability | None,
     ) -> asyncio.Future[PutResult]:
-        """Puts a message; what to await for its promise, which counts as in flight before the place is left."""
+        """Puts a message; what to await for its promise, which counts as in flight before the place
+        is left."""
         port = self._port
         async with place:
             writer = await self._opened()

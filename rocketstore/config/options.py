@@ -285,14 +285,15 @@ def explain() -> Iterator[Explained]:
     theirs = {option.name: option.rocketmq for option in OPTIONS}
     for item in dataclasses.fields(Options):
         facts = facts_of(item)
+        value: Any = item.default
         number = facts.allowed is not None
-        default = number_text(item.default, facts.unit) if number else repr(item.default)
+        default = number_text(value, facts.unit) if number else repr(value)
         allowed = ""
         if facts.allowed is not None:
             low, high = facts.allowed
             least = number_text(low, facts.unit).removesuffix(f" {facts.unit}")
             allowed = f"{least} … {number_text(high, facts.unit)}"
-        elif isinstance(item.default, bool):
+        elif isinstance(value, bool):
             allowed = "True, False"
         yield Explained(
             name=item.name,

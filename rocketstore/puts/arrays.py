@@ -1,7 +1,8 @@
-"""Columns that a caller gives: checked, as one-dimensional NumPy arrays, before anything is done with them.
+"""Columns that a caller gives: checked, as one-dimensional NumPy arrays, before anything is done
+with them.
 
-Numbers are copied first: native loops index memory with them, and a thread of the caller that filled its array anew
-meanwhile would have them leave it.
+Numbers are copied first: native loops index memory with them, and a thread of the caller that
+filled its array anew meanwhile would have them leave it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def array_of(what: str, given: Any) -> Any:
     """`given` as an array, on its memory where it is one.
 
     Raises:
-        MessageRejectedError: it is none, or has rows that are masked, for which an array has some number.
+        MessageRejectedError: it is none, or has rows that are masked, for which an array has some
+            number.
     """
     if np.ma.is_masked(given):
         row = np.flatnonzero(np.ma.getmaskarray(given))[0]
@@ -105,8 +107,8 @@ def bodies_of(data: Any, offsets: Any) -> Strings:
 
 
 def texts_of(what: str, given: Any, rows: int, *, several: bool) -> Strings:
-    """One text a row: an Arrow array, or a sequence of str; None, null and "" stand for none. With `several`
-    those of one row are a text with blanks between, or a sequence.
+    """One text a row: an Arrow array, or a sequence of str; None, null and "" stand for none. With
+    `several` those of one row are a text with blanks between, or a sequence.
 
     Raises:
         TypeError: something else. MessageRejectedError: not as many as rows.

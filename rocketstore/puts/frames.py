@@ -6,22 +6,22 @@ store time. Many processes encode, one appends; the bodies' checksums are kept o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from rocketstore._native import frames as native
 from rocketstore._native.codec import crc32, java_hash
 from rocketstore.config import StoreConfig
-from rocketstore.puts.put_columns import Column, message_columns, plain_writers
+from rocketstore.puts.put_columns import MessageColumns, message_columns, plain_writers
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
-    from rocketstore._native.message_columns import MessageColumns
+    from rocketstore._native import message_columns as native_columns
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.arguments import Body, Column
     from rocketstore.values.durability import Durability
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
@@ -30,8 +30,9 @@ __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_
 @public
 @dataclass(frozen=True, slots=True)
 class FramesResult:
-    """Where `put_frames` put `count` messages: records in [physical_offset, end_offset), with those of
-    others perhaps in between. `durability` is the promise that was met when the call returned."""
+    """Where `put_frames` put `count` messages: records in [physical_offset, end_offset), with those
+    of others perhaps in between. `durability` is the promise that was met when the call
+    returned."""
 
     physical_offset: int
     end_offset: int
@@ -42,73 +43,50 @@ class FramesResult:
 def encode_frames(
     bodies: Column,
     *,
-    topics: Sequence[str],
-    topic_rows: Any = None,
-    queue_ids: Any = 0,
-    tags: Column | None = None,
-    keys: Column | None = None,
-    properties: tuple[Any, Column, Column] | None = None,
-    born_timestamps_ms: Any = None,
-    born_host: str = "127.0.0.1:0",
-    flags: Any = None,
-    sys_flags: Any = None,
-    reconsume_times: Any = None,
     max_body_bytes: int | None = None,
     into: bytearray | None = None,
+    **columns: Unpack[MessageColumns],
 ) -> tuple[memoryview, dict[int, str]]:
-    """Encodes columns of messages, without an object for each.
+    """Encodes columns of messages without an object for each; gives frames and refused rows.
+
+    The frames are for `Store.put_frames`, perhaps of another process. A row that cannot be a
+    message is left out: the second value has its number and why, with the name of the field.
 
     Args:
         bodies: (offsets, data) in Arrow's layout: n + 1 integers of 32 or 64 bits, and bytes.
-        topics: the topics that occur; a list, also of one.
-        topic_rows: for each row its place in `topics`; default: all in the first.
-        queue_ids: for each row, or one for all.
+        max_body_bytes: Largest body. None: that of a store with its defaults.
+        into: Where the frames are written; it grows when it must. Memory that is used again costs
+            no page faults. Release the frames before you use it again.
+        topics: The topics that occur; a list, also of one.
+        topic_rows: For each row its place in `topics`. Default: all rows have the first.
+        queue_ids: For each row, or one for all. Default 0.
         tags, keys: (offsets, data) of UTF-8; an empty text stands for none. Several keys of one row
             are separated by blanks.
         properties: (offsets, names, values) as Arrow keeps maps: row i has the entries
             offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`. A shard key is the
             property `__SHARDINGKEY` here, and its queue that of `shard_queue_id`.
-        born_timestamps_ms: for each row, or one for all; default: the time of this call, as of a put.
-        flags, reconsume_times: for each row, or one for all; default 0.
-        sys_flags: the same, for bodies that are compressed: bits 0x1 and 0x700, no others.
-        max_body_bytes: default max_message_size_bytes of a store at its defaults.
-        into: where to write, made larger when it must be: memory that is used again costs no page
-            faults. Release the frames before it is used again.
-
-    Returns:
-        (frames, refused): frames for `Store.put_frames`, and for each row that was left out, why, with the
-        name of the field.
+        born_timestamps_ms: For each row, or one for all. Default: the time of this call.
+        born_host: Of all rows. Default "127.0.0.1:0".
+        flags, reconsume_times: For each row, or one for all. Default 0.
+        sys_flags: The same, for bodies that are compressed: bits 0x1 and 0x700, no others.
 
     Raises:
-        InvalidTopicError, MessageRejectedError: a topic or property name that no row may have.
-        MessageRejectedError (a ValueError): columns of different lengths, offsets that leave their data,
-            fall or are no integers, data that is no column of bytes; other bits in `sys_flags`.
-        TypeError: a column that is no pair, or no buffer; `topics` that is one text.
+        InvalidTopicError, MessageRejectedError: A topic or property name that no row may have.
+        MessageRejectedError: Columns of different lengths; offsets that leave their data, fall or
+            are no integers; data that is no column of bytes; other bits in `sys_flags`.
+        TypeError: A column that is no pair, or no buffer; `topics` that is one text; a keyword that
+            is none of these.
         BufferError: `into` is too small, and frames of a call before are still in use.
     """
     if max_body_bytes is None:
         max_body_bytes = StoreConfig().max_message_size_bytes
-    columns = message_columns(
-        bodies,
-        topics=topics,
-        topic_rows=topic_rows,
-        queue_ids=queue_ids,
-        tags=tags,
-        keys=keys,
-        properties=properties,
-        born_timestamps_ms=born_timestamps_ms,
-        born_host=born_host,
-        flags=flags,
-        sys_flags=sys_flags,
-        reconsume_times=reconsume_times,
-        max_body_bytes=max_body_bytes,
-    )
+    made = message_columns(encode_frames, bodies, columns, max_body_bytes)
     room = bytearray() if into is None else into
-    size, refused = _encode(columns, room)
+    size, refused = _encode(made, room)
     return memoryview(room)[:size], refused
 
 
-def _encode(columns: MessageColumns, room: bytearray) -> tuple[int, dict[int, str]]:
+def _encode(columns: native_columns.MessageColumns, room: bytearray) -> tuple[int, dict[int, str]]:
     try:
         return native.encode_columns(columns, room)
     except BufferError:
@@ -119,8 +97,8 @@ def _encode(columns: MessageColumns, room: bytearray) -> tuple[int, dict[int, st
 
 
 def shard_queue_id(shard_key: str, queues: int) -> int:
-    """The queue, 0 … queues - 1, in which `put` stores a message with this shard key, and RocketMQ's
-    SelectMessageQueueByHash one with this text.
+    """The queue, 0 … queues - 1, in which `put` stores a message with this shard key, and
+    RocketMQ's SelectMessageQueueByHash one with this text.
 
     Raises:
         TypeError, ValueError: no text, or `queues` is below 1.
@@ -130,11 +108,12 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
 
 
 def put_frames(
-    engine: WritingEngine, frames: Any, durability: Durability | None, timeout_s: float | None
+    engine: WritingEngine, frames: Body, durability: Durability | None, timeout_s: float | None
 ) -> FramesResult:
+    given: Any = frames  # NumPy's stubs know fewer buffers than NumPy does
     result = native.put_frames(
         engine.commit_log.log,
-        np.frombuffer(frames, np.uint8),
+        np.frombuffer(given, np.uint8),
         plain_writers(engine),
         record_crc=engine.record_crc,
         durability=durability,

@@ -24,8 +24,8 @@ __all__ = ["NewMessage", "put_batch"]
 class NewMessage:
     """A message for `Store.put_batch`; fields as the arguments of `Writer.put`.
 
-    `shard_key` is kept with the message; it does not choose the queue: that is `queue_id`, for example
-    `shard_queue_id(shard_key, queues)`.
+    `shard_key` is kept with the message; it does not choose the queue: that is `queue_id`, for
+    example `shard_queue_id(shard_key, queues)`.
     """
 
     topic: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, Required, TypedDict
 
 import numpy as np
 
@@ -14,19 +14,20 @@ from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
 from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
 from rocketstore.values.compression import COMPRESSION_BITS
+from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
     from rocketstore._native.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.arguments import Column, Numbers
     from rocketstore.values.durability import Durability
 
 __all__ = [
     "SCHEDULE_TOPIC",
     "SHARD_KEY",
-    "Column",
-    "ColumnFields",
+    "MessageColumns",
     "message_columns",
     "plain_writers",
     "put_columns",
@@ -42,41 +43,43 @@ SHARD_KEY = "__SHARDINGKEY"
 #: Milliseconds that stand for none: the log would write the time of the put.
 NO_TIME = -(2**63)
 
-Column = tuple[Any, Any]
 
+class MessageColumns(TypedDict, total=False):
+    """The columns of messages beside their bodies: what `Store.put_columns` and `encode_frames`
+    take. Only `topics` must be given."""
 
-class ColumnFields(TypedDict, total=False):
-    """What `put_columns` takes beside bodies and topics."""
-
-    topic_rows: Any
-    queue_ids: Any
+    #: The topics that occur.
+    topics: Required[Sequence[str]]
+    #: For each row its place in `topics`; default: all rows have the first topic.
+    topic_rows: Numbers | None
+    #: For each row, or one for all; default 0.
+    queue_ids: Numbers
     tags: Column | None
     keys: Column | None
-    properties: tuple[Any, Column, Column] | None
-    born_timestamps_ms: Any
+    #: Offsets, names and values, as Arrow keeps maps.
+    properties: tuple[Numbers, Column, Column] | None
+    #: For each row, or one for all; default: the time of the call.
+    born_timestamps_ms: Numbers | None
     born_host: str
-    flags: Any
-    sys_flags: Any
-    reconsume_times: Any
+    #: For each row, or one for all; default 0.
+    flags: Numbers | None
+    #: The same, of bodies that are compressed: bits 0x1 and 0x700.
+    sys_flags: Numbers | None
+    #: For each row, or one for all; default 0.
+    reconsume_times: Numbers | None
 
 
 def message_columns(
-    bodies: Column,
-    *,
-    topics: Sequence[str],
-    topic_rows: Any,
-    queue_ids: Any,
-    tags: Column | None,
-    keys: Column | None,
-    properties: tuple[Any, Column, Column] | None,
-    born_timestamps_ms: Any,
-    born_host: str,
-    flags: Any,
-    sys_flags: Any,
-    reconsume_times: Any,
-    max_body_bytes: int,
+    function: Callable[..., object], bodies: Column, columns: MessageColumns, max_body_bytes: int
 ) -> native.MessageColumns:
-    """Columns as `encode_frames` says, of one length and in one layout."""
+    """Columns as `encode_frames` says, of one length and in one layout; `function` was called with
+    them."""
+    unknown = [name for name in columns if name not in MessageColumns.__annotations__]
+    if unknown:
+        refuse_arguments(function, unknown, known=MessageColumns.__annotations__)
+    if "topics" not in columns:
+        raise TypeError(f"{function.__name__}() needs topics=, a list of the topics that occur")
+    topics = columns["topics"]
     if isinstance(topics, (str, bytes)):
         raise TypeError(f"topics = {topics!r}: expected a list of texts; for one, [{topics!r}]")
     if not hasattr(topics, "__iter__"):
@@ -86,14 +89,21 @@ def message_columns(
     return native.MessageColumns(
         column,
         tuple(check_topic(topic, wide=True) for topic in topics),
-        topic_places(topic_rows, count, len(topics)),
-        queue_column(queue_ids, count),
-        born_column(born_timestamps_ms, count),
-        born_host=born_host,
+        topic_places(columns.get("topic_rows"), count, len(topics)),
+        queue_column(columns.get("queue_ids", 0), count),
+        born_column(columns.get("born_timestamps_ms"), count),
+        born_host=columns.get("born_host", "127.0.0.1:0"),
         max_body=max_body_bytes,
         refused=refuse_reserved,
-        **number_columns(count, flags=flags, sys_flags=sys_flags, reconsume_times=reconsume_times),
-        **property_columns(count, tags, keys, properties),
+        **number_columns(
+            count,
+            flags=columns.get("flags"),
+            sys_flags=columns.get("sys_flags"),
+            reconsume_times=columns.get("reconsume_times"),
+        ),
+        **property_columns(
+            count, columns.get("tags"), columns.get("keys"), columns.get("properties")
+        ),
     )
 
 

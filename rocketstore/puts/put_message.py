@@ -42,8 +42,8 @@ class MessageFields(TypedDict, total=False):
 
 
 def check_numbers(topic: str, properties: Mapping[str, str]) -> None:
-    """MessageRejectedError for a record at which a recovery of RocketMQ would cut the log, because it
-    cannot read a number in it."""
+    """MessageRejectedError for a record at which a recovery of RocketMQ would cut the log, because
+    it cannot read a number in it."""
     names = ["DELAY"] if topic == "SCHEDULE_TOPIC_XXXX" else []
     if properties.get("INNER_NUM") and properties.get("INNER_BASE"):
         names += ["INNER_NUM", "INNER_BASE"]

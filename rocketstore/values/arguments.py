@@ -9,11 +9,28 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
     import numpy as np
+    from numpy.typing import ArrayLike
     from typing_extensions import Buffer
+
+    class ArrowArray(Protocol):
+        """An array of pyarrow, polars or another library that speaks Arrow's C interface."""
+
+        def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
     #: What a body may be. NumPy says that its arrays are buffers from Python 3.12 on only.
     Body: TypeAlias = Buffer | np.ndarray[Any, Any]
+    #: Whole numbers, one for each row, or one for all rows.
+    Numbers: TypeAlias = ArrayLike
+    #: n + 1 rising offsets, and bytes: row i is data[offsets[i]:offsets[i + 1]]. Arrow's layout.
+    Column: TypeAlias = tuple[Numbers, Body]
+    #: One text a row; None and "" stand for none.
+    TextRows: TypeAlias = Sequence[str | None] | ArrowArray
+    #: Several texts a row: a sequence, or one text with blanks between.
+    KeyRows: TypeAlias = Sequence[str | Sequence[str] | None] | ArrowArray
 
 __all__ = ["at_most", "one_of", "seconds", "text", "texts", "whole_number"]
 

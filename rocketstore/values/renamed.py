@@ -24,20 +24,20 @@ NEW_NAMES: Final[dict[str, dict[str, str]]] = {
 
 
 def refuse_arguments(
-    function: Callable[..., object], given: Iterable[str], *, name: str = ""
+    function: Callable[..., object], given: Iterable[str], *, known: Iterable[str] = ()
 ) -> Never:
-    """Refuses the keywords that `function` does not have; `name` is what a caller wrote.
+    """Refuses the keywords that `function` does not have; `known` are more that it has.
 
     Raises:
         TypeError: always. It names the new keyword, or a known one that looks like the given one.
     """
-    name = name or function.__name__
+    name = function.__name__
     unknown = next(iter(given))
     new = NEW_NAMES.get(name, {}).get(unknown)
     if new is not None:
         raise TypeError(f"{name}() has no argument {unknown!r}: use {new}")
     parameters = inspect.signature(function).parameters.values()
-    known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-    close = difflib.get_close_matches(unknown, known, n=1)
+    names = [*known, *(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)]
+    close = difflib.get_close_matches(unknown, names, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise TypeError(f"{name}() has no argument {unknown!r}{hint}")

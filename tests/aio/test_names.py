@@ -9,7 +9,6 @@ import pytest
 
 import rocketstore
 import rocketstore.aio
-from rocketstore.puts.put_columns import ColumnFields
 from rocketstore.puts.put_message import MessageFields
 from tests.aio.loops import open_small, run
 
@@ -32,7 +31,7 @@ OF_LOOPS = {
 #: Arguments that only threads have.
 ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}
 #: Methods of a store of which a loop hands on what it does not look at, and the type of that.
-HANDED_ON = {"put_message": MessageFields, "put_columns": ColumnFields}
+HANDED_ON = {"put_message": MessageFields}
 
 FACES = list(zip(OF_THREADS, OF_LOOPS, strict=True))
 

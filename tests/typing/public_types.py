@@ -77,3 +77,16 @@ async def in_a_loop(loop: rocketstore.aio.Store) -> None:
     await loop.put_message("orders", b"a", flags=1)  # type: ignore[call-arg]
     await loop.put_message("orders", b"a", queue_id="1")  # type: ignore[arg-type]
     await loop.configure(flush_intervall_ms=1)  # type: ignore[call-arg]
+
+
+def columns(writer: rocketstore.Writer, store: rocketstore.Store) -> None:
+    bodies = ([0, 1, 2], b"ab")
+    writer.put_columns(b"ab", [0, 1, 2], row_tags=["x", None], row_keys=[["a", "b"], "c"])
+    writer.put_columns(b"ab", [0, 1, 2], row_tags=5)  # type: ignore[arg-type]
+    store.put_columns(bodies, topics=["orders"], queue_ids=0, tags=([0, 0, 0], b""))
+    store.put_columns(bodies, topics=["orders"], tag=None)  # type: ignore[call-arg]
+    store.put_columns(bodies)  # type: ignore[call-arg]
+    frames, refused = rocketstore.encode_frames(bodies, topics=["orders"], max_body_bytes=10)
+    reveal_type(frames)  # memoryview[int]
+    reveal_type(refused)  # dict[int, str]
+    store.put_frames(frames)
