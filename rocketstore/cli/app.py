@@ -1,8 +1,10 @@
-"""The group of all commands: finds them, and turns every error into one line and an exit code."""
+"""The group of all commands: finds them, and turns every error into one line and an exit code.
+
+What is imported here is in the start of every command: nothing but click and the names of errors.
+"""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import sys
@@ -12,18 +14,31 @@ from typing import Any, Final, NoReturn
 
 import click
 
-import rocketstore
+from rocketstore import __version__
 from rocketstore.cli import exit_codes
 from rocketstore.cli.signals import terminated_as_interrupted
 from rocketstore.cli.standard_streams import NoReaderError, mute, readers
+from rocketstore.errors import RocketStoreError
 
 __all__ = ["cli", "run"]
 
-#: One command a file; `command` in it is the click command.
-COMMANDS: Final = (
-    "bench", "demo", "get", "ingest", "query", "rebuild", "recover", "repair", "ship", "spark",
-    "stat", "tail", "verify",
-)  # fmt: skip
+#: Command → its line in the list of commands. The click command is `command` in
+#: `cli.commands.<name>`, which is imported when the command is chosen: some need Rich or NumPy.
+COMMANDS: Final = {
+    "bench": "How fast this machine stores and reads.",
+    "demo": "Fill a store, kill its writers, check every byte.",
+    "get": "The message at a physical offset.",
+    "ingest": "Store lines of a file or a pipe.",
+    "query": "Messages by key.",
+    "rebuild": "Rebuild queues and index from the log, in parallel.",
+    "recover": "Recover after a crash; exit code 3 when something is lost.",
+    "repair": "Mend damage in the log, so that RocketMQ keeps what follows it.",
+    "ship": "Copy sealed segments to an object store or another directory.",
+    "spark": "Jobs on Spark: stats, audit, export, import, compact, replay, rebuild.",
+    "stat": "Positions, topics, queues, sizes, lag.",
+    "tail": "The last messages, and those to come.",
+    "verify": "Check everything; exit code 3 on damage.",
+}
 
 EPILOG: Final = """
 \b
@@ -58,11 +73,19 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"rocketstore.cli.commands.{cmd_name}")
         found: click.Command = module.command
+        found.short_help = COMMANDS[cmd_name]
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands; click would import all of them for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
         # click proposes names itself since 8.4, but looks for them among commands that are loaded.
         name = args[0]
         near = [] if name in COMMANDS else difflib.get_close_matches(name, COMMANDS)
@@ -110,7 +133,7 @@ class Commands(click.Group):
             return error.exit_code
         except (KeyboardInterrupt, click.Abort):
             return exit_codes.INTERRUPTED
-        except (rocketstore.RocketStoreError, OSError, ValueError, ImportError) as error:
+        except (RocketStoreError, OSError, ValueError, ImportError) as error:
             click.echo(f"rocketstore: {exit_codes.in_one_line(error)}", err=True)
             return exit_codes.exit_code(error)
         return code if isinstance(code, int) else exit_codes.OK
@@ -121,7 +144,7 @@ class Commands(click.Group):
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(rocketstore.__version__, prog_name="rocketstore")
+@click.version_option(__version__, prog_name="rocketstore")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the store logs, too.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: bool) -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-import rocketstore
 from rocketstore.cli.hints import in_commands
-from rocketstore.cli.output import printable
+from rocketstore.cli.standard_streams import printable
+from rocketstore.errors import (
+    CorruptRecordError,
+    DiskFullError,
+    MessageNotFoundError,
+    MissingSegmentsError,
+    RocketStoreError,
+    StoreLockedError,
+)
 
 __all__ = [
     "DAMAGED",
@@ -34,9 +41,9 @@ TERMINATED: Final = 143
 
 def exit_code(error: BaseException) -> int:
     """The exit code that says what kind of failure `error` is."""
-    if isinstance(error, rocketstore.StoreLockedError):
+    if isinstance(error, StoreLockedError):
         return LOCKED
-    if isinstance(error, rocketstore.CorruptRecordError | rocketstore.MissingSegmentsError):
+    if isinstance(error, CorruptRecordError | MissingSegmentsError):
         return DAMAGED
     return FAILED
 
@@ -49,13 +56,13 @@ def in_one_line(error: BaseException) -> str:
 
 
 def _text_of(error: BaseException) -> str:
-    full = isinstance(error, rocketstore.DiskFullError)  # what it is caused by says the same
-    if isinstance(error, OSError) and (full or not isinstance(error, rocketstore.RocketStoreError)):
+    full = isinstance(error, DiskFullError)  # what it is caused by says the same
+    if isinstance(error, OSError) and (full or not isinstance(error, RocketStoreError)):
         reason = error.strerror or str(error) or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename else reason
     text = " ".join(str(error).split()) or type(error).__name__
     # What is not there says why itself; its cause would say it again.
-    missing = isinstance(error, rocketstore.MessageNotFoundError | ImportError)
+    missing = isinstance(error, MessageNotFoundError | ImportError)
     cause = None if missing else error.__cause__
     why = "" if cause is None else " ".join(str(cause).split())
     return f"{text} (because: {why})" if why and why not in text else text

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -22,11 +23,8 @@ from rich.progress import (
 from rich.table import Table
 
 from rocketstore.cli.message_format import formatter
-from rocketstore.cli.standard_streams import StandardConsole
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rocketstore import Message
 
 __all__ = [
@@ -34,17 +32,29 @@ __all__ = [
     "bytes_progress",
     "console",
     "count_text",
+    "percentile",
     "print_messages",
     "print_rows",
-    "printable",
     "size_text",
     "steps",
     "table",
+    "time_text",
 ]
 
 DEFAULT_FORMAT = "%t/%p %o  %s"
 #: More than any line has: names have up to 255 bytes, paths 4096.
 PLAIN_WIDTH = 10_000
+
+
+class StandardConsole(Console):
+    """A console that shows names as they are: `[bold]` and `:key:` may be parts of one. It raises when
+    its reader has gone; the command decides what that means."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
 
 
 def console() -> StandardConsole:
@@ -148,13 +158,6 @@ def _progress(columns: list[ProgressColumn]) -> Progress:
     )
 
 
-def printable(text: str) -> str:
-    """A name as part of a line: what could steer a terminal or end the line is escaped, as `\\x1b`."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
-    )
-
-
 def size_text(count: float) -> str:
     """Bytes in the largest binary unit that gives a number of at least 1."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -167,3 +170,19 @@ def size_text(count: float) -> str:
 def count_text(number: int, noun: str) -> str:
     """`1 message`, `1,000 messages`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percentile(values: Sequence[int], part: float) -> int:
+    """The value below or at which `part` of the values lie; 0 without values."""
+    if not values:
+        return 0
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def time_text(duration_ns: float) -> str:
+    """Nanoseconds in the unit that reads best."""
+    for unit, size in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6)):
+        if duration_ns < 1000 * size:
+            return f"{duration_ns / size:.3g} {unit}"
+    return f"{duration_ns / 1e9:.3g} s"

@@ -13,7 +13,7 @@ import click
 
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import in_commands
-from rocketstore.cli.output import printable
+from rocketstore.cli.standard_streams import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,29 +7,16 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["NoReaderError", "StandardConsole", "mute", "name_output", "open_closed", "readers"]
+__all__ = ["NoReaderError", "mute", "name_output", "open_closed", "printable", "readers"]
 
 
 class NoReaderError(Exception):
     """The reader of a standard stream has gone. No OSError: click would make a failure of one."""
-
-
-class StandardConsole(Console):
-    """A console that leaves it to the command what a reader that has gone means, and that shows names as
-    they are: `[bold]` and `:key:` may be parts of one."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, highlight=False, **options)
-
-    def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError
 
 
 class _Output(io.BufferedWriter):
@@ -77,6 +64,13 @@ def open_closed() -> None:
         if getattr(sys, name) is None:
             # The lowest free number: that of the stream, since those before it are open by now.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def printable(text: str) -> str:
+    """`text` as a part of a line: what could steer a terminal or end the line is escaped, as `\\x1b`."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ import rocketstore
 from rocketstore.cli.commands.demo import compare_stores, run
 from rocketstore.cli.demo import kills as demo_kills
 from rocketstore.cli.demo import sources as demo_sources
-from rocketstore.cli.demo.results import Row, percentile, table_of, time_text
+from rocketstore.cli.demo.results import Row, table_of
+from rocketstore.cli.output import percentile, time_text
 from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
 from tests.support.paths import STORES
 

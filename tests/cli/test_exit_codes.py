@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.cli import exit_codes, main, standard_streams
+from rocketstore.cli import app, exit_codes, main, standard_streams
 from tests.structure.source_tree import ROOT
 
 
@@ -248,3 +248,20 @@ def test_a_cause_that_says_the_same_is_not_said_again() -> None:
     missing = rocketstore.MessageNotFoundError("no record begins at physical offset 5 (magic)")
     missing.__cause__ = rocketstore.CorruptRecordError(5, "magic")
     assert exit_codes.in_one_line(missing) == "no record begins at physical offset 5 (magic)"
+
+
+def test_the_list_of_commands_has_all_of_them_and_imports_none() -> None:
+    """What `--help` lists is what there is; a command is imported when it is chosen."""
+    folder = Path(app.__file__).parent / "commands"
+    assert sorted(app.COMMANDS) == sorted(
+        path.stem for path in folder.glob("*.py") if path.stem != "__init__"
+    )
+    code = (
+        "import sys; from rocketstore.cli.app import run; sys.argv = ['rocketstore', '--help'];"
+        "assert run() == 0; loaded = {name.split('.')[0] for name in sys.modules};"
+        "assert not loaded & {'rich', 'pyarrow', 'pyspark'}, loaded;"
+        "assert not [name for name in sys.modules if name.startswith('rocketstore.cli.commands.')]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Exit codes:" in done.stdout

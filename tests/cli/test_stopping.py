@@ -14,7 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli.demo.scratch import scratch_directory
+from rocketstore.cli.demo.directory import scratch_directory
 from tests.structure.source_tree import ROOT
 from tests.support.waiting import wait_until
 

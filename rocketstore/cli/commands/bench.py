@@ -19,9 +19,8 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.bench.machine import MEMORY_FILE_SYSTEMS, file_system_of, machine, machine_line
 from rocketstore.cli.bench.sides import Group, Round, Side, open_group
-from rocketstore.cli.demo.results import percentile, time_text
-from rocketstore.cli.demo.scratch import scratch_directory
-from rocketstore.cli.output import console, steps
+from rocketstore.cli.demo.directory import scratch_directory
+from rocketstore.cli.output import console, percentile, steps, time_text
 
 __all__ = ["command"]
 
@@ -76,7 +75,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
     return value
 
 
-@click.command(short_help="How fast this machine stores and reads.")
+@click.command
 @click.option(
     "--size",
     "sizes",

@@ -13,10 +13,9 @@ from rich.table import Table
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli.demo.directory import make_room, mark
+from rocketstore.cli.demo.directory import make_room, mark, scratch_directory
 from rocketstore.cli.demo.kills import kill_writers
 from rocketstore.cli.demo.results import Row, table_of
-from rocketstore.cli.demo.scratch import scratch_directory
 from rocketstore.cli.demo.sources import (
     SourceFile,
     Stored,
@@ -43,7 +42,7 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 MOST_FAULTS: Final = 20
 
 
-@click.command(short_help="Fill a store, kill its writers, check every byte.")
+@click.command
 @click.option(
     "--stores",
     type=click.Path(file_okay=False, path_type=Path),

@@ -17,7 +17,7 @@ DETAILS = (
 )
 
 
-@click.command(short_help="The message at a physical offset.")
+@click.command
 @STORE
 @click.argument("physical_offset", type=click.IntRange(0))
 @commit_log_dir_option

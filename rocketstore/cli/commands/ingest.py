@@ -20,7 +20,8 @@ from rocketstore import Store, Writer
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bytes_progress, count_text, size_text
 from rocketstore.cli.parameters import ANY_STORE, QUEUE_ID, durability_option, topic_name
-from rocketstore.cli.streams.lines import LineSource, LineTooLongError, StopSignals
+from rocketstore.cli.signals import StopSignals
+from rocketstore.cli.streams.lines import LineSource, LineTooLongError
 
 __all__ = ["command"]
 
@@ -98,7 +99,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     )
 
 
-@click.command(short_help="Store lines of a file or a pipe.")
+@click.command
 @ANY_STORE
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option(

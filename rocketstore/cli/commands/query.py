@@ -22,7 +22,7 @@ from rocketstore.values.timestamps import timestamp_ms
 __all__ = ["command"]
 
 
-@click.command(short_help="Messages by key.")
+@click.command
 @STORE
 @click.argument("topic", callback=topic_name(255))
 @click.argument("key")

@@ -15,7 +15,7 @@ from rocketstore.cli.parameters import STORE, index_shape
 __all__ = ["command"]
 
 
-@click.command(short_help="Make queues and index anew out of the log, in parallel.")
+@click.command
 @STORE
 @click.option(
     "--workers",

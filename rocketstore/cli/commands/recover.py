@@ -13,8 +13,9 @@ import rocketstore
 from rocketstore import RecoveryReport, Store
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import in_commands
-from rocketstore.cli.output import bars, bytes_progress, console, printable, table
+from rocketstore.cli.output import bars, bytes_progress, console, table
 from rocketstore.cli.parameters import STORE, index_shape
+from rocketstore.cli.standard_streams import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command(short_help="Recover after a crash; exit code 3 when something is lost.")
+@click.command
 @STORE
 @click.option(
     "--force",

@@ -15,7 +15,7 @@ from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 __all__ = ["command"]
 
 
-@click.command(short_help="Mend damage in the log, so that RocketMQ keeps what stands behind it.")
+@click.command
 @STORE
 @click.option("--dry-run", is_flag=True, help="Only say what would be done; takes no lock.")
 @click.option("--force", is_flag=True, help="Go on although segments of the log are missing.")

@@ -18,7 +18,7 @@ from rocketstore.cli.parameters import STORE, commit_log_dir_option
 __all__ = ["command"]
 
 
-@click.command(short_help="Copy sealed segments to an object store or another directory.")
+@click.command
 @STORE
 @click.argument("uri")
 @commit_log_dir_option

@@ -19,9 +19,7 @@ from rocketstore.cli.spark_session import spark_session
 __all__ = ["command"]
 
 
-@click.group(
-    "spark", short_help="Jobs on Spark: stats, audit, export, import, compact, replay, rebuild."
-)
+@click.group("spark")
 def command() -> None:
     """Heavy work over whole stores. Needs rocketstore[spark]; a Java comes with it.
 

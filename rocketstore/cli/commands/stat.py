@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketstore.cli.hints import in_commands
-from rocketstore.cli.output import console, print_rows, printable, size_text, table
+from rocketstore.cli.output import console, print_rows, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
+from rocketstore.cli.standard_streams import printable
 from rocketstore.tools._verify.derived import offsets_fault
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["command", "facts"]
 PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 
 
-@click.command(short_help="Positions, topics, queues, sizes, lag.")
+@click.command
 @STORE
 @click.option(
     "--group", default=None, help="Show how far this consumer group is behind in every topic."

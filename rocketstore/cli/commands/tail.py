@@ -39,7 +39,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     return value
 
 
-@click.command(short_help="The last messages, and those to come.")
+@click.command
 @STORE
 @click.argument("topic", callback=topic_name(255))
 @click.option("--queue-id", type=QUEUE_ID, default=None, help="Only this queue.")

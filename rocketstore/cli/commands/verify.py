@@ -11,13 +11,14 @@ from click.core import ParameterSource
 from rocketstore import tools
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import COMMIT_LOG_DIR, remedy
-from rocketstore.cli.output import bars, printable, steps
+from rocketstore.cli.output import bars, steps
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
+from rocketstore.cli.standard_streams import printable
 
 __all__ = ["command"]
 
 
-@click.command(short_help="Check everything; exit code 3 on damage.")
+@click.command
 @STORE
 @index_shape
 @commit_log_dir_option

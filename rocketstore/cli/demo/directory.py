@@ -1,14 +1,20 @@
-"""Directories that demos make, and make anew: nothing is deleted that a demo did not make."""
+"""Directories that the demo and the bench make: a place for each demo, and scratch directories.
+
+Nothing is deleted that these functions did not make.
+"""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 
-__all__ = ["make_room", "mark"]
+__all__ = ["make_room", "mark", "scratch_directory"]
 
 MARK: Final = "made-by-rocketstore-demo"
 
@@ -24,3 +30,17 @@ def make_room(path: Path) -> None:
 def mark(path: Path) -> None:
     """The directory may be removed by the next demo."""
     (path / MARK).touch()
+
+
+@contextmanager
+def scratch_directory(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new directory, which is removed at the end. A second Ctrl-C during the removal, which takes its
+    time with some GiB, does not leave a part."""
+    path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    try:
+        yield Path(path)
+    finally:
+        try:
+            shutil.rmtree(path)
+        finally:
+            shutil.rmtree(path, ignore_errors=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from rich.table import Table
 
-from rocketstore.cli.output import size_text
+from rocketstore.cli.output import percentile, size_text, time_text
 
-__all__ = ["Row", "percentile", "table_of", "time_text"]
+__all__ = ["Row", "table_of"]
 
 
 @dataclass(slots=True)
@@ -35,22 +35,6 @@ class Row:
     def differ(self, count: int, text: str) -> None:
         self.mismatched += count
         self.faults.append(f"{self.what}: {text}")
-
-
-def percentile(values: Sequence[int], part: float) -> int:
-    """The value below or at which `part` of the values lie; 0 without values."""
-    if not values:
-        return 0
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
-
-
-def time_text(duration_ns: float) -> str:
-    """Nanoseconds in the unit that reads best."""
-    for unit, size in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6)):
-        if duration_ns < 1000 * size:
-            return f"{duration_ns / size:.3g} {unit}"
-    return f"{duration_ns / 1e9:.3g} s"
 
 
 def table_of(rows: Sequence[Row]) -> Table:

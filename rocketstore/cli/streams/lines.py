@@ -4,55 +4,18 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 from collections.abc import Iterator
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
-__all__ = ["LineSource", "LineTooLongError", "StopSignals"]
+from rocketstore.cli.signals import StopSignals
+
+__all__ = ["LineSource", "LineTooLongError"]
 
 READ_BYTES: Final = 256 * 1024
 
 
 class LineTooLongError(ValueError):
     """A line that no message can hold."""
-
-
-class StopSignals:
-    """While entered, SIGINT and SIGTERM only set `received`; a wait in `LineSource` ends.
-
-    So no signal can fall between a put and the line number that says so.
-    """
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._read_end = -1
-        self._before: dict[int, Any] = {}
-        self._wakeup = -1
-
-    @property
-    def descriptor(self) -> int:
-        """Readable once a signal came."""
-        return self._read_end
-
-    def __enter__(self) -> StopSignals:
-        self._read_end, write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
-        os.set_blocking(write_end, False)
-        self._write_end = write_end
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        os.close(self._read_end)
-        os.close(self._write_end)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        os.write(self._write_end, b"!")
 
 
 class LineSource:
