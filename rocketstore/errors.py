@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put_result import PutResult
 
 __all__ = [
+    "HINTS",
     "BackpressureError",
     "ConfigError",
     "CorruptRecordError",
@@ -36,6 +37,20 @@ __all__ = [
     "StoreLockedError",
     "StoreReadOnlyError",
 ]
+
+
+#: Advice in errors and reports, by its code. It names arguments of Python; the command line puts
+#: words of its own in the place of each.
+HINTS: Final = {
+    "close_or_reader": "close it there, or open with mode='r'",
+    "create": "mode='rw' would create one",
+    "directories": "if the log has several directories, commit_log_dir has to name all of them",
+    "finish_removal": "mode='rw' would finish it and make a new store",
+    "force": "or open with force=True to go on without",
+    "reader": "open it with mode='r'",
+    "reader_meanwhile": "mode='r' reads it meanwhile",
+    "reader_there": "mode='r' reads a store there",
+}
 
 
 class RocketStoreError(Exception):
@@ -63,9 +78,7 @@ class StoreLockedError(RocketStoreError):
 
     status = "SERVICE_NOT_AVAILABLE"
 
-    def __init__(
-        self, path: str, holder: str, remedy: str = "close it there, or open with mode='r'"
-    ) -> None:
+    def __init__(self, path: str, holder: str, remedy: str = HINTS["close_or_reader"]) -> None:
         super().__init__(path, holder, remedy)
         self.path = path
         self.holder = holder

@@ -52,7 +52,8 @@ def in_one_line(error: BaseException) -> str:
     """What went wrong, for a person, without a traceback. Names in it may hold anything."""
     # Other notes are for programs.
     commands = [n for n in getattr(error, "__notes__", ()) if n.startswith("'rocketstore ")]
-    return printable(in_commands("; ".join([_text_of(error), *commands])))
+    text = "; ".join([_text_of(error), *commands])
+    return printable(in_commands(text, spark="[RS_" in text))
 
 
 def _text_of(error: BaseException) -> str:

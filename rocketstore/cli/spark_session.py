@@ -31,7 +31,7 @@ class Telling(logging.Handler):
     """Warnings of jobs on standard error, in words for the command line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = printable(in_commands(record.getMessage()))
+        text = printable(in_commands(record.getMessage(), spark=True))
         click.echo(f"rocketstore: {text}", err=True)
 
 
@@ -67,7 +67,7 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
         with jobs_telling():
             yield running
     except spark_errors() as error:
-        raise click.ClickException(in_commands(said(error))) from error
+        raise click.ClickException(in_commands(said(error), spark=True)) from error
     finally:
         running.stop()
 

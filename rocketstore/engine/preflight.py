@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore.errors import ConfigError
+from rocketstore.errors import HINTS, ConfigError
 from rocketstore.log.layout.log_dirs import NAME_THEM, log_directories
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.batch_queues import batch_topics
@@ -44,7 +44,7 @@ def _check(layout: StoreLayout, mode: str) -> None:
     if layout.removal.exists() and mode != "rw":
         raise FileNotFoundError(
             errno.ENOENT,
-            "destroy() of this store has begun; mode='rw' would finish it and make a new store",
+            f"destroy() of this store has begun; {HINTS['finish_removal']}",
             str(root),
         )
     if _is_store(layout):
@@ -54,7 +54,7 @@ def _check(layout: StoreLayout, mode: str) -> None:
                 "path",
                 str(root),
                 f"has batch queues ({', '.join(batches[:3])}), which are not written here: "
-                "open it with mode='r'",
+                f"{HINTS['reader']}",
             )
         if mode != "r":
             _check_names(layout)
@@ -64,7 +64,7 @@ def _check(layout: StoreLayout, mode: str) -> None:
             errno.ENOENT,
             f"queues without a log; {NAME_THEM}"
             if layout.consume_queue.is_dir()
-            else "there is no store here; mode='rw' would create one",
+            else f"there is no store here; {HINTS['create']}",
             str(root),
         )
     if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
@@ -86,11 +86,11 @@ def _check_access(root: Path, mode: str) -> None:
         return
     if os.statvfs(root).f_flag & os.ST_RDONLY:
         raise PermissionError(
-            errno.EROFS, "the file system is read-only; mode='r' reads a store there", str(root)
+            errno.EROFS, f"the file system is read-only; {HINTS['reader_there']}", str(root)
         )
     raise PermissionError(
         errno.EACCES,
-        "the directory cannot be written by this user; mode='r' reads a store there",
+        f"the directory cannot be written by this user; {HINTS['reader_there']}",
         str(root),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rocketstore.columns import BytesColumn
-from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _plain(columns: Mapping[str, Any], row: int, body: bytes) -> bytes:
     try:
         return plain_body(body, int(columns["sys_flag"][row]), physical_offset)
     except ModuleNotFoundError as error:
-        text = f"message at {physical_offset}: {error}; or decompress=false"
+        text = f"message at {physical_offset}: {error}; {HINTS['no_codec']}"
         raise SparkFaceError("RS_NO_CODEC", text) from error
 
 

@@ -6,11 +6,32 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
+from typing import Final
 
 from rocketstore import RocketStoreError
 from rocketstore.archive.object_store import is_uri, shown
+from rocketstore.errors import HINTS as LIBRARY_HINTS
 
-__all__ = ["SparkFaceError", "no_store", "told_path"]
+__all__ = ["HINTS", "SparkFaceError", "no_store", "told_path"]
+
+#: Advice in errors and warnings of this package, by its code. It names options of Spark and
+#: arguments of jobs; the command line puts its own options in the place of each.
+HINTS: Final = {
+    "add_shards": "give the option shards to add some",
+    "append": "or mode='append'",
+    "argument_topic": "of each with the argument topic",
+    "bad_rows": "badRows=drop leaves such rows out, divert keeps them",
+    "create_store": "and createStore=false",
+    "decompress": "decompress=false leaves it as it is",
+    "data_loss": " (failOnDataLoss=false: go on behind it)",
+    "lock_timeout": "give the option lockTimeout more seconds",
+    "name_topics": "name them in topics",
+    "no_codec": "or decompress=false",
+    "skip_damage": "failOnDataLoss=false skips it",
+    "to_topic": "give to_topic",
+    "replay_to_topic": "replay them with to_topic",
+    "topics": "name others, or give failOnDataLoss=false",
+}
 
 
 class SparkFaceError(RocketStoreError):
@@ -26,8 +47,10 @@ class SparkFaceError(RocketStoreError):
 
 
 def no_store(path: str, error: OSError) -> SparkFaceError:
-    """Without the library's own advice, which is to open it in another mode."""
-    what = (error.strerror or str(error)).partition("; mode=")[0]
+    """RS_NO_STORE, without the library's own advice, which is to open the store in another mode."""
+    what = error.strerror or str(error)
+    for advice in LIBRARY_HINTS.values():
+        what = what.removesuffix(f"; {advice}")
     text = (
         f"path = {path!r}: {what}; see whether the path is right and its disk mounted on this host"
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from rocketstore.values.plural import counted
 
-#: What `verify` says of files that a log has lost, or lost a part of.
-LOST_FILES = ("up to here are missing", ", the others have ")
+__all__ = ["Counts", "Fault", "FaultKind", "Findings", "VerifyReport"]
 
-__all__ = ["LOST_FILES", "Counts", "Fault", "Findings", "VerifyReport"]
+#: Faults that a report names; it counts all of them.
+MOST_NAMED: Final = 1000
 
-# A report names this many faults; it counts all of them.
-MOST_NAMED = 1000
+#: "lost_file": the log lacks a file or a part of one, which only a copy brings back. "content": all else.
+FaultKind = Literal["content", "lost_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Fault:
     file: str
     position: int
     reason: str
+    kind: FaultKind = "content"
 
     def __str__(self) -> str:
         return f"{self.file} at {self.position}: {self.reason}"
@@ -54,10 +56,10 @@ class Findings:
     faults: list[Fault] = field(default_factory=list)
     fault_count: int = 0
 
-    def add(self, file: str, position: int, reason: str) -> None:
+    def add(self, file: str, position: int, reason: str, kind: FaultKind = "content") -> None:
         self.fault_count += 1
         if len(self.faults) < MOST_NAMED:
-            self.faults.append(Fault(file, position, reason))
+            self.faults.append(Fault(file, position, reason, kind))
 
 
 @dataclass(frozen=True, slots=True)

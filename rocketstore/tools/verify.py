@@ -165,11 +165,14 @@ def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
     segments: list[MappedFile] = []
     for start, length, path in found:
         if length != size or not has_place(start, size):
-            others = f", the others have {size}" if length != size else " can be no segment"
-            findings.add(path, 0, f"{length} bytes at {start}{others}")
+            if length != size:
+                text = f"{length} bytes at {start}, the others have {size}"
+                findings.add(path, 0, text, "lost_file")
+            else:
+                findings.add(path, 0, f"{length} bytes at {start} can be no segment")
             continue
         if segments and segments[-1].end_offset != start:
             text = f"the files from {segments[-1].end_offset} up to here are missing"
-            findings.add(path, 0, text)
+            findings.add(path, 0, text, "lost_file")
         segments.append(MappedFile.open(path, start, size, "read"))
     return segments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 from pathlib import Path
@@ -10,28 +9,39 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.cli import exit_codes
-from rocketstore.cli.hints import ADVICE, in_commands
+from rocketstore import errors
+from rocketstore.cli import exit_codes, hints
+from rocketstore.cli.hints import in_commands
+from rocketstore.spark import errors as spark_errors
 
 SOURCES = Path(rocketstore.__file__).parent
+#: Where advice is listed, and where each of it is worded for commands.
+TABLES = [
+    pytest.param(errors.HINTS, hints.LIBRARY, "errors.py", id="library"),
+    pytest.param(spark_errors.HINTS, hints.SPARK, "spark/errors.py", id="spark"),
+]
 
 
-def test_the_library_says_so() -> None:
-    """A text that it does not say any more would stand here for nothing."""
-    texts = {
-        node.value
-        for path in SOURCES.rglob("*.py")
-        if "cli" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    for said in ADVICE:
-        assert any(said in text for text in texts), said
+@pytest.mark.parametrize(("advice", "words", "place"), TABLES)
+def test_all_advice_is_worded_for_commands(
+    advice: dict[str, str], words: dict[str, str], place: str
+) -> None:
+    assert advice.keys() == words.keys()
 
 
-@pytest.mark.parametrize("said", ADVICE)
+@pytest.mark.parametrize(("advice", "words", "place"), TABLES)
+def test_all_advice_is_given(advice: dict[str, str], words: dict[str, str], place: str) -> None:
+    """An entry that no error uses would stand in the table for nothing."""
+    folder = SOURCES / "spark" if place.startswith("spark") else SOURCES
+    texts = [path.read_text() for path in folder.rglob("*.py") if "cli" not in path.parts]
+    for code in advice:
+        quoted = (f"HINTS['{code}']", f'HINTS["{code}"]')
+        assert any(use in text for text in texts for use in quoted), code
+
+
+@pytest.mark.parametrize("said", [*errors.HINTS.values(), *spark_errors.HINTS.values()])
 def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
-    text = in_commands(f"nothing{said} at all")
+    text = in_commands(f"nothing; {said} at all", spark=True)
     assert "mode=" not in text
     assert "force=" not in text
     assert "commit_log_dir" not in text
@@ -62,7 +72,7 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
     ids=["trimmed", "compression", "codec", "target", "row", "shards", "itself", "delayed"],
 )
 def test_options_of_spark_are_flags(said: str, shown: str) -> None:
-    assert in_commands(said) == shown
+    assert in_commands(said, spark=True) == shown
 
 
 @pytest.mark.parametrize("words", [("recover",), ("ingest", "--topic", "t", "/dev/null")])

@@ -65,7 +65,8 @@ def test_a_directory_is_removed_though_ctrl_c_ends_that(
 
 def test_a_signal_that_is_ignored_stays_so(store_path: Path) -> None:
     code = (
-        "import os, signal, sys; from rocketstore.cli import main, stat;"
+        "import os, signal, sys; from rocketstore.cli import main;"
+        "from rocketstore.cli.commands import stat;"
         "stat.in_commands = lambda text: os.kill(os.getpid(), signal.SIGTERM) or text;"
         "sys.exit(main())"
     )

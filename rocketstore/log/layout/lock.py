@@ -12,7 +12,7 @@ import os
 
 from rocketstore._native import syscalls
 from rocketstore._native.waiting import Signal
-from rocketstore.errors import StoreClosedError, StoreLockedError
+from rocketstore.errors import HINTS, StoreClosedError, StoreLockedError
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import writer_pid
@@ -34,7 +34,7 @@ RETRY_STEP_MS = 20
 #: What to do about a store that this very process has open.
 HELD_HERE = (
     "use the store that is open, or close it; one that no variable holds any more stays open "
-    "until the process ends, which closes it; mode='r' reads it meanwhile"
+    f"until the process ends, which closes it; {HINTS['reader_meanwhile']}"
 )
 
 

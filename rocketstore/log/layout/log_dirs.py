@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.errors import HINTS
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.paths import segment_name
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["NAME_THEM", "has_segment", "list_log", "log_directories"]
 
 #: What to do about a log of which files are missing.
-NAME_THEM: Final = "if the log has several directories, commit_log_dir has to name all of them"
+NAME_THEM: Final = HINTS["directories"]
 
 
 def log_directories(root: str | os.PathLike[str], *settings: str) -> tuple[Path, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message
-from rocketstore.errors import CorruptRecordError, MissingSegmentsError
+from rocketstore.errors import HINTS, CorruptRecordError, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import NAME_THEM
@@ -191,7 +191,7 @@ class _Recovery:
         if self.writes and not self.force:
             raise MissingSegmentsError(
                 f"{self.layout.commit_log}: {text}; mount or restore them ({NAME_THEM}), "
-                "or open with force=True to go on without"
+                f"{HINTS['force']}"
             )
         logger.error("%s: %s; %s", self.layout.logs[0], text, NAME_THEM)
         self.missing.append(f"{text}; {NAME_THEM}")

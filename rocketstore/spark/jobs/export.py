@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rocketstore.scanning.delivered import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.paths import local_path
 from rocketstore.spark.schema import choose, scan_columns
@@ -78,7 +78,7 @@ def export(
     if full:
         raise SparkFaceError(
             "RS_TARGET_NOT_EMPTY",
-            f"target = {target!r}: files are there; another target, or mode='append'",
+            f"target = {target!r}: files are there; another target, {HINTS['append']}",
         )
     unpack = decompress and any(field.column == "body" for field in fields)
     work = functools.partial(export_part, target=place, fields=fields, unpack=unpack)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from rocketstore.archive.object_store import is_uri
+from rocketstore.spark.errors import HINTS
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append
@@ -58,7 +59,7 @@ def replay(
     routed = to_topic is not None or transform is not None
     place = place_of(path)
     if not routed and not is_uri(place) and _same(place, place_of(target)):
-        allowed = "the store itself would hold each message twice; give to_topic"
+        allowed = f"the store itself would hold each message twice; {HINTS['to_topic']}"
         raise bad_option("target", os.fspath(target), allowed)
     from pyspark.sql import functions as f
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.archive.object_store import is_uri
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
-from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.read.plan import open_store, scan_of
 from rocketstore.spark.read.topic_check import topics_of
@@ -65,11 +65,11 @@ def application_rows(
         raise SparkFaceError(
             "RS_BAD_OPTION",
             f"topics = {SCHEDULE_TOPIC!r}: RocketMQ reads a delay out of every record there, which "
-            "no copy has; replay them with to_topic, or name other topics",
+            f"no copy has; {HINTS['replay_to_topic']}, or name other topics",
         )
     if named:
         return frame
-    tell(system_topics(place_of(path), wanted), "name them in topics")
+    tell(system_topics(place_of(path), wanted), HINTS["name_topics"])
     return plain_rows(frame)
 
 

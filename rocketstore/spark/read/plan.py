@@ -28,7 +28,7 @@ from rocketstore.archive.object_store import Place, is_uri, shown
 from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
-from rocketstore.spark.errors import SparkFaceError, no_store, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, no_store, told_path
 from rocketstore.spark.read.conditions import keep, narrow
 from rocketstore.spark.read.options import LATEST, ReadOptions
 from rocketstore.spark.read.queue_offsets import Bounds, resolve
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 #: Of what a task left out, that its warning names; it counts the others.
 NAMED_RANGES = 10
 
-REMEDY = "name others, or give failOnDataLoss=false"
+REMEDY = HINTS["topics"]
 
 
 def open_store(path: str) -> Store:
@@ -95,7 +95,7 @@ def scan_of(path: str, **given: Any) -> Any:
             if error.asked >= error.minimum:
                 raise
             lost = f"[{error.asked}, {error.minimum}) of {path} was removed before it was read"
-            text = f"{lost} (failOnDataLoss=false: go on behind it)"
+            text = f"{lost}{HINTS['data_loss']}"
             raise SparkFaceError("RS_DATA_LOST", text) from error
     with told_place(path):
         return rocketstore.scan(path, **given)
@@ -279,17 +279,18 @@ def told_where(scan: Any, *, skips: bool = False) -> Iterator[None]:
     except DecompressionError as error:
         raise SparkFaceError(
             "RS_BAD_COMPRESSION",
-            f"{place} part={part}: {error}; decompress=false leaves it as it is",
+            f"{place} part={part}: {error}; {HINTS['decompress']}",
         ) from error
     except ModuleNotFoundError as error:
         raise SparkFaceError("RS_NO_CODEC", f"{place} part={part}: {error}") from error
     except CorruptRecordError as error:
-        text = f"{place} part={part}: {error}{'; failOnDataLoss=false skips it' if skips else ''}"
+        more = f"; {HINTS['skip_damage']}" if skips else ""
+        text = f"{place} part={part}: {error}{more}"
         raise SparkFaceError("RS_CORRUPT_RECORD", text) from error
     except OffsetOutOfRangeError as error:
         lost = f"[{error.asked}, {error.minimum}) was removed before it was read"
         text = lost if error.asked < error.minimum else str(error)
-        more = " (failOnDataLoss=false: go on behind it)" if skips else ""
+        more = HINTS["data_loss"] if skips else ""
         raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {text}{more}") from error
     except (ReadFailedError, OSError) as error:
         if scan.archive is not None:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from rocketstore import Store
-from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.read.microbatch import by_bytes, by_rows, record_start
 from rocketstore.spark.read.options import LATEST, ReadOptions
 from rocketstore.spark.read.plan import open_store, plan, store_uuid
@@ -179,7 +179,7 @@ class Progress:
             f"[{first}, {min(begin, last)}) of {self._options.path} was removed before it was read"
         )
         if self._options.fail_on_data_loss:
-            raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on behind it)")
+            raise SparkFaceError("RS_DATA_LOST", f"{lost}{HINTS['data_loss']}")
         logger.warning("%s", lost)
         return begin
 

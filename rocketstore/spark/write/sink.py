@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 
 import rocketstore
 from rocketstore import StoreLockedError
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.read.plan import store_uuid
 from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.write.cleanup import abandon, remove_orphans
@@ -177,7 +177,7 @@ def check_creates(options: WriteOptions, what: str) -> None:
     if not options.create_store:
         raise SparkFaceError(
             "RS_NO_STORE",
-            f"path = {options.path!r}: there is no {what}, and createStore=false; see whether its "
+            f"path = {options.path!r}: there is no {what}, {HINTS['create_store']}; see whether its "
             "disk is mounted here, or write the first time without this option",
         )
 
@@ -189,7 +189,7 @@ class Base:
         """`makes`: the store, where there is none."""
         check_schema(schema, options)
         self.options = options
-        refuse_shards(options.path, "give the option shards to add some, or write elsewhere")
+        refuse_shards(options.path, f"{HINTS['add_shards']}, or write elsewhere")
         make_store(options, makes=makes)
         self.staging = staging_of(options)
         self.run = uuid.uuid4().hex

@@ -15,7 +15,7 @@ import numpy as np
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
 from rocketstore.puts.frames import crc32
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.write.bad_rows import BadRows
 from rocketstore.spark.write.columns import named_columns, narrowed
 from rocketstore.spark.write.journal import Staged
@@ -177,7 +177,7 @@ def refuse(
 def bad_row(row: int, reason: str) -> SparkFaceError:
     return SparkFaceError(
         "RS_BAD_ROW",
-        f"row {row} of a partition: {reason}; badRows=drop leaves such rows out, divert keeps them",
+        f"row {row} of a partition: {reason}; {HINTS['bad_rows']}",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import rocketstore
 from rocketstore import ConfigError, Store, StoreLockedError
-from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.write.file_lock import is_served
 from rocketstore.spark.write.handover import Request
 
@@ -101,12 +101,12 @@ def not_reached(path: str, request: Request, timeout_s: float, holder: str) -> S
         return SparkFaceError(
             "RS_STORE_LOCKED",
             f"{path} is held by {holder}, which has not taken the commit in {timeout_s:g} s; "
-            "give the option lockTimeout more seconds",
+            f"{HINTS['lock_timeout']}",
         )
     return SparkFaceError(
         "RS_STORE_LOCKED",
         f"{path} is held by {holder} for {timeout_s:g} s; close it there, or call "
-        "rocketstore.spark.serve(store) there, or give the option lockTimeout more seconds",
+        f"rocketstore.spark.serve(store) there, or {HINTS['lock_timeout']}",
     )
 
 
