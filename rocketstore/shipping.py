@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rocketstore._native.scanner import VERIFY_LENIENT
-from rocketstore.archive.manifest import NAME, TOPICS_MAX, Manifest, Piece, Segment
-from rocketstore.archive.object_store import Place
+from rocketstore.archive.manifest import MANIFEST_NAME, TOPICS_MAX, Manifest, Piece, Segment
+from rocketstore.archive.object_store import ObjectStore
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.layout.store_json import is_foreign, load_store_state
@@ -54,10 +54,10 @@ def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) ->
     began = time.monotonic()
     layout, begin, _ = log_bounds(store)
     durable = store.flushed_offset
-    place = Place(uri)
+    objects = ObjectStore(uri)
     files = LogFiles(layout)
     try:
-        archive = _Archive(place, layout, files)
+        archive = _Archive(objects, layout, files)
         size = files.size
         named = {segment.start_offset for segment in archive.manifest.segments}
         sealed = [s for s in files.starts() if s + size > begin and s + size <= durable]
@@ -72,7 +72,7 @@ def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) ->
         for start in wanted:
             file = files.at(start)
             if file is not None:  # else it was trimmed meanwhile
-                archive.add(_copied(place, file, _surveyed(layout, files, file), tell))
+                archive.add(_copied(objects, file, _surveyed(layout, files, file), tell))
                 count += 1
         manifest = archive.manifest
     finally:
@@ -133,9 +133,9 @@ def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment
 
 
 def _copied(
-    place: Place, file: MappedFile, segment: Segment, tell: Callable[[int], None]
+    objects: ObjectStore, file: MappedFile, segment: Segment, tell: Callable[[int], None]
 ) -> Segment:
-    """Puts a segment to its place; gives it with the checksums of what was put."""
+    """Writes a segment as an object; gives it with the checksums of what was written."""
     pieces: list[Piece] = []
     crc32 = 0
 
@@ -150,32 +150,32 @@ def _copied(
             tell(end)
             begin = end
 
-    place.put(segment.name, chunks())
+    objects.put(segment.name, chunks())
     return replace(segment, crc32=crc32, pieces=tuple(pieces))
 
 
 class _Archive:
-    """The manifest at a place, which grows by one segment at a time. Found, or made empty, when this is."""
+    """The manifest of an archive, which grows by one segment at a time. Found or made empty by the constructor."""
 
-    def __init__(self, place: Place, layout: StoreLayout, files: LogFiles) -> None:
+    def __init__(self, objects: ObjectStore, layout: StoreLayout, files: LogFiles) -> None:
         state = load_store_state(layout)
-        self._place = place
+        self._objects = objects
         self._store = "" if state is None else state.uuid
-        place.finish()
+        objects.finish()
         found = self._found()
         self.manifest = found or Manifest(self._store)
         if found is not None and found.segments:
             self._check_log(files)
         if found is None:
-            self._check_place()
+            self._check_empty()
             self._swap(self.manifest)
 
-    def _check_place(self) -> None:
-        """ConfigError for a place without a manifest that holds a log already: it would be written over."""
-        for name in self._place.names():
+    def _check_empty(self) -> None:
+        """ConfigError where segments are without a manifest: shipping would write over them."""
+        for name in self._objects.names():
             if parse_segment_name(name) is not None or name == "commitlog":
                 text = f"holds {name!r} and no manifest, so a log that was not shipped"
-                raise ConfigError("uri", self._place.name, f"{text}: choose another place")
+                raise ConfigError("uri", self._objects.name, f"{text}: choose another place")
 
     def add(self, segment: Segment) -> None:
         """Names a segment that is there. What another call has added meanwhile stays."""
@@ -183,13 +183,13 @@ class _Archive:
         self._swap(replace(found.with_segment(segment), store=self._store))
 
     def _swap(self, manifest: Manifest) -> None:
-        self._place.put(NAME, [manifest.dump()])
+        self._objects.put(MANIFEST_NAME, [manifest.dump()])
         self.manifest = manifest
 
     def _found(self) -> Manifest | None:
         """None: nothing was shipped here yet. ConfigError: another store was."""
         try:
-            found = self._place.manifest()
+            found = self._objects.manifest()
         except FileNotFoundError:
             return None
         if found.store not in ("", self._store):
@@ -197,7 +197,7 @@ class _Archive:
                 f"holds store {found.store}, this one is {self._store or 'without a name'}: "
                 "ship to another place"
             )
-            raise ConfigError("uri", self._place.name, text)
+            raise ConfigError("uri", self._objects.name, text)
         return found
 
     def _check_log(self, files: LogFiles) -> None:
@@ -212,7 +212,7 @@ class _Archive:
             text = (
                 "has no segment in common with this log, which has no name: ship to another place"
             )
-            raise ConfigError("uri", self._place.name, text)
+            raise ConfigError("uri", self._objects.name, text)
         newest = common[-1]
         begin, end, crc32 = newest.piece(newest.size - 1)
         file = files.at(newest.start_offset)
@@ -222,4 +222,4 @@ class _Archive:
                 f"its segment {newest.name} is not the one of this log, which was cut or replaced "
                 "since: ship to another place"
             )
-            raise ConfigError("uri", self._place.name, text)
+            raise ConfigError("uri", self._objects.name, text)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, Never
 
 from rocketstore.api.open import open_store
-from rocketstore.archive.object_store import Place, is_uri, shown
+from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
 from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
 from rocketstore.errors import OffsetOutOfRangeError
@@ -142,10 +142,10 @@ def _place_of(
         return (*_bounds(source, commit_log_dir), None)
     uri = str(source)
     if commit_log_dir:
-        raise ValueError(f"commit_log_dir = {commit_log_dir!r}: not with {shown(uri)}")
-    manifest = Place(uri).manifest()
+        raise ValueError(f"commit_log_dir = {commit_log_dir!r}: not with {shown_uri(uri)}")
+    manifest = ObjectStore(uri).manifest()
     part = ArchivePart.of(uri, manifest, wanted)
-    return shown(uri), (), manifest.begin_offset, manifest.end_offset, part
+    return shown_uri(uri), (), manifest.begin_offset, manifest.end_offset, part
 
 
 def _bounds(

@@ -16,9 +16,9 @@ from typing import Any, Final
 from rocketstore.errors import ConfigError, ReadFailedError
 from rocketstore.log.layout.paths import segment_name
 
-__all__ = ["FORMAT", "NAME", "VERSION", "Manifest", "Piece", "Segment"]
+__all__ = ["FORMAT", "MANIFEST_NAME", "VERSION", "Manifest", "Piece", "Segment"]
 
-NAME: Final = "manifest.json"
+MANIFEST_NAME: Final = "manifest.json"
 FORMAT: Final = "rocketstore-archive"
 VERSION: Final = 1
 #: Topics that an entry lists; a segment with more is looked into whatever topics are wanted.

@@ -1,4 +1,4 @@
-"""Where an archive lies: any file system that `pyarrow.fs` knows by URI, and what its errors mean.
+"""The object store of an archive: any file system that `pyarrow.fs` knows by URI, and its errors.
 
 Objects are written whole and get their name when they are whole: an object store shows them so, in a local
 directory they are synced and renamed, elsewhere they are moved.
@@ -16,35 +16,42 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.archive.manifest import NAME, Manifest
+from rocketstore.archive.manifest import MANIFEST_NAME, Manifest
 from rocketstore.errors import ConfigError, ReadFailedError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["NoPlaceError", "Place", "RemoteObject", "file_system", "is_uri", "shown"]
+__all__ = [
+    "NoObjectStoreError",
+    "ObjectStore",
+    "RemoteObject",
+    "file_system",
+    "is_uri",
+    "shown_uri",
+]
 
-#: File systems that show an object when it was closed, and not before.
+#: File systems that show an object only after it was closed.
 SHOWN_WHOLE: Final = {"s3", "gcs", "abfs"}
-#: What is not whole yet, where it would be seen.
+#: Suffix of an object that is not whole yet, in file systems that would show it.
 NEW: Final = ".new"
 MANIFEST_BYTES_MAX: Final = 1 << 30
-#: Of those that `pyarrow.fs` knows: what needs another package besides is left to it.
+#: Schemes that `pyarrow.fs` knows; others need one more package.
 SCHEMES: Final = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
-class NoPlaceError(ConfigError):
-    """A text that can name no place, whatever there is."""
+class NoObjectStoreError(ConfigError):
+    """A text that names no object store."""
 
 
 def is_uri(text: object) -> bool:
-    """Whether this names a place by URI; everything else is a path."""
+    """Whether this is the URI of an archive; every other text is a path."""
     return isinstance(text, str) and _SCHEME.match(text) is not None
 
 
-def shown(uri: str) -> str:
-    """The URI without what may be secret: user, password and everything behind a question mark."""
+def shown_uri(uri: str) -> str:
+    """The URI without what may be secret: user, password and everything from the question mark on."""
     scheme, _, rest = uri.partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
@@ -68,19 +75,19 @@ def _pyarrow_fs() -> ModuleType:
     return module
 
 
-class Place:
+class ObjectStore:
     """The directory or prefix of one archive."""
 
     def __init__(self, uri: str) -> None:
         """
         Raises:
-            NoPlaceError: no URI, or none that pyarrow knows. ReadFailedError: the place cannot be reached from
+            NoObjectStoreError: no URI, or none that pyarrow knows. ReadFailedError: the store cannot be reached from
                 here. ImportError: there is no pyarrow.
         """
         if not is_uri(uri):
             allowed = "a URI: s3://bucket/prefix, gs://…, hdfs://…, or file:///directory"
-            raise NoPlaceError("uri", uri, allowed)
-        self.name = shown(uri)
+            raise NoObjectStoreError("uri", uri, allowed)
+        self.name = shown_uri(uri)
         try:
             self._fs, path = file_system(uri)
         except (ValueError, NotImplementedError) as error:
@@ -89,7 +96,7 @@ class Place:
             if scheme.lower() not in SCHEMES:
                 text = f"the scheme {scheme!r} is none of {', '.join(SCHEMES)}"
             allowed = f"a place that pyarrow.fs knows ({text})"
-            raise NoPlaceError("uri", self.name, allowed) from None
+            raise NoObjectStoreError("uri", self.name, allowed) from None
         except OSError as error:
             # Lines that follow name all places that have no libjvm, some 80.
             text = str(error).partition("\n")[0]
@@ -97,7 +104,7 @@ class Place:
         self._path = path.rstrip("/")
         self._kind: str = self._fs.type_name
         if self._kind in SHOWN_WHOLE and not self._path:
-            raise NoPlaceError("uri", self.name, "with a bucket, as in s3://bucket/prefix")
+            raise NoObjectStoreError("uri", self.name, "with a bucket, as in s3://bucket/prefix")
 
     def object_name(self, name: str) -> str:
         """How errors call an object."""
@@ -108,7 +115,7 @@ class Place:
     def open(self, name: str) -> RemoteObject:
         """
         Raises:
-            FileNotFoundError: no such object. ReadFailedError: the place does not answer.
+            FileNotFoundError: no such object. ReadFailedError: the store does not answer.
         """
         with self._reading(name):
             return RemoteObject(self, name, self._fs.open_input_file(f"{self._path}/{name}"))
@@ -119,13 +126,13 @@ class Place:
             FileNotFoundError: nothing was shipped here. ReadFailedError: it cannot be read, or is none.
         """
         try:
-            return Manifest.parse(self._whole(NAME), self.object_name(NAME))
+            return Manifest.parse(self._whole(MANIFEST_NAME), self.object_name(MANIFEST_NAME))
         except FileNotFoundError:
             found = self._moving()
         if found is not None:
             return found
         text = "no manifest: nothing was shipped here by rocketstore.ship"
-        raise FileNotFoundError(errno.ENOENT, text, self.object_name(NAME))
+        raise FileNotFoundError(errno.ENOENT, text, self.object_name(MANIFEST_NAME))
 
     def names(self) -> list[str]:
         """What lies there, not what lies below that."""
@@ -139,11 +146,11 @@ class Place:
         if self._kind == "local" or self._kind in SHOWN_WHOLE:
             return None
         try:
-            data = self._whole(NAME + NEW)
+            data = self._whole(MANIFEST_NAME + NEW)
         except FileNotFoundError:
             return None
         with contextlib.suppress(ReadFailedError):
-            return Manifest.parse(data, self.object_name(NAME + NEW))
+            return Manifest.parse(data, self.object_name(MANIFEST_NAME + NEW))
         return None
 
     def _whole(self, name: str) -> bytes:
@@ -184,11 +191,11 @@ class Place:
         """Gives its name to a manifest that a call was about to give it; else the next one would write over
         the only one there is."""
         if self._moving() is not None and not self._has_manifest():
-            self._fs.move(f"{self._path}/{NAME}{NEW}", f"{self._path}/{NAME}")
+            self._fs.move(f"{self._path}/{MANIFEST_NAME}{NEW}", f"{self._path}/{MANIFEST_NAME}")
 
     def _has_manifest(self) -> bool:
         try:
-            self.open(NAME).close()
+            self.open(MANIFEST_NAME).close()
         except FileNotFoundError:
             return False
         return True
@@ -231,7 +238,7 @@ class Place:
         path = f"{self._path}/{name}"
         if self._kind in SHOWN_WHOLE:
             return path
-        if name == NAME and self._kind != "local":
+        if name == MANIFEST_NAME and self._kind != "local":
             return path + NEW
         return f"{path}.{uuid.uuid4().hex}{NEW}"
 
@@ -250,14 +257,14 @@ class Place:
 class RemoteObject:
     """One object, open for reading. Used by one thread at a time."""
 
-    def __init__(self, place: Place, name: str, handle: Any) -> None:
-        self._place = place
+    def __init__(self, store: ObjectStore, name: str, handle: Any) -> None:
+        self._objects = store
         self._name = name
         self._handle = handle
 
     def size(self) -> int:
-        """In bytes, as the place tells it."""
-        with self._place._reading(self._name):
+        """In bytes, as the store reports it."""
+        with self._objects._reading(self._name):
             found: int = self._handle.size()
             return found
 
@@ -265,17 +272,17 @@ class RemoteObject:
         """Exactly `size` bytes from `position` on.
 
         Raises:
-            ReadFailedError: the place does not answer, or the object ends before.
+            ReadFailedError: the store does not answer, or the object ends before.
         """
         # Asked before memory is: a manifest may name sizes that no object has.
         present = max(0, min(size, self.size() - position))
         if present == size:
-            with self._place._reading(self._name):
+            with self._objects._reading(self._name):
                 data: bytes = self._handle.read_at(size, position)
             present = len(data)
             if present == size:
                 return data
-        where = self._place.object_name(self._name)
+        where = self._objects.object_name(self._name)
         raise ReadFailedError(f"{where}: {present} bytes at {position} instead of {size}")
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.archive.manifest import Segment
-from rocketstore.archive.object_store import Place, RemoteObject, shown
+from rocketstore.archive.object_store import ObjectStore, RemoteObject, shown_uri
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import SegmentFiles
 
@@ -87,7 +87,7 @@ class ObjectFiles(SegmentFiles):
         self._starts = [segment.start_offset for segment in part.segments]
         self._check = check
         self._skip_damage = skip_damage
-        self._place: Place | None = None
+        self._objects: ObjectStore | None = None
         self._segment: Segment | None = None
         self._object: RemoteObject | None = None
         self._piece: MappedFile | None = None
@@ -140,14 +140,14 @@ class ObjectFiles(SegmentFiles):
     def _opened(self, segment: Segment) -> RemoteObject:
         if self._object is None or self._segment is not segment:
             self.close()
-            if self._place is None:
-                self._place = Place(self._uri)
-            self._object = self._place.open(segment.name)
+            if self._objects is None:
+                self._objects = ObjectStore(self._uri)
+            self._object = self._objects.open(segment.name)
             self._segment = segment
         return self._object
 
     def _differs(self, segment: Segment, begin: int, end: int) -> None:
-        where = f"{shown(self._uri)}/{segment.name}"
+        where = f"{shown_uri(self._uri)}/{segment.name}"
         text = f"bytes {begin} … {end - 1} of {where} are not those that were shipped"
         if not self._skip_damage:
             raise CorruptRecordError(segment.start_offset + begin, text)

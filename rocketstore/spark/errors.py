@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rocketstore import RocketStoreError
-from rocketstore.archive.object_store import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown_uri
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 
 __all__ = ["HINTS", "SparkFaceError", "no_store", "told_path"]
@@ -69,5 +69,5 @@ def told_path(code: str, path: str | os.PathLike[str], *passed: type[Exception])
         raise
     except (OSError, RocketStoreError) as error:
         name = os.fspath(path)
-        place = f"host={socket.gethostname()} path={shown(name) if is_uri(name) else name}"
+        place = f"host={socket.gethostname()} path={shown_uri(name) if is_uri(name) else name}"
         raise SparkFaceError(code, f"{place}: {error}") from error

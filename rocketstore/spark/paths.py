@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from rocketstore.archive.manifest import NAME
-from rocketstore.archive.object_store import is_uri, shown
+from rocketstore.archive.manifest import MANIFEST_NAME
+from rocketstore.archive.object_store import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 
 __all__ = ["directory_of", "local_path", "place_of"]
@@ -51,7 +51,7 @@ def directory_of(name: str, given: str | os.PathLike[str], why: str) -> str:
     """
     found = local_path(name, given)
     if found is None:
-        raise _bad(name, shown(os.fspath(given)), why)
+        raise _bad(name, shown_uri(os.fspath(given)), why)
     return found
 
 
@@ -66,7 +66,7 @@ def place_of(path: str | os.PathLike[str], name: str = "path") -> str:
     local = local_path(name, text)
     if local is None:
         return text
-    if SCHEME.match(text) and os.path.exists(os.path.join(local, NAME)):
+    if SCHEME.match(text) and os.path.exists(os.path.join(local, MANIFEST_NAME)):
         return Path(local).as_uri()
     return local
 

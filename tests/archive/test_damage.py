@@ -12,8 +12,8 @@ import pytest
 
 import rocketstore
 from rocketstore.archive.manifest import Manifest
-from rocketstore.archive.object_store import Place
-from tests.archive.watched_place import SEGMENT_BYTES, shipped, watch
+from rocketstore.archive.object_store import ObjectStore
+from tests.archive.watched_object_store import SEGMENT_BYTES, shipped, watch
 from tests.support.column_tools import rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
@@ -36,7 +36,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(
         change(tmp_path / "archive" / name, position)
         with pytest.raises(rocketstore.CorruptRecordError, match=f"{uri}/{name}") as caught:
             list(rocketstore.scan(uri))
-        piece = Place(uri).manifest().segments[names.index(name)].piece(position)
+        piece = ObjectStore(uri).manifest().segments[names.index(name)].piece(position)
         assert caught.value.physical_offset == int(name) + piece[0] <= place
         # Behind it nothing is wrong.
         rest = rocketstore.scan(uri, begin_offset=int(name) + piece[1])
@@ -68,7 +68,7 @@ def test_zeros_inside_of_a_segment_are_damage(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, uri, _ = shipped(tmp_path, rng, monkeypatch)
-    segment = Place(uri).manifest().segments[1]
+    segment = ObjectStore(uri).manifest().segments[1]
     begin, end, _ = segment.piece(segment.pieces[1][0])
     path = tmp_path / "archive" / segment.name
     content = path.read_bytes()

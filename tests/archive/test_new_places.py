@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from tests.archive.watched_place import sealed, small_pieces
+from tests.archive.watched_object_store import sealed, small_pieces
 from tests.support.column_tools import fill_at_random
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")

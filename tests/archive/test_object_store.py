@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive.object_store import Place
+from rocketstore.archive.object_store import ObjectStore
 from rocketstore.columns import COLUMNS
 from tests.archive.object_server import (
     MISSING,
@@ -23,7 +23,7 @@ from tests.archive.object_server import (
     server_command,
     uri_in,
 )
-from tests.archive.watched_place import SEGMENT_BYTES, small_pieces
+from tests.archive.watched_object_store import SEGMENT_BYTES, small_pieces
 from tests.support.column_tools import fill_at_random, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
@@ -103,7 +103,7 @@ def test_a_missing_object_is_named(
     uri = uri_in(port, f"{bucket}/archive")
     fill_at_random(tmp_path / "store", rng, 300)
     rocketstore.ship(tmp_path / "store", uri)
-    name = Place(uri).manifest().segments[1].name
+    name = ObjectStore(uri).manifest().segments[1].name
     delete_object(port, f"{bucket}/archive/{name}")
     with pytest.raises(FileNotFoundError) as caught:
         list(rocketstore.scan(uri))
@@ -129,7 +129,7 @@ def test_segments_that_go_up_in_several_parts(tmp_path: Path, port: int, bucket:
             result = store.writer("orders").put(body)
         store.wait_flushed(result.end_offset)
         assert store.ship(uri).bytes == 24 << 20
-    segment = Place(uri).manifest().segments[0]
+    segment = ObjectStore(uri).manifest().segments[0]
     assert len(segment.pieces) == 3
     found = [body for columns in rocketstore.scan(uri) for body in columns["body"].tolist()]
     assert found == bodies[: len(found)]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.archive.object_store import Place
+from rocketstore.archive.object_store import ObjectStore
 from rocketstore.archive.segments import ObjectFiles
 from rocketstore.columns import COLUMNS
-from tests.archive.watched_place import SEGMENT_BYTES, objects, shipped, watch
+from tests.archive.watched_object_store import SEGMENT_BYTES, objects, shipped, watch
 from tests.support.column_tools import rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
@@ -73,7 +73,7 @@ def test_a_part_fetches_its_pieces_alone(
 ) -> None:
     _, uri, _ = shipped(tmp_path, rng, monkeypatch)
     system = watch(monkeypatch)
-    manifest = Place(uri).manifest()
+    manifest = ObjectStore(uri).manifest()
     second = manifest.segments[1]
     assert len(second.pieces) > 5
     part = rocketstore.scan(
@@ -172,7 +172,7 @@ def test_times_pass_over_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     uri = f"file://{tmp_path}/archive"
     rocketstore.ship(tmp_path / "store", uri)
     system = watch(monkeypatch)
-    manifest = Place(uri).manifest()
+    manifest = ObjectStore(uri).manifest()
     third = manifest.segments[2]
     assert third.store_times_ms is not None
     begin, end = third.store_times_ms
@@ -196,7 +196,7 @@ def test_parts_are_cut_where_pieces_begin(
     _, uri, report = shipped(tmp_path, rng, monkeypatch)
     begins = [
         segment.start_offset + begin
-        for segment in Place(uri).manifest().segments
+        for segment in ObjectStore(uri).manifest().segments
         for begin in (0, *(end for end, _ in segment.pieces[:-1]))
     ]
     archive = rocketstore.scan(uri).archive

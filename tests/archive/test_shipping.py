@@ -17,8 +17,8 @@ import pytest
 import rocketstore
 from rocketstore import shipping
 from rocketstore.archive.manifest import Manifest
-from rocketstore.archive.object_store import Place
-from tests.archive.watched_place import (
+from rocketstore.archive.object_store import ObjectStore
+from tests.archive.watched_object_store import (
     MANIFEST,
     SEGMENT_BYTES,
     WatchedSystem,
@@ -39,7 +39,7 @@ def test_the_manifest_says_what_the_records_say(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, uri, report = shipped(tmp_path, rng, monkeypatch)
-    manifest = Place(uri).manifest()
+    manifest = ObjectStore(uri).manifest()
     assert manifest.store == json.loads((store / "rocketstore/store.json").read_bytes())["uuid"]
     messages = messages_of(store)
     starts = {message["physical_offset"] for message in messages}
@@ -119,7 +119,7 @@ def seen_by_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str)
     """Segments that a reader of the archive finds, each of them whole; none without a manifest."""
     watch(monkeypatch, kind)
     try:
-        manifest = Place(uri_of(tmp_path)).manifest()
+        manifest = ObjectStore(uri_of(tmp_path)).manifest()
     except FileNotFoundError:
         return []
     for segment in manifest.segments:
@@ -346,7 +346,7 @@ def test_many_topics_are_not_listed(
 ) -> None:
     monkeypatch.setattr(shipping, "TOPICS_MAX", 3)
     _, uri, _ = shipped(tmp_path, rng, monkeypatch)
-    assert [segment.topics for segment in Place(uri).manifest().segments].count(None) > 0
+    assert [segment.topics for segment in ObjectStore(uri).manifest().segments].count(None) > 0
     rows = rows_of(rocketstore.scan(uri))
     mine = [row for row in rows if row["topic"] == "orders"]
     assert rows_of(rocketstore.scan(uri, topics="orders")) == mine

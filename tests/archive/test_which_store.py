@@ -11,8 +11,8 @@ import pytest
 
 import rocketstore
 from rocketstore import shipping
-from rocketstore.archive.object_store import Place
-from tests.archive.watched_place import (
+from rocketstore.archive.object_store import ObjectStore
+from tests.archive.watched_object_store import (
     SEGMENT_BYTES,
     objects,
     sealed,
@@ -79,7 +79,7 @@ def test_a_store_that_only_rocketmq_wrote(
     shutil.rmtree(store / "rocketstore")
     first = rocketstore.ship(store, uri, commit_log_dir=str(store / "commitlog"))
     assert first.segments > 0
-    manifest = Place(uri).manifest()
+    manifest = ObjectStore(uri).manifest()
     assert manifest.store == ""
     assert all(segment.foreign for segment in manifest.segments)
     assert rows_of(rocketstore.scan(uri)) == rows_of(
@@ -91,7 +91,7 @@ def test_a_store_that_only_rocketmq_wrote(
         rocketstore.ship(tmp_path / "other", uri)
     fill_at_random(store, rng, 300)
     assert rocketstore.ship(store, uri).segments > 0
-    assert Place(uri).manifest().store != ""
+    assert ObjectStore(uri).manifest().store != ""
     with pytest.raises(rocketstore.ConfigError, match="without a name"):
         rocketstore.ship(tmp_path / "other", uri)
 

@@ -19,7 +19,7 @@ from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.read.plan import plan_batch, read
 from rocketstore.spark.write.options import WriteOptions
-from tests.archive.watched_place import SEGMENT_BYTES, watch
+from tests.archive.watched_object_store import SEGMENT_BYTES, watch
 from tests.spark.reading import make_store, rows_in, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import spark as face
-from rocketstore.archive.object_store import Place
+from rocketstore.archive.object_store import ObjectStore
 from rocketstore.spark import jobs
 from tests.archive.object_server import (
     MISSING,
@@ -74,7 +74,7 @@ def test_a_shipped_store_is_the_same_table(
     exported = jobs.export(spark, uri, str(tmp_path / "parquet")).collect()
     assert sum(row.messages for row in exported) == len(here)
     assert jobs.replay(spark, uri, tmp_path / "again", topics="orders") == len(rows)
-    name = Place(uri).manifest().segments[1].name
+    name = ObjectStore(uri).manifest().segments[1].name
     delete(name)
     for run in (
         load(spark, uri).collect,

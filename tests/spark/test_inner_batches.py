@@ -18,7 +18,7 @@ from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.read.group_offsets import GroupOffsets
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.read.stream_progress import Progress
-from tests.archive.watched_place import watch
+from tests.archive.watched_object_store import watch
 from tests.spark.reading import everything, rows_in, rows_of
 from tests.support.batch_store import TOPIC, BatchStore, packed
 

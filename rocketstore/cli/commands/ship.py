@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 import rocketstore
-from rocketstore.archive.object_store import NoPlaceError, shown
+from rocketstore.archive.object_store import NoObjectStoreError, shown_uri
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, bytes_progress, console, count_text, size_text
 from rocketstore.cli.parameters import STORE, commit_log_dir_option
@@ -40,7 +40,7 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
             report = rocketstore.ship(
                 store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
             )
-    except NoPlaceError as error:
+    except NoObjectStoreError as error:
         said = f"{error.value!r}: {error.allowed}"
         raise click.BadParameter(said, param_hint="URI") from error
     if as_json:
@@ -48,7 +48,7 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
         return exit_codes.OK
     count, size = count_text(report.segments, "segment"), size_text(report.bytes)
     whole = f"{count_text(report.archived_segments, 'segment')} up to {report.end_offset:,}"
-    console().print(f"{count}, {size} in {report.seconds:,.1f} s; {shown(uri)} has {whole}")
+    console().print(f"{count}, {size} in {report.seconds:,.1f} s; {shown_uri(uri)} has {whole}")
     if report.missing_bytes:
         lacking = size_text(report.missing_bytes)
         click.echo(f"{lacking} below are not in it: removed before they were shipped", err=True)

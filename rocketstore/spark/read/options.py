@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketstore.archive.object_store import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.read.conditions import Condition, parse_conditions
@@ -125,7 +125,7 @@ def _check_archive(path: str, given: Mapping[str, str], stream: bool | None) -> 
     """What an archive cannot do: it has no queues, and nothing that tells of new messages."""
     if stream:
         allowed = "a stream follows a store's directory; read an archive as a batch"
-        raise bad_option("path", shown(path), allowed)
+        raise bad_option("path", shown_uri(path), allowed)
     for name in ("startingOffsets", "endingOffsets"):
         if "{" in (text := given.get(name.lower(), "")):
             allowed = "queue offsets need a store's queues, an archive has none; choose by time"

@@ -24,7 +24,7 @@ from rocketstore import (
     RocketStoreError,
     Store,
 )
-from rocketstore.archive.object_store import Place, is_uri, shown
+from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
 from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
@@ -104,7 +104,7 @@ def scan_of(path: str, **given: Any) -> Any:
 @contextlib.contextmanager
 def told_place(uri: str) -> Iterator[None]:
     """Errors of reading an archive's manifest get a code."""
-    name = shown(uri)
+    name = shown_uri(uri)
     try:
         yield
     except FileNotFoundError as error:
@@ -140,8 +140,8 @@ def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Any], *remedy:
     if held.issuperset(wanted.get("topics") or ()):
         return
     with told_place(uri):  # others may hold it, which were left out by time
-        every = Place(uri).manifest().segments
-    check_archive(shown(uri), wanted, every, *remedy)
+        every = ObjectStore(uri).manifest().segments
+    check_archive(shown_uri(uri), wanted, every, *remedy)
 
 
 def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Any], Bounds]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocketstore.archive.object_store import is_uri, shown
+from rocketstore.archive.object_store import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.paths import directory_of, place_of
 
@@ -139,7 +139,7 @@ class WriteOptions:
         path = place_of(given["path"])
         if is_uri(path):
             allowed = "a store's directory; an archive is written by rocketstore.ship alone"
-            raise bad_option("path", shown(path), allowed)
+            raise bad_option("path", shown_uri(path), allowed)
         own = path if shards is not None else os.path.join(path, "rocketstore", "sink")
         staging = given.get("stagingpath")
         bad_rows_path = given.get("badrowspath") or os.path.join(own, "bad_rows")

@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore import shipping
-from rocketstore.archive import object_store as place
+from rocketstore.archive import object_store
 from rocketstore.archive.manifest import Manifest
 from tests.support.column_tools import fill_at_random
 
@@ -116,7 +116,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, kind: str = "local") -> WatchedSystem
     import pyarrow.fs
 
     system = WatchedSystem(pyarrow.fs.LocalFileSystem(), kind)
-    monkeypatch.setattr(place, "file_system", lambda uri: (system, uri.partition("://")[2]))
+    monkeypatch.setattr(object_store, "file_system", lambda uri: (system, uri.partition("://")[2]))
     return system
 
 
