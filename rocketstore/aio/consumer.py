@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Never, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
-from rocketstore.values.arguments import at_most, seconds
+from rocketstore.values import at_most, seconds
 
 if TYPE_CHECKING:
     from types import TracebackType

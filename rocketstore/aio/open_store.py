@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     import os
     from types import TracebackType
 
-    from rocketstore.config.typed_options import OpenOptions
-    from rocketstore.values.callbacks import Listener, Progress
-    from rocketstore.values.durability import Durability
+    from rocketstore.config import OpenOptions
+    from rocketstore.values import Durability, Listener, Progress
 
 __all__ = ["Opening", "attach", "open_store"]
 

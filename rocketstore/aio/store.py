@@ -15,20 +15,15 @@ from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.put_line import Place
 from rocketstore.aio.writer import Writer
-from rocketstore.values.arguments import seconds, whole_number
-from rocketstore.values.durability import durability_of
+from rocketstore.values import durability_of, seconds, whole_number
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rocketstore.config.typed_options import LiveOptions
-    from rocketstore.puts.put_columns import MessageColumns
-    from rocketstore.puts.put_message import MessageFields
+    from rocketstore.config import LiveOptions
+    from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.store_info import RunningFlags, Statistics
-    from rocketstore.values.arguments import Body, Column
-    from rocketstore.values.callbacks import Progress
-    from rocketstore.values.durability import Durability
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values import Body, Column, Durability, Progress, Timestamp
 
 __all__ = ["Store"]
 

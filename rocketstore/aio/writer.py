@@ -14,9 +14,15 @@ from rocketstore.aio.put_line import Place
 
 if TYPE_CHECKING:
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
-    from rocketstore.values.durability import Durability
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values import (
+        ArrowArray,
+        Body,
+        Durability,
+        KeyRows,
+        Numbers,
+        TextRows,
+        Timestamp,
+    )
 
 __all__ = ["Writer"]
 

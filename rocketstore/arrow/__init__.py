@@ -8,7 +8,15 @@ scan.to_duckdb().query("orders", "select tags, count(*), sum(octet_length(body))
 
 from __future__ import annotations
 
-from rocketstore.arrow.batches import batch_reader, record_batch, schema_of
+from rocketstore.arrow.batches import batch_reader, record_batch, schema_of, timestamp_array
 from rocketstore.arrow.frames import to_duckdb, to_pandas, to_polars
 
-__all__ = ["batch_reader", "record_batch", "schema_of", "to_duckdb", "to_pandas", "to_polars"]
+__all__ = [
+    "batch_reader",
+    "record_batch",
+    "schema_of",
+    "timestamp_array",
+    "to_duckdb",
+    "to_pandas",
+    "to_polars",
+]

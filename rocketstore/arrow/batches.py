@@ -20,7 +20,7 @@ from rocketstore.columns import (
 if TYPE_CHECKING:
     from rocketstore import Scan
 
-__all__ = ["batch_reader", "record_batch", "schema_of", "times"]
+__all__ = ["batch_reader", "record_batch", "schema_of", "timestamp_array"]
 
 TIME = pa.timestamp("us", "UTC")
 #: Times of this many milliseconds do not fit into microseconds of 64 bits; only damaged records have them.
@@ -92,11 +92,11 @@ def _array(name: str, column: Any) -> pa.Array:
     if kind in MAKERS:
         return MAKERS[kind](column)
     if TYPES[name] is TIME:
-        return times(column)
+        return timestamp_array(column)
     return pa.array(column.view(np.int32) if name == "sys_flag" else column)
 
 
-def times(column: np.ndarray[Any, Any]) -> pa.Array:
+def timestamp_array(column: np.ndarray[Any, Any]) -> pa.Array:
     """Milliseconds as moments; null where 64 bits of microseconds do not hold them."""
     beyond = (column >= TIME_MS_END) | (column <= -TIME_MS_END)
     if beyond.any():

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.registry import Collector
 
 from rocketstore import ReadFailedError, Store, StoreClosedError
-from rocketstore.values.arguments import text
+from rocketstore.values import text
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

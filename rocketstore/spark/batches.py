@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from rocketstore.arrow.batches import times
+from rocketstore.arrow import timestamp_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def convert(columns: Mapping[str, Any], rows: int, field: Field) -> pa.Array:
         kind = np.int32 if field.kind == "int" else np.int64
         return pa.array(np.ascontiguousarray(found).astype(kind, copy=False))
     if field.kind == "timestamp":
-        return times(np.ascontiguousarray(found))
+        return timestamp_array(np.ascontiguousarray(found))
     if field.kind == "map<string,string>":
         return pa.MapArray.from_arrays(
             found.offsets, text(found.names, pa.string()), text(found.values, pa.string())

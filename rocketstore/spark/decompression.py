@@ -8,7 +8,7 @@ import numpy as np
 
 from rocketstore.columns import BytesColumn
 from rocketstore.spark.errors import HINTS, SparkFaceError
-from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
+from rocketstore.values import COMPRESSED, COMPRESSION_BITS, plain_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

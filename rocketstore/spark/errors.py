@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rocketstore import RocketStoreError
-from rocketstore.archive.object_store import is_uri, shown_uri
+from rocketstore.archive import is_uri, shown_uri
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 
 __all__ = ["HINTS", "SparkFaceError", "no_store", "told_path"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rocketstore.values.record_filter import Wanted
+    from rocketstore.values import Wanted
 
 __all__ = ["PUSHDOWN", "read"]
 

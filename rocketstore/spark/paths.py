@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from rocketstore.archive.manifest import MANIFEST_NAME
-from rocketstore.archive.object_store import is_uri, shown_uri
+from rocketstore.archive import MANIFEST_NAME, is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 
 __all__ = ["directory_of", "local_path", "place_of"]

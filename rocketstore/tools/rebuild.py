@@ -19,8 +19,8 @@ from rocketstore.engine.rebuild import Derived, rebuild_engine
 from rocketstore.log.index.store import IndexStore
 from rocketstore.tools._rebuild.carried_over import keep_handed_out
 from rocketstore.tools._rebuild.parts import (
-    Built,
-    Part,
+    BuiltPart,
+    LogPart,
     Step,
     build_index,
     build_part,
@@ -44,7 +44,7 @@ SIGNALS_EVERY_S: Final = 0.2
 Made = TypeVar("Made")
 
 #: Makes all parts, in any order and anywhere; gives what each made, in the order of the parts.
-RunParts = Callable[[Sequence[Part]], Sequence[Built]]
+RunParts = Callable[[Sequence[LogPart]], Sequence[BuiltPart]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _Job:
             "", derived.begin, derived.end, len(parts), len(ends), units, files, 0.0, odd
         )
 
-    def _make_index(self, derived: Derived, whole: Part) -> int:
+    def _make_index(self, derived: Derived, whole: LogPart) -> int:
         with self._working():
             index = _index_of(derived)
             if index is None:
@@ -176,7 +176,7 @@ class _Job:
             finally:
                 index.close()
 
-    def _make_alone(self, derived: Derived, whole: Part) -> tuple[Built, int]:
+    def _make_alone(self, derived: Derived, whole: LogPart) -> tuple[BuiltPart, int]:
         """In one go: a record without a unit has no keys in the index either."""
         for name in os.listdir(derived.root.index):
             syscalls.unlink(os.fspath(derived.root.index / name))
@@ -189,13 +189,13 @@ class _Job:
             if index is not None:
                 index.close()
 
-    def run_here(self, parts: Sequence[Part]) -> list[Built]:
+    def run_here(self, parts: Sequence[LogPart]) -> list[BuiltPart]:
         """In threads: the loops of the dispatcher run without Python's lock."""
         with ThreadPoolExecutor(self._workers) as threads, self._stopping():
             building = [threads.submit(self._make_part, part) for part in parts]
             return [_result(part) for part in building]
 
-    def _make_part(self, part: Part) -> Built:
+    def _make_part(self, part: LogPart) -> BuiltPart:
         with self._working():
             return build_part(part, self._step("queues"))
 
@@ -245,8 +245,8 @@ def _grouped(segments: Sequence[tuple[int, int]], count: int) -> list[tuple[tupl
     return [tuple(segments[low:high]) for low, high in itertools.pairwise(bounds)]
 
 
-def _part(derived: Derived, segments: Sequence[tuple[int, int]]) -> Part:
-    return Part(
+def _part(derived: Derived, segments: Sequence[tuple[int, int]]) -> LogPart:
+    return LogPart(
         str(derived.layout.root),
         str(derived.root.root),
         segments[0][0],

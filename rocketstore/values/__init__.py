@@ -1,0 +1,76 @@
+"""Plain values that every part uses: immutable, and importing nothing of this package but errors."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketstore.values.arguments import (
+        ArrowArray,
+        Body,
+        Column,
+        KeyRows,
+        Numbers,
+        TextRows,
+        at_most,
+        seconds,
+        text,
+        whole_number,
+    )
+    from rocketstore.values.callbacks import Listener, Progress
+    from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
+    from rocketstore.values.durability import Durability, durability_of
+    from rocketstore.values.plural import counted
+    from rocketstore.values.record_filter import RecordFilter, Wanted
+    from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+    from rocketstore.values.system_flags import BATCH_BITS
+    from rocketstore.values.timestamps import Timestamp, timestamp_ms
+
+__all__ = [
+    "BATCH_BITS",
+    "COMPRESSED",
+    "COMPRESSION_BITS",
+    "RESERVED_PROPERTIES",
+    "ArrowArray",
+    "Body",
+    "Column",
+    "Durability",
+    "KeyRows",
+    "Listener",
+    "Numbers",
+    "Progress",
+    "RecordFilter",
+    "TextRows",
+    "Timestamp",
+    "Wanted",
+    "at_most",
+    "counted",
+    "durability_of",
+    "plain_body",
+    "seconds",
+    "text",
+    "timestamp_ms",
+    "whole_number",
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+    #: Module → the names of `__all__` that it has.
+    _NAMES = {
+        "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text whole_number",
+        "callbacks": "Listener Progress",
+        "compression": "COMPRESSED COMPRESSION_BITS plain_body",
+        "durability": "Durability durability_of",
+        "plural": "counted",
+        "record_filter": "RecordFilter Wanted",
+        "reserved_properties": "RESERVED_PROPERTIES",
+        "system_flags": "BATCH_BITS",
+        "timestamps": "Timestamp timestamp_ms",
+    }
+
+    def __getattr__(name):
+        """A name of `__all__`, imported when it is first asked for (PEP 562)."""
+        for module, names in _NAMES.items():
+            if name in names.split():
+                return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     TextRows: TypeAlias = Sequence[str | None] | ArrowArray
     #: Several texts a row: a sequence, or one text with blanks between.
     KeyRows: TypeAlias = Sequence[str | Sequence[str] | None] | ArrowArray
+else:  # a name to import; what it means only a type checker asks for
+    ArrowArray = Body = Column = KeyRows = Numbers = TextRows = object
 
 __all__ = ["at_most", "one_of", "seconds", "text", "texts", "whole_number"]
 

@@ -6,7 +6,7 @@ import click
 
 from rocketstore.cli.output import print_messages
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, format_option, open_to_read
-from rocketstore.values.plural import counted
+from rocketstore.values import counted
 
 __all__ = ["command"]
 

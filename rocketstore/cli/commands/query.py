@@ -17,7 +17,7 @@ from rocketstore.cli.parameters import (
     open_to_read,
     topic_name,
 )
-from rocketstore.values.timestamps import timestamp_ms
+from rocketstore.values import timestamp_ms
 
 __all__ = ["command"]
 

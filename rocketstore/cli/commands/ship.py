@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 import rocketstore
-from rocketstore.archive.object_store import NoObjectStoreError, shown_uri
+from rocketstore.archive import NoObjectStoreError, shown_uri
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, bytes_progress, console, count_text, size_text
 from rocketstore.cli.parameters import STORE, commit_log_dir_option

@@ -16,7 +16,7 @@ from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import console, print_rows, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 from rocketstore.cli.standard_streams import printable
-from rocketstore.tools._verify.derived import offsets_fault
+from rocketstore.tools import offsets_fault
 
 if TYPE_CHECKING:
     from rich.console import Console

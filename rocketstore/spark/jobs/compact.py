@@ -15,7 +15,7 @@ from rocketstore.spark.write.shards import refuse_shards
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rocketstore.values.record_filter import Wanted
+    from rocketstore.values import Wanted
 
 __all__ = ["compact"]
 

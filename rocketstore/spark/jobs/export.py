@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from rocketstore.scanning.delivered import messages_in
+from rocketstore.scanning import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
 from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.schema import Field
-    from rocketstore.values.record_filter import Wanted
+    from rocketstore.values import Wanted
 
 __all__ = ["EXPORT_SCHEMA", "export", "export_part"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from rocketstore.archive.object_store import is_uri
+from rocketstore.archive import is_uri
 from rocketstore.spark.batches import schema_of, to_batch
 from rocketstore.spark.timestamps import moment
 

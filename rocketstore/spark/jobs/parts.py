@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.archive.object_store import is_uri
+from rocketstore.archive import is_uri
 from rocketstore.spark.errors import told_path
 from rocketstore.spark.jobs.reading import NAMES, source_options
 from rocketstore.spark.paths import place_of

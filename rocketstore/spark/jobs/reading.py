@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.paths import place_of
-from rocketstore.values.timestamps import timestamp_ms
+from rocketstore.values import timestamp_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Unpack
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
 from rocketstore.spark.errors import SparkFaceError, no_store, told_path
 from rocketstore.spark.paths import directory_of
-from rocketstore.tools import RebuildReport
+from rocketstore.tools import RebuildReport, build_part
 from rocketstore.tools import rebuild as rebuild_here
-from rocketstore.tools._rebuild.parts import build_part
-from rocketstore.values.arguments import whole_number
+from rocketstore.values import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.tools._rebuild.parts import Built, Part
+    from rocketstore.config import StoreOptions
+    from rocketstore.tools import BuiltPart, LogPart
 
 __all__ = ["rebuild"]
 
@@ -27,7 +26,7 @@ PARTS_A_CORE = 2
 PARTS_MAX = 256
 
 
-def _build(part: Part) -> Built:
+def _build(part: LogPart) -> BuiltPart:
     """In a task, of whose errors nothing but the text comes back."""
     try:
         with told_path("RS_WRITE_FAILED", part.directory, CorruptRecordError):
@@ -59,8 +58,8 @@ def rebuild(
     root = directory_of("path", path, "a store's directory: queues and index are made beside it")
     context = session.sparkContext
 
-    def run_parts(found: Sequence[Part]) -> list[Built]:
-        made: list[Built] = context.parallelize(found, len(found)).map(_build).collect()
+    def run_parts(found: Sequence[LogPart]) -> list[BuiltPart]:
+        made: list[BuiltPart] = context.parallelize(found, len(found)).map(_build).collect()
         return made
 
     if parts is None:

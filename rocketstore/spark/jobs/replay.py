@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from rocketstore.archive.object_store import is_uri
+from rocketstore.archive import is_uri
 from rocketstore.spark.errors import HINTS
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
@@ -17,7 +17,7 @@ from rocketstore.spark.write.options import bad_option
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rocketstore.values.record_filter import Wanted
+    from rocketstore.values import Wanted
 
 __all__ = ["replay"]
 

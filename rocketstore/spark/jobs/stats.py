@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from rocketstore.scanning.delivered import NEEDED, messages_in
+from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.timestamps import END_MS, FIRST_MS, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rocketstore.values.record_filter import Wanted
+    from rocketstore.values import Wanted
 
 __all__ = ["STATS_SCHEMA", "merge_stats", "stats", "stats_part", "stats_scans"]
 

@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.archive.object_store import is_uri
-from rocketstore.puts.put_columns import SCHEDULE_TOPIC
+from rocketstore.archive import is_uri
+from rocketstore.puts import SCHEDULE_TOPIC
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.read.plan import open_store, scan_of
 from rocketstore.spark.read.topic_check import topics_of
 from rocketstore.spark.write.shards import shard_paths
-from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values import RecordFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from rocketstore.spark.write.journal import committed
 from rocketstore.spark.write.options import bad_option
 from rocketstore.spark.write.shards import committed_shards
 from rocketstore.spark.write.staging import wrong_topic
-from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+from rocketstore.values import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rocketstore.columns import CodedColumn
-from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values import RecordFilter
 
 if TYPE_CHECKING:
     from rocketstore.spark.schema import Field

@@ -10,7 +10,7 @@ import numpy as np
 
 import rocketstore
 from rocketstore import RocketStoreError, Store
-from rocketstore.scanning.delivered import NEEDED, messages_in
+from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.read.plan import Bounds, kept, store_uuid
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import rocketstore
 from rocketstore import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError, Store
-from rocketstore.scanning.delivered import message_counts
+from rocketstore.scanning import message_counts
 
 if TYPE_CHECKING:
     from rocketstore import Message

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketstore.archive.object_store import is_uri, shown_uri
+from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.read.conditions import Condition, parse_conditions

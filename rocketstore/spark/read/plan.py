@@ -24,8 +24,8 @@ from rocketstore import (
     RocketStoreError,
     Store,
 )
-from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
-from rocketstore.scanning.delivered import NEEDED, messages_in
+from rocketstore.archive import ObjectStore, is_uri, shown_uri
+from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
 from rocketstore.spark.errors import HINTS, SparkFaceError, no_store, told_path

@@ -10,7 +10,7 @@ from rocketstore import CorruptRecordError, Store
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.read.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 from rocketstore.spark.write.options import bad_option
-from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values import RecordFilter
 
 __all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]
 

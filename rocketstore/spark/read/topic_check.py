@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rocketstore import Store
-from rocketstore.archive.manifest import Segment
+from rocketstore.archive import Segment
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.read.options import NAME
-from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values import RecordFilter
 
 __all__ = ["Present", "check_archive", "check_names", "check_store", "note_present"]
 

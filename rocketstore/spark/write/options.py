@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocketstore.archive.object_store import is_uri, shown_uri
+from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.paths import directory_of, place_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError
-from rocketstore.puts.put_columns import SHARD_KEY, refuse_reserved
+from rocketstore.puts import SHARD_KEY, refuse_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

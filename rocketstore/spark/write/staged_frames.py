@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from rocketstore import Message, MessageNotFoundError, Store
-from rocketstore.puts.frames import crc32
+from rocketstore.puts import crc32
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.write.journal import Commit, Staged, sync_directory
 

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
-from rocketstore.puts.frames import crc32
-from rocketstore.puts.put_columns import SCHEDULE_TOPIC
+from rocketstore.puts import SCHEDULE_TOPIC, crc32
 from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.write.bad_rows import BadRows
 from rocketstore.spark.write.columns import named_columns, narrowed
 from rocketstore.spark.write.journal import Staged
 from rocketstore.spark.write.row_properties import described, given_texts
 from rocketstore.spark.write.synced_file import SyncedFile
-from rocketstore.values.compression import COMPRESSION_BITS
-from rocketstore.values.system_flags import BATCH_BITS
+from rocketstore.values import BATCH_BITS, COMPRESSION_BITS
 
 if TYPE_CHECKING:
     import pyarrow as pa

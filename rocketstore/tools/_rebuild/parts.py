@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 __all__ = [
-    "Built",
-    "Part",
+    "BuiltPart",
+    "LogPart",
     "Step",
     "build_index",
     "build_part",
@@ -46,7 +46,7 @@ Step = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogPart:
     """Records of [begin, end), which are starts of segments or the ends of the log. Units go below
     `directory`, which is the new place of all queues and laid out like a store."""
 
@@ -59,11 +59,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltPart:
     """(topic, queue id, first unit, end) of each queue of a part; their files are in `directory`. `odd`: why
     it has to be made together with what lies before it; nothing else counts then."""
 
-    part: Part
+    part: LogPart
     directory: str = ""
     queues: tuple[tuple[str, int, int, int], ...] = ()
     odd: str = ""
@@ -117,7 +117,7 @@ class _IndexHelper(LoopHelper):
         self._loop.ignore_queue(raw, queue_id)
 
 
-def build_part(part: Part, on_step: Step | None = None) -> Built:
+def build_part(part: LogPart, on_step: Step | None = None) -> BuiltPart:
     """Writes and syncs the units of a part.
 
     Raises:
@@ -127,25 +127,25 @@ def build_part(part: Part, on_step: Step | None = None) -> Built:
     try:
         return _build(part, _PartHelper, None, on_step)
     except _OddError as error:
-        return Built(part, odd=str(error))
+        return BuiltPart(part, odd=str(error))
 
 
-def build_index(part: Part, index: IndexStore, on_step: Step | None = None) -> int:
+def build_index(part: LogPart, index: IndexStore, on_step: Step | None = None) -> int:
     """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files
     that an open has to find. Raises CorruptRecordError, StoreFailedError."""
     _build(part, _IndexHelper, index, on_step)
     return index.needed_count(part.begin, part.end)
 
 
-def build_whole(part: Part, index: IndexStore | None, on_step: Step | None = None) -> Built:
+def build_whole(part: LogPart, index: IndexStore | None, on_step: Step | None = None) -> BuiltPart:
     """Units and keys of a whole log, whatever its records say: just as the store does it. Raises
     CorruptRecordError, StoreFailedError."""
     return _build(part, LoopHelper, index, on_step)
 
 
 def _build(
-    part: Part, helper_type: type[LoopHelper], index: IndexStore | None, on_step: Step | None
-) -> Built:
+    part: LogPart, helper_type: type[LoopHelper], index: IndexStore | None, on_step: Step | None
+) -> BuiltPart:
     log = _open_log(part.store)
     place = _make_place(part)
     queues = ConsumeQueueStore(place, "write", part.queue_file_size, lambda: part.begin)
@@ -168,7 +168,7 @@ def _build(
         if index is not None and not index.sync():
             raise StoreFailedError(f"{part.directory}: {index.degraded}") from index.degraded
         found = [(q.topic, q.queue_id, _first_unit(q), q.max_offset) for q in queues.all()]
-        return Built(part, str(place.root), tuple(row for row in found if row[2] < row[3]))
+        return BuiltPart(part, str(place.root), tuple(row for row in found if row[2] < row[3]))
     except _DamageError as error:
         raise CorruptRecordError(
             error.offset,
@@ -179,7 +179,7 @@ def _build(
         log.close()
 
 
-def _make_place(part: Part) -> StoreLayout:
+def _make_place(part: LogPart) -> StoreLayout:
     """A directory of its own for each attempt: a task may be run again while the first one still writes."""
     place = StoreLayout(Path(part.directory) / f"part-{part.begin:020d}-{uuid.uuid4().hex}")
     model = StoreLayout(Path(part.store)).consume_queue.stat()
@@ -196,7 +196,7 @@ def _open_log(store: str) -> MappedFileQueue:
 
 
 def _dispatch(
-    part: Part, dispatcher: Dispatcher, positions: Positions, on_step: Step | None
+    part: LogPart, dispatcher: Dispatcher, positions: Positions, on_step: Step | None
 ) -> None:
     positions.visible = part.end
     positions.minimum = part.begin
@@ -234,7 +234,7 @@ def _first_unit(queue: ConsumeQueue) -> int:
 # ---- together ----
 
 
-def odd_seam(parts: Sequence[Built]) -> str:
+def odd_seam(parts: Sequence[BuiltPart]) -> str:
     """Why units of parts cannot just be put behind each other; empty when they can. `parts` are in the
     order of the log: in each queue one begins where the one before ended."""
     ends: dict[tuple[str, int], int] = {}
@@ -250,7 +250,7 @@ def odd_seam(parts: Sequence[Built]) -> str:
     return ""
 
 
-def join_parts(parts: Sequence[Built], place: StoreLayout) -> None:
+def join_parts(parts: Sequence[BuiltPart], place: StoreLayout) -> None:
     """Moves the queues of all parts into the one directory of `place`; what two parts have in one file is
     copied. `parts` have no odd seam. Nothing is synced."""
     model = place.consume_queue.stat()
