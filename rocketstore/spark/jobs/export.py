@@ -12,9 +12,9 @@ from rocketstore.scanning import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
 from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import local_path
 from rocketstore.spark.schema import choose, scan_columns
-from rocketstore.spark.write.options import bad_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from rocketstore.spark.errors import HINTS
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append
+from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import place_of
-from rocketstore.spark.write.options import bad_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

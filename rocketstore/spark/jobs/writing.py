@@ -7,9 +7,9 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.write.journal import committed
-from rocketstore.spark.write.options import bad_option
 from rocketstore.spark.write.shards import committed_shards
 from rocketstore.spark.write.staging import wrong_topic
 from rocketstore.values import RESERVED_PROPERTIES

@@ -10,11 +10,11 @@ from typing import Any
 
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.option_checks import bad_option, check_names, number, size, switch
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.read.conditions import Condition, parse_conditions
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.timestamps import milliseconds
-from rocketstore.spark.write.options import bad_option, check_names, number, size, switch
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]
 

@@ -29,12 +29,12 @@ from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
 from rocketstore.spark.errors import HINTS, SparkFaceError, no_store, told_path
+from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.read.conditions import keep, narrow
 from rocketstore.spark.read.options import LATEST, ReadOptions
 from rocketstore.spark.read.queue_offsets import Bounds, resolve
 from rocketstore.spark.read.topic_check import Present, check_archive, check_store, note_present
 from rocketstore.spark.schema import scan_columns
-from rocketstore.spark.write.options import bad_option
 from rocketstore.spark.write.shards import shard_paths
 
 if TYPE_CHECKING:

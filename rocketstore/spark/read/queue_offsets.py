@@ -8,8 +8,8 @@ from typing import Any
 
 from rocketstore import CorruptRecordError, Store
 from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.read.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
-from rocketstore.spark.write.options import bad_option
 from rocketstore.values import RecordFilter
 
 __all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]

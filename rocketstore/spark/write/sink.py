@@ -20,13 +20,14 @@ from pyspark.sql.datasource import (
 import rocketstore
 from rocketstore import StoreLockedError
 from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
+from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.read.plan import store_uuid
 from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.write.cleanup import abandon, remove_orphans
 from rocketstore.spark.write.columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.write.commit import commit
 from rocketstore.spark.write.journal import Staged, file_name, sink_directory
-from rocketstore.spark.write.options import WriteOptions, bad_option
+from rocketstore.spark.write.options import WriteOptions
 from rocketstore.spark.write.shards import Shard, refuse_shards
 from rocketstore.spark.write.staging import Routing, stage, wrong_topic
 

@@ -1,0 +1,79 @@
+"""Checks of options that the source and the sink share. Spark lowers the names of all options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rocketstore.spark.errors import SparkFaceError
+
+__all__ = ["bad_option", "check_names", "number", "size", "switch"]
+
+#: What Spark itself puts among the options of a source or sink.
+SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
+#: What it says there of a table of its catalog (CREATE TABLE … USING rocketstore).
+TABLE_OWN = {"owner", "provider"}
+SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
+UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+
+
+def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
+    return SparkFaceError("RS_BAD_OPTION", f"{name} = {value!r}: {allowed}")
+
+
+def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
+    """Options with lower-case names; refuses those that are unknown, and tables of Spark's catalog."""
+    given = {name.lower(): value for name, value in options.items()}
+    if set(given) >= TABLE_OWN:
+        raise SparkFaceError(
+            "RS_BAD_OPTION",
+            "a table of Spark's catalog: Spark tells a source in Python none of its options when "
+            "it is queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
+        )
+    unknown = sorted(set(given) - {name.lower() for name in known} - SPARK_OWN)
+    if unknown:
+        raise SparkFaceError(
+            "RS_UNKNOWN_OPTION",
+            f"{what} has no option {', '.join(unknown)}; known: {', '.join(sorted(known))}",
+        )
+    if not given.get("path"):
+        raise SparkFaceError(
+            "RS_NO_PATH",
+            f"{what} needs the option path: a store's directory; a table of Spark's catalog has no "
+            "options, CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
+        )
+    return given
+
+
+def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number, and no size: `5m` is most likely meant as minutes."""
+    return _whole(given, name, default, low, high, units=False)
+
+
+def size(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A number of bytes, which may end in k, m or g."""
+    return _whole(given, name, default, low, high, units=True)
+
+
+def _whole(
+    given: Mapping[str, str], name: str, default: int, low: int, high: int, *, units: bool
+) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = SIZE.fullmatch(text.strip())
+    if match and not units and match[0] != match[1]:
+        match = None
+    value = int(match[1]) << UNITS[match[2].lower()] if match else -1
+    if not low <= value <= high:
+        raise bad_option(name, text, f"a whole number, {low} … {high}")
+    return value
+
+
+def switch(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise bad_option(name, text, "true or false")
+    return text.lower() == "true"
