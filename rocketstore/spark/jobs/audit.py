@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from rocketstore import Scan
 
 __all__ = ["AUDIT_SCHEMA", "audit", "audit_part", "audit_scans"]
 
@@ -28,11 +30,11 @@ def audit(
     return session.createDataFrame(sorted(rows), AUDIT_SCHEMA)
 
 
-def audit_scans(path: str | os.PathLike[str], split_bytes: int) -> list[Any]:
+def audit_scans(path: str | os.PathLike[str], split_bytes: int) -> list[Scan]:
     return parts_of(path, split_bytes, columns=("size",), verify=True, on_damage="skip")
 
 
-def audit_part(scan: Any) -> Iterator[Row]:
+def audit_part(scan: Scan) -> Iterator[Row]:
     """The row of `audit` for one part of the log."""
     size = sum(int(columns["size"].sum()) for columns in scan)
     report = scan.report

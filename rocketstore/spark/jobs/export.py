@@ -6,7 +6,7 @@ import functools
 import os
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from rocketstore.scanning import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rocketstore import Scan
     from rocketstore.spark.jobs.parquet_files import Target
     from rocketstore.spark.schema import Field
     from rocketstore.values import Wanted
@@ -106,7 +107,7 @@ def target_of(target: str, compression: str) -> Target:
 
 
 def export_part(
-    scan: Any, *, target: Any, fields: tuple[Field, ...], unpack: bool = False
+    scan: Scan, *, target: Target, fields: tuple[Field, ...], unpack: bool = False
 ) -> Iterator[Row]:
     """Writes the files of one part of the log; where each is, and its row."""
     from rocketstore.spark.jobs.parquet_files import PartFiles

@@ -12,12 +12,15 @@ from rocketstore.spark.errors import told_path
 from rocketstore.spark.jobs.reading import NAMES, source_options
 from rocketstore.spark.paths import place_of
 from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import check_topics_of, open_store, scan_of, split_scan, told_where
+from rocketstore.spark.read.plan import check_topics_of, scan_of, split_scan, told_where
 from rocketstore.spark.read.topic_check import Present, check_store, note_present
+from rocketstore.spark.stores import open_store
 from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rocketstore import Scan
 
 __all__ = ["SPLIT_BYTES", "Row", "parts_of", "run_parts", "told"]
 
@@ -25,7 +28,7 @@ SPLIT_BYTES = 256 << 20
 Row = tuple[Any, ...]
 
 
-def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> list[Any]:
+def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> list[Scan]:
     """Scans of the parts of a store or an archive. `given`: arguments of `rocketstore.scan`.
 
     Raises:
@@ -47,7 +50,7 @@ def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> li
 
 
 def run_parts(
-    session: SparkSession, parts: list[Any], work: Callable[[Any], Iterator[Row]]
+    session: SparkSession, parts: list[Scan], work: Callable[[Scan], Iterator[Row]]
 ) -> list[Row]:
     """All rows of `work` over the parts, each part a task."""
     if not parts:
@@ -57,7 +60,7 @@ def run_parts(
     return rows
 
 
-def told(work: Callable[[Any], Iterator[Row]], scan: Any) -> Iterator[Row]:
+def told(work: Callable[[Scan], Iterator[Row]], scan: Scan) -> Iterator[Row]:
     """The rows of one part; what goes wrong while it is read says where."""
     with told_where(scan):
         yield from work(scan)

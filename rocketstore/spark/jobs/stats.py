@@ -15,6 +15,7 @@ from rocketstore.spark.timestamps import END_MS, FIRST_MS, moment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from rocketstore import Scan
     from rocketstore.values import Wanted
 
 __all__ = ["STATS_SCHEMA", "merge_stats", "stats", "stats_part", "stats_scans"]
@@ -49,11 +50,11 @@ def stats(
     return session.createDataFrame([_shown(row) for row in rows], STATS_SCHEMA)
 
 
-def stats_scans(path: str | os.PathLike[str], split_bytes: int, **wanted: Any) -> list[Any]:
+def stats_scans(path: str | os.PathLike[str], split_bytes: int, **wanted: Any) -> list[Scan]:
     return parts_of(path, split_bytes, columns=COLUMNS, verify=False, **wanted)
 
 
-def stats_part(scan: Any) -> Iterator[Row]:
+def stats_part(scan: Scan) -> Iterator[Row]:
     """The rows of `stats` for one part of the log."""
     found: dict[tuple[Any, ...], Row] = {}
     for columns, there in messages_in(scan):

@@ -11,8 +11,9 @@ from rocketstore.archive import is_uri
 from rocketstore.puts import SCHEDULE_TOPIC
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.paths import place_of
-from rocketstore.spark.read.plan import open_store, scan_of
+from rocketstore.spark.read.plan import scan_of
 from rocketstore.spark.read.topic_check import topics_of
+from rocketstore.spark.stores import open_store
 from rocketstore.spark.write.shards import shard_paths
 from rocketstore.values import RecordFilter
 

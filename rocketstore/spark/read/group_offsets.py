@@ -12,7 +12,8 @@ import rocketstore
 from rocketstore import RocketStoreError, Store
 from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import Bounds, kept, store_uuid
+from rocketstore.spark.read.plan import Bounds, kept
+from rocketstore.spark.stores import store_uuid
 
 __all__ = ["GroupOffsets"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,35 +21,36 @@ from rocketstore import (
     OffsetOutOfRangeError,
     ReadFailedError,
     RocketStoreError,
-    Store,
 )
 from rocketstore.archive import ObjectStore, is_uri, shown_uri
 from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
-from rocketstore.spark.errors import HINTS, SparkFaceError, no_store, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.read.conditions import keep, narrow
 from rocketstore.spark.read.options import LATEST, ReadOptions
-from rocketstore.spark.read.queue_offsets import Bounds, resolve
+from rocketstore.spark.read.queue_offsets import Bounds, Offsets, between, ends, starts
 from rocketstore.spark.read.topic_check import Present, check_archive, check_store, note_present
 from rocketstore.spark.schema import scan_columns
+from rocketstore.spark.stores import open_store
 from rocketstore.spark.write.shards import shard_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rocketstore import Scan
+    from rocketstore.columns import Columns
+
 __all__ = [
     "Bounds",
     "check_topics_of",
     "kept",
-    "open_store",
     "plan",
     "plan_batch",
     "read",
     "scan_of",
     "split_scan",
-    "store_uuid",
     "told_where",
 ]
 
@@ -61,30 +61,23 @@ NAMED_RANGES = 10
 
 REMEDY = HINTS["topics"]
 
-
-def open_store(path: str) -> Store:
-    """The store for reading; errors with a code."""
-    with told_path("RS_READ_FAILED", path):
-        try:
-            return rocketstore.open(path, "r")
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise no_store(path, error) from None
-        except PermissionError as error:
-            raise SparkFaceError("RS_NO_PERMISSION", f"path = {path!r}: {error}") from error
-
-
-def store_uuid(path: str) -> str:
-    """What tells this store from another under the same path; empty where only RocketMQ wrote."""
-    name = os.path.join(path, "rocketstore", "store.json")
-    with told_path("RS_READ_FAILED", path):
-        try:
-            with open(name, encoding="utf-8") as file:
-                return str(json.load(file)["uuid"])
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
-            return ""
+#: Error of reading → code, advice, and advice for readers that have failOnDataLoss; the first that fits.
+CODES: Final[tuple[tuple[type[Exception], str, str, str], ...]] = (
+    (DecompressionError, "RS_BAD_COMPRESSION", f"; {HINTS['decompress']}", ""),
+    (ModuleNotFoundError, "RS_NO_CODEC", "", ""),
+    (CorruptRecordError, "RS_CORRUPT_RECORD", "", f"; {HINTS['skip_damage']}"),
+    (OffsetOutOfRangeError, "RS_DATA_LOST", "", HINTS["data_loss"]),
+    (
+        FileNotFoundError,
+        "RS_SEGMENT_UNREACHABLE",
+        "; every executor must see the store under this path",
+        "",
+    ),
+    (Exception, "RS_READ_FAILED", "", ""),
+)
 
 
-def scan_of(path: str, **given: Any) -> Any:
+def scan_of(path: str, **given: Any) -> Scan:
     """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code, and so has a begin
     that was trimmed since it was looked up."""
     if not is_uri(path):
@@ -115,7 +108,7 @@ def told_place(uri: str) -> Iterator[None]:
         raise unreachable(name, "the manifest", error) from error
 
 
-def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
+def plan_batch(options: ReadOptions) -> tuple[list[Scan], Bounds]:
     """Scans of one batch read, in the order of the log, and the queue offsets that are wanted; of shards,
     one after the other. What cannot hold a row that fulfils the conditions is left out.
 
@@ -133,7 +126,7 @@ def plan_batch(options: ReadOptions) -> tuple[list[Any], Bounds]:
     return planned
 
 
-def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Any], *remedy: str) -> None:
+def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Scan], *remedy: str) -> None:
     """Raises SparkFaceError: RS_NO_TOPIC_THERE, for a topic that no segment of an archive holds."""
     segments = {s.start_offset: s for scan in scans for s in scan.archive.segments}
     held = {topic for s in segments.values() for topic in s.topics or ()}
@@ -144,7 +137,7 @@ def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Any], *remedy:
     check_archive(shown_uri(uri), wanted, every, *remedy)
 
 
-def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Any], Bounds]:
+def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Scan], Bounds]:
     """As `plan_batch`; adds the topics and queues that are there."""
     narrowed = narrow(options.wanted, options.conditions)
     chosen = options if narrowed is None else replace(options, wanted=narrowed.wanted)
@@ -156,21 +149,23 @@ def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Any], Boun
         return plan_shards(options, shards, present), {}
     with open_store(options.path) as store:
         note_present(store, options.wanted, present)
-        bounds: Bounds = {}
+        firsts: Offsets = {}
+        lasts: Offsets = {}
         begin, end = store.begin_offset, store.visible_offset
         if options.starting == LATEST:
             begin = end
         elif isinstance(options.starting, dict):
-            begin = resolve(store, options, options.starting, bounds, 0)
+            firsts, begin = starts(store, options, options.starting)
         if isinstance(options.ending, dict):
-            resolve(store, options, options.ending, bounds, 1)
+            lasts = ends(store, options, options.ending)
+    bounds = between(firsts, lasts)
     if narrowed is None:
         return [], bounds
     first, last = max(begin, narrowed.begin), min(end, narrowed.end)
     return plan(chosen, first, last, bounds, aligned=first == begin), bounds
 
 
-def plan_shards(options: ReadOptions, shards: list[str], present: Present) -> list[Any]:
+def plan_shards(options: ReadOptions, shards: list[str], present: Present) -> list[Scan]:
     """Scans of each; adds its topics and queues to `present`.
 
     Raises:
@@ -183,7 +178,7 @@ def plan_shards(options: ReadOptions, shards: list[str], present: Present) -> li
         if isinstance(offsets, dict):
             raise bad_option(name, offsets, "earliest or latest for shards, or the path of one")
     each = max(1, -(-options.min_partitions // max(1, len(shards))))
-    scans: list[Any] = []
+    scans: list[Scan] = []
     for shard in shards:
         scans += _plan_batch(replace(options, path=shard, min_partitions=each), present)[0]
     return scans
@@ -196,7 +191,7 @@ def plan(
     bounds: Bounds,
     *,
     aligned: bool = True,
-) -> list[Any]:
+) -> list[Scan]:
     """Splits of [begin, end). `aligned`: a record starts at `begin`. None: of all that an archive has."""
     if begin is not None and end is not None and begin >= end:
         return []
@@ -218,13 +213,13 @@ def plan(
     return split_scan(scan, size)
 
 
-def split_scan(scan: Any, split_bytes: int) -> list[Any]:
+def split_scan(scan: Scan, split_bytes: int) -> list[Scan]:
     """Its parts; what goes wrong while their begins are looked for says where."""
     with told_where(scan):
         return list(scan.split(split_bytes))
 
 
-def read(scan: Any, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+def read(scan: Scan, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Record batches of one scan, in a task; what goes wrong says where, and what was left out is logged."""
     from rocketstore.spark.batches import to_batch
 
@@ -250,8 +245,8 @@ def both(rows: Any, more: Any) -> Any:
 
 
 @contextlib.contextmanager
-def told_lost(scan: Any) -> Iterator[None]:
-    """Logs what a scan that skips damage has left out; also when who reads has enough of it."""
+def told_lost(scan: Scan) -> Iterator[None]:
+    """Logs what a scan that skips damage has left out, also when the reader stops before its end."""
     try:
         yield
     finally:
@@ -266,46 +261,32 @@ def told_lost(scan: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_where(scan: Any, *, skips: bool = False) -> Iterator[None]:
-    """Errors of reading a part of a log get a code, the host, the place and the part. `skips`: whether who reads has
-    the option failOnDataLoss."""
-    place = f"host={socket.gethostname()} path={scan.path}"
-    part = f"[{scan.begin_offset}, {scan.end_offset})"
+def told_where(scan: Scan, *, skips: bool = False) -> Iterator[None]:
+    """Errors of reading a part of a log get a code, the host, the path and the part. `skips`: whether the
+    reader has the option failOnDataLoss."""
     try:
         check_reachable(scan)
         yield
     except SparkFaceError:
         raise
-    except DecompressionError as error:
-        raise SparkFaceError(
-            "RS_BAD_COMPRESSION",
-            f"{place} part={part}: {error}; {HINTS['decompress']}",
-        ) from error
-    except ModuleNotFoundError as error:
-        raise SparkFaceError("RS_NO_CODEC", f"{place} part={part}: {error}") from error
-    except CorruptRecordError as error:
-        more = f"; {HINTS['skip_damage']}" if skips else ""
-        text = f"{place} part={part}: {error}{more}"
-        raise SparkFaceError("RS_CORRUPT_RECORD", text) from error
-    except OffsetOutOfRangeError as error:
-        lost = f"[{error.asked}, {error.minimum}) was removed before it was read"
-        text = lost if error.asked < error.minimum else str(error)
-        more = HINTS["data_loss"] if skips else ""
-        raise SparkFaceError("RS_DATA_LOST", f"{place} part={part}: {text}{more}") from error
-    except (ReadFailedError, OSError) as error:
-        if scan.archive is not None:
-            raise unreachable(scan.path, part, error) from error
-        if isinstance(error, FileNotFoundError):
-            raise SparkFaceError(
-                "RS_SEGMENT_UNREACHABLE",
-                f"{place} part={part}: {error}; every executor must see the store under this path",
-            ) from error
-        raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
-    except RocketStoreError as error:
-        raise SparkFaceError("RS_READ_FAILED", f"{place} part={part}: {error}") from error
+    except (RocketStoreError, ModuleNotFoundError, OSError) as error:
+        raise coded(error, scan, skips) from error
 
 
-def check_reachable(scan: Any) -> None:
+def coded(error: Exception, scan: Scan, skips: bool) -> SparkFaceError:
+    """An error of reading a part of a log, with the code and the advice of CODES."""
+    place = f"host={socket.gethostname()} path={scan.path}"
+    part = f"[{scan.begin_offset}, {scan.end_offset})"
+    if scan.archive is not None and isinstance(error, ReadFailedError | OSError):
+        return unreachable(scan.path, part, error)
+    code, advice, own = next(row[1:] for row in CODES if isinstance(error, row[0]))
+    text = str(error)
+    if isinstance(error, OffsetOutOfRangeError) and error.asked < error.minimum:
+        text = f"[{error.asked}, {error.minimum}) was removed before it was read"
+    return SparkFaceError(code, f"{place} part={part}: {text}{advice}{own if skips else ''}")
+
+
+def check_reachable(scan: Scan) -> None:
     """Raises FileNotFoundError where no file of the log is to be seen. A scan takes those for damage, or trimmed;
     here the host has the store under another name, or not at all."""
     if scan.archive is not None or scan.begin_offset == scan.end_offset:
@@ -337,7 +318,7 @@ def unpacks(options: ReadOptions) -> bool:
     return options.decompress and any(field.column == "body" for field in options.fields)
 
 
-def kept(columns: Any, bounds: Bounds) -> Any:
+def kept(columns: Columns, bounds: Bounds) -> Any:
     """Which rows lie in the queue offsets that are wanted."""
     keep = np.ones(columns.rows, bool)
     topics, queues, offsets = columns["topic"], columns["queue_id"], columns["queue_offset"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from rocketstore import CorruptRecordError, Store
 from rocketstore.spark.errors import SparkFaceError
@@ -12,36 +12,95 @@ from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.read.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 from rocketstore.values import RecordFilter
 
-__all__ = ["Bounds", "bounds_in", "first_offsets", "needed_from", "numbers_in", "resolve"]
+__all__ = [
+    "Bounds",
+    "Offsets",
+    "between",
+    "bounds_in",
+    "ends",
+    "first_offsets",
+    "needed_from",
+    "numbers_in",
+    "starts",
+]
 
 logger = logging.getLogger(__name__)
 
+#: (topic, queue id) → queue offset.
+Offsets = dict[tuple[str, int], int]
 #: (topic, queue id) → queue offsets [first, last) that are wanted; queues that are not named: all.
 Bounds = dict[tuple[str, int], tuple[int, int]]
 EVERYTHING = (0, 2**63 - 1)
 
 
-def resolve(
-    store: Store,
-    options: ReadOptions,
-    offsets: QueueOffsets,
-    bounds: Bounds,
-    side: int,
-    end: int | None = None,
-) -> int:
-    """Notes queue offsets in `bounds` (side 0: first, 1: last). Gives the smallest physical offset
-    of the first messages, where a scan may begin.
+def starts(
+    store: Store, options: ReadOptions, offsets: QueueOffsets, end: int | None = None
+) -> tuple[Offsets, int]:
+    """First queue offsets that are read, and the physical offset at which a scan may begin: the smallest
+    of the first messages.
 
     Args:
-        end: where the log ends for who reads it; None: at its visible end. What the smallest offset is never
-            behind, and what "latest" means.
+        offsets: of the option startingOffsets.
+        end: where the log ends for the reader, and what "latest" means; None: its visible end. A scan
+            begins there at the latest.
 
     Raises:
-        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the offset is not kept any more; both unless
-            failOnDataLoss is false. RS_BAD_OPTION: it lies behind the end.
+        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the store has trimmed the offset; both unless
+            failOnDataLoss is false. RS_BAD_OPTION: the offset is beyond the end of its queue.
     """
-    name = "endingOffsets" if side else "startingOffsets"
+    firsts: Offsets = {}
     physical = [store.visible_offset if end is None else end]
+    for asked in _settled(store, options, "startingOffsets", offsets, end):
+        topic, queue_id, offset = asked.topic, asked.queue_id, asked.offset
+        if offset < asked.low:
+            lost = (
+                f"messages {offset} … {asked.low - 1} of {topic!r}/{queue_id} are not kept any more"
+            )
+            if options.fail_on_data_loss:
+                raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
+            logger.warning("%s", lost)
+            offset = asked.low
+        firsts[topic, queue_id] = offset
+        if offset < asked.high:
+            found = _physical_offset(store, topic, queue_id, offset)
+            physical.append(store.begin_offset if found is None else found)
+    begin = min(physical) if _all_named(store, options, offsets) else store.begin_offset
+    return firsts, begin
+
+
+def ends(store: Store, options: ReadOptions, offsets: QueueOffsets) -> Offsets:
+    """Queue offsets before which a read ends. `offsets`: of the option endingOffsets.
+
+    Raises:
+        SparkFaceError: RS_NO_TOPIC_THERE unless failOnDataLoss is false; RS_BAD_OPTION: the offset is
+            beyond the end of its queue.
+    """
+    settled = _settled(store, options, "endingOffsets", offsets, None)
+    return {(asked.topic, asked.queue_id): asked.offset for asked in settled}
+
+
+def between(firsts: Offsets, lasts: Offsets) -> Bounds:
+    """Bounds of the queues that have a first offset, a last one or both."""
+    return {
+        queue: (firsts.get(queue, EVERYTHING[0]), lasts.get(queue, EVERYTHING[1]))
+        for queue in {**firsts, **lasts}
+    }
+
+
+class _AskedOffset(NamedTuple):
+    """A queue offset that an option names, as a number; `low` and `high` are the bounds of its queue."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    low: int
+    high: int
+
+
+def _settled(
+    store: Store, options: ReadOptions, name: str, offsets: QueueOffsets, end: int | None
+) -> Iterator[_AskedOffset]:
+    """The offsets of option `name` as numbers, without those of queues that do not exist."""
     accept = RecordFilter.of(**options.wanted).acceptance()
     for topic, queues in offsets.items():
         if accept is not None and accept(topic) is False and store.queues(topic):
@@ -65,20 +124,7 @@ def resolve(
             if offset > high:
                 allowed = f"at most {high}, where {topic!r}/{queue_id} ends; -1 means its end"
                 raise bad_option(name, offset, allowed)
-            if side == 0 and offset < low:
-                lost = (
-                    f"messages {offset} … {low - 1} of {topic!r}/{queue_id} are not kept any more"
-                )
-                if options.fail_on_data_loss:
-                    raise SparkFaceError("RS_DATA_LOST", f"{lost} (failOnDataLoss=false: go on)")
-                logger.warning("%s", lost)
-                offset = low
-            first, last = bounds.get((topic, queue_id), EVERYTHING)
-            bounds[topic, queue_id] = (offset, last) if side == 0 else (first, offset)
-            if side == 0 and offset < high:
-                place = _place(store, topic, queue_id, offset)
-                physical.append(store.begin_offset if place is None else place)
-    return min(physical) if _all_named(store, options, offsets) else store.begin_offset
+            yield _AskedOffset(topic, queue_id, offset, low, high)
 
 
 def _all_named(store: Store, options: ReadOptions, offsets: QueueOffsets) -> bool:
@@ -98,8 +144,8 @@ def _all_named(store: Store, options: ReadOptions, offsets: QueueOffsets) -> boo
 
 
 def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:
-    """Those whose first offset still leaves a message out that lies at `begin` or behind it. What was
-    trimmed, or belongs to a queue that is not there, leaves nothing out."""
+    """Those whose first offset still leaves out a message at `begin` or after it. An offset that was
+    trimmed, or is of a queue that does not exist, leaves nothing out."""
     found: Bounds = {}
     for (topic, queue_id), (first, last) in bounds.items():
         if queue_id not in store.queues(topic):
@@ -107,16 +153,16 @@ def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:
         if first <= store.min_queue_offset(topic, queue_id):
             continue
         if first <= store.max_queue_offset(topic, queue_id):
-            # The last one that is left out may stand in one record with the first that is not.
-            place = _place(store, topic, queue_id, first - 1)
+            # The last message that is left out may be in one record with the first that is not.
+            place = _physical_offset(store, topic, queue_id, first - 1)
             if place is not None and place < begin:
                 continue
         found[topic, queue_id] = first, last
     return found
 
 
-def _place(store: Store, topic: str, queue_id: int, offset: int) -> int | None:
-    """Where the message of a queue offset begins in the log; None when it cannot be read."""
+def _physical_offset(store: Store, topic: str, queue_id: int, offset: int) -> int | None:
+    """Of the message at a queue offset; None when it cannot be read."""
     with store.consumer(topic, queue_id=queue_id, offset=offset) as consumer:
         try:
             return next((m.physical_offset for m in consumer.poll(max_messages=1)), None)
@@ -125,13 +171,13 @@ def _place(store: Store, topic: str, queue_id: int, offset: int) -> int | None:
 
 
 def _next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
-    """The first queue offset whose message begins at `begin` or behind it: what a store loses with its last
-    moments is numbered again."""
+    """The first queue offset whose message begins at `begin` or after it. A store that loses its last
+    messages gives their queue offsets to others."""
     low = store.min_queue_offset(topic, queue_id)
     behind = store.max_queue_offset(topic, queue_id)
     while low < behind:
         middle = (low + behind) // 2
-        place = _place(store, topic, queue_id, middle)
+        place = _physical_offset(store, topic, queue_id, middle)
         if place is not None and place < begin:
             low = middle + 1
         else:

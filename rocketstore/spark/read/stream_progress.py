@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketstore import Store
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.read.microbatch import by_bytes, by_rows, record_start
 from rocketstore.spark.read.options import LATEST, ReadOptions
-from rocketstore.spark.read.plan import open_store, plan, store_uuid
+from rocketstore.spark.read.plan import plan
 from rocketstore.spark.read.queue_offsets import (
     Bounds,
+    between,
     bounds_in,
     first_offsets,
     needed_from,
     numbers_in,
-    resolve,
+    starts,
 )
 from rocketstore.spark.read.topic_check import check_names
+from rocketstore.spark.stores import open_store, store_uuid
 from rocketstore.spark.write.shards import refuse_shards
+
+if TYPE_CHECKING:
+    from rocketstore import Scan
 
 __all__ = ["Progress"]
 
@@ -61,9 +66,8 @@ class Progress:
         if options.starting == LATEST:
             return self._offset(self._durable())
         if isinstance(options.starting, dict):
-            bounds: Bounds = {}
-            begin = resolve(store, options, options.starting, bounds, 0, self._durable())
-            return self._offset(begin, needed_from(store, bounds, begin))
+            firsts, begin = starts(store, options, options.starting, self._durable())
+            return self._offset(begin, needed_from(store, between(firsts, {}), begin))
         return self._offset(store.begin_offset)
 
     def end(self) -> dict[str, Any]:
@@ -98,7 +102,7 @@ class Progress:
         bounds = self._bounds(start)
         return self._offset(end, bounds and needed_from(self._opened(), bounds, end))
 
-    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[Any], Bounds]:
+    def parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[Scan], Bounds]:
         """Scans of [start, end), and the queue offsets that are wanted."""
         first, last = self._place(start), self._place(end)
         store = self._opened()

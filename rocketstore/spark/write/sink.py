@@ -21,7 +21,7 @@ import rocketstore
 from rocketstore import StoreLockedError
 from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
 from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.read.plan import store_uuid
+from rocketstore.spark.stores import store_uuid
 from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.write.cleanup import abandon, remove_orphans
 from rocketstore.spark.write.columns import ALIASES, COLUMNS, IGNORED
