@@ -24,7 +24,7 @@ HINTS: Final = {
     "create_store": "and createStore=false",
     "decompress": "decompress=false leaves it as it is",
     "data_loss": " (failOnDataLoss=false: go on behind it)",
-    "lock_timeout": "give the option lockTimeout more seconds",
+    "lock_timeout": "give the option lockTimeoutS more seconds",
     "name_topics": "name them in topics",
     "no_codec": "or decompress=false",
     "skip_damage": "failOnDataLoss=false skips it",

@@ -13,6 +13,8 @@ __all__ = ["bad_option", "check_names", "number", "size", "switch"]
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 #: What it says there of a table of its catalog (CREATE TABLE … USING rocketstore).
 TABLE_OWN = {"owner", "provider"}
+#: Options that had another name before 0.1.0, as Spark lowers them → the name now.
+RENAMED = {"locktimeout": "lockTimeoutS"}
 SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
 
@@ -22,13 +24,22 @@ def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
 
 
 def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
-    """Options with lower-case names; refuses those that are unknown, and tables of Spark's catalog."""
+    """Options with lower-case names; refuses those that are unknown, and tables of Spark's catalog.
+
+    Raises:
+        SparkFaceError: RS_UNKNOWN_OPTION, which names the new name of a renamed option; RS_NO_PATH;
+            RS_BAD_OPTION: a table of the catalog.
+    """
     given = {name.lower(): value for name, value in options.items()}
     if set(given) >= TABLE_OWN:
         raise SparkFaceError(
             "RS_BAD_OPTION",
             "a table of Spark's catalog: Spark tells a source in Python none of its options when "
             "it is queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
+        )
+    for name in given.keys() & RENAMED.keys():
+        raise SparkFaceError(
+            "RS_UNKNOWN_OPTION", f"{what} has no option {name}: it is called {RENAMED[name]} now"
         )
     unknown = sorted(set(given) - {name.lower() for name in known} - SPARK_OWN)
     if unknown:

@@ -107,7 +107,7 @@ def test_a_store_held_elsewhere_is_named(tmp_path: Path) -> None:
     staged = stage_bodies(root, "1", [b"a"])
     with (
         rocketstore.open(root, durability="os"),
-        pytest.raises(SparkFaceError, match=r"^\[RS_STORE_LOCKED\].*lockTimeout"),
+        pytest.raises(SparkFaceError, match=r"^\[RS_STORE_LOCKED\].*lockTimeoutS"),
     ):
         commit(str(root), "q", 0, [staged], lock_timeout_s=0.2)
     assert commit(str(root), "q", 0, [staged])

@@ -155,7 +155,7 @@ def test_the_driver_has_the_store_open_and_serves_it(spark: Any, tmp_path: Path)
     with rocketstore.open(root, durability="os") as store, serve(store):
         writer = store.writer("own")
         writer.put(b"before")
-        options = {"path": str(root), "lockTimeout": "600"}
+        options = {"path": str(root), "lockTimeoutS": "600"}
         frame.write.format("rocketstore").mode("append").options(**options).save()
         assert [m.body for m in store.consumer("t")] == [b"%d" % n for n in range(3000)]
         writer.put(b"between")
@@ -182,5 +182,5 @@ def test_a_store_that_is_held_and_not_served_is_named(spark: Any, tmp_path: Path
     with rocketstore.open(tmp_path / "s") as store:
         writer = frame.write.format("rocketstore").mode("append")
         with pytest.raises(Exception, match=r"RS_STORE_LOCKED.*rocketstore\.spark\.serve"):
-            writer.options(path=str(tmp_path / "s"), lockTimeout="1").save()
+            writer.options(path=str(tmp_path / "s"), lockTimeoutS="1").save()
         assert store.end_offset == 0

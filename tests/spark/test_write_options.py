@@ -72,7 +72,7 @@ def test_a_store_that_cannot_be_opened_is_named(
 def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
     """Spark hands them over in lower case, and so they came back."""
     for parse, given, said in (
-        (WriteOptions.parse, {"locktimeout": "soon"}, r"lockTimeout = 'soon': a whole number"),
+        (WriteOptions.parse, {"locktimeouts": "soon"}, r"lockTimeoutS = 'soon': a whole number"),
         (WriteOptions.parse, {"stagingdir": "x"}, r"no option stagingdir; known: .*stagingPath"),
         (ReadOptions.parse, {"splitbytes": "1.5g"}, r"splitBytes = '1\.5g': a whole number"),
         (ReadOptions.parse, {"failondataloss": "no"}, r"failOnDataLoss = 'no': true or false"),
@@ -147,12 +147,39 @@ def test_small_shards_name_the_option_that_they_need(tmp_path: Path) -> None:
 
 
 def test_what_is_no_size_takes_no_unit(tmp_path: Path) -> None:
-    for name in ("lockTimeout", "queues", "queueId", "shards"):
+    for name in ("lockTimeoutS", "queues", "queueId", "shards"):
         with pytest.raises(SparkFaceError, match=rf"RS_BAD_OPTION\] {name} = '1k': a whole number"):
             WriteOptions.parse({"path": str(tmp_path), name: "1k"})
     for name in ("minPartitions", "maxOffsetsPerTrigger"):
         stream = name.startswith("max")
         with pytest.raises(SparkFaceError, match=rf"RS_BAD_OPTION\] {name} = '1k': a whole number"):
             ReadOptions.parse({"path": str(tmp_path), name: "1k"}, stream=stream)
-    assert WriteOptions.parse({"path": str(tmp_path), "lockTimeout": " 7 "}).lock_timeout_s == 7
+    assert WriteOptions.parse({"path": str(tmp_path), "lockTimeoutS": " 7 "}).lock_timeout_s == 7
     assert ReadOptions.parse({"path": str(tmp_path), "splitBytes": "1 kB"}).split_bytes == 1024
+
+
+def test_bounds_of_time_are_begin_and_end(tmp_path: Path) -> None:
+    """Kafka's names mean the same, in milliseconds; ours take a date with its zone as well."""
+
+    def wanted(**given: str) -> dict[str, object]:
+        return ReadOptions.parse({"path": str(tmp_path), **given}).wanted
+
+    kafka = wanted(startingTimestamp="1795564800000", endingTimestamp="1795597200000")
+    assert sorted(kafka.values()) == [1795564800000, 1795597200000]
+    assert wanted(begin="1795564800000", end="1795597200000") == kafka
+    assert wanted(begin="2026-11-25T00:00:00Z", end="2026-11-25T10:00+01:00") == kafka
+    for given, said in (
+        ({"begin": "2026-11-25"}, r"begin = '2026-11-25': milliseconds .* with a time zone; 1795"),
+        ({"begin": "9", "startingTimestamp": "9"}, "startingTimestamp = '9': not together with b"),
+        ({"begin": "9", "end": "8"}, "end = '8': not before begin, 9"),
+    ):
+        with pytest.raises(SparkFaceError, match=said):
+            wanted(**given)
+
+
+def test_an_old_name_of_an_option_names_the_new_one(tmp_path: Path) -> None:
+    said = (
+        r"\[RS_UNKNOWN_OPTION\] the sink has no option locktimeout: it is called lockTimeoutS now"
+    )
+    with pytest.raises(SparkFaceError, match=said):
+        WriteOptions.parse({"path": str(tmp_path), "lockTimeout": "7"})

@@ -16,7 +16,7 @@ def writer_of(root: Path, kind: str = "batch", **options: str) -> Any:
     from rocketstore.spark.write.sink import StreamWriter, Writer
 
     schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
-    given = {"path": str(root), "badRows": "divert", "lockTimeout": "0", **options}
+    given = {"path": str(root), "badRows": "divert", "lockTimeoutS": "0", **options}
     chosen = WriteOptions.parse(given)
     if kind == "stream":
         return StreamWriter(schema, chosen, False)

@@ -118,7 +118,8 @@ def system_topics(path: str, wanted: Mapping[str, Any]) -> dict[str, int | None]
     chosen = topics_of(wanted)
     found: dict[str, int | None] = {}
     if is_uri(path):
-        segments = scan_of(path).archive.segments
+        archive = scan_of(path).archive
+        segments = () if archive is None else archive.segments
         held = {topic for segment in segments for topic in segment.topics or ()}
         return {topic: None for topic in held if is_system_topic(topic) and chosen(topic)}
     for one in shard_paths(path) or [path]:

@@ -31,8 +31,10 @@ READ_NAMES = {
     "view": f"names of columns: {', '.join(VIEWS)}",
     "startingOffsets": "earliest, latest, or JSON of queue offsets",
     "endingOffsets": "latest, or JSON of queue offsets; batch only",
-    "startingTimestamp": "milliseconds since 1970: messages stored then or later",
-    "endingTimestamp": "milliseconds since 1970: messages stored before; batch only",
+    "begin": "messages stored then or later: milliseconds since 1970, or ISO 8601 with a time zone",
+    "end": "messages stored before, likewise; batch only",
+    "startingTimestamp": "Kafka's name of begin; milliseconds",
+    "endingTimestamp": "Kafka's name of end; milliseconds",
     "splitBytes": "bytes of log in a partition; default 256m",
     "minPartitions": "smaller splits, so that there are at least so many",
     "failOnDataLoss": "true (default): missing or damaged ranges are errors; else they are skipped",
@@ -47,7 +49,9 @@ READ_NAMES = {
     "consumerGroup": "streams: publish how far they have come as offsets of this group",
 }
 STREAM_ONLY = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "consumerGroup")
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "conditions", "askFilters")
+BATCH_ONLY = ("endingOffsets", "end", "endingTimestamp", "conditions", "askFilters")
+#: Kafka's names of bounds of time → ours.
+TIMES = {"startingTimestamp": "begin", "endingTimestamp": "end"}
 #: To say which topics.
 WAYS = ("topic", "subscribe", "topicPattern", "subscribePattern")
 EARLIEST, LATEST = -2, -1
@@ -91,7 +95,7 @@ class ReadOptions:
                 raise bad_option(name, given[name.lower()], f"only in {where}")
         fields = _fields(given)
         wanted = _wanted(given)
-        from_now = stream and "startingtimestamp" not in given
+        from_now = stream and not {"begin", "startingtimestamp"} & set(given)
         starting = _offsets(given, "startingOffsets", LATEST if from_now else EARLIEST)
         ending = _offsets(given, "endingOffsets", LATEST)
         _check_order(given, wanted, starting, ending)
@@ -202,8 +206,11 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         ("startingTimestamp", "begin"),
         ("endingTimestamp", "end"),
     ):
-        if name.lower() in given:
-            wanted[argument] = _timestamp(given, name)
+        if name.lower() in given and TIMES[name] in given:
+            raise bad_option(name, given[name.lower()], f"not together with {TIMES[name]}")
+        for word in (name, TIMES[name]):
+            if word.lower() in given:
+                wanted[argument] = _timestamp(given, word)
     return wanted
 
 
@@ -213,8 +220,13 @@ def _timestamp(given: Mapping[str, str], name: str) -> int:
     except SparkFaceError:
         text = given[name.lower()]
         meant = milliseconds(text)
-        told = f"; {meant[1]} is {meant[0]}" if meant and meant[1] >= 0 else ""
-        raise bad_option(name, text, f"milliseconds since 1970, a whole number{told}") from None
+        kafka = name in TIMES
+        if meant and meant.zoned and not kafka and meant.time_ms >= 0:
+            return meant.time_ms
+        hint = f"; {meant.time_ms} is {meant.text}" if meant and meant.time_ms >= 0 else ""
+        more = "" if kafka else ", or ISO 8601 with a time zone"
+        allowed = f"milliseconds since 1970, a whole number{more}{hint}"
+        raise bad_option(name, text, allowed) from None
 
 
 def _pattern(name: str, text: str) -> str:
@@ -288,5 +300,5 @@ def _check_order(
                     raise bad_option("endingOffsets", given["endingoffsets"], f"{last}: {where}")
     first_ms, last_ms = wanted.get("begin", 0), wanted.get("end", 2**62)
     if first_ms > last_ms:
-        allowed = f"not before startingTimestamp, {first_ms}"
-        raise bad_option("endingTimestamp", given["endingtimestamp"], allowed)
+        begin, end = (own if own in given else kafka for kafka, own in TIMES.items())
+        raise bad_option(end, given[end.lower()], f"not before {begin}, {first_ms}")

@@ -128,7 +128,8 @@ def plan_batch(options: ReadOptions) -> tuple[list[Scan], Bounds]:
 
 def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Scan], *remedy: str) -> None:
     """Raises SparkFaceError: RS_NO_TOPIC_THERE, for a topic that no segment of an archive holds."""
-    segments = {s.start_offset: s for scan in scans for s in scan.archive.segments}
+    parts = [scan.archive for scan in scans if scan.archive is not None]
+    segments = {s.start_offset: s for part in parts for s in part.segments}
     held = {topic for s in segments.values() for topic in s.topics or ()}
     if held.issuperset(wanted.get("topics") or ()):
         return
