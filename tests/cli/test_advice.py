@@ -18,7 +18,7 @@ SOURCES = Path(rocketstore.__file__).parent
 #: Where advice is listed, and where each of it is worded for commands.
 TABLES = [
     pytest.param(errors.HINTS, hints.LIBRARY, "errors.py", id="library"),
-    pytest.param(spark_errors.HINTS, hints.SPARK, "spark/errors.py", id="spark"),
+    pytest.param(spark_errors.HINTS, hints.SPARK, "spark/errors.py", id="jobs"),
 ]
 
 

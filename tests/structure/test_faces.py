@@ -57,7 +57,7 @@ def allowed(found: Import, face: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", FACES, ids=lambda face: f"of {face}")
 def test_faces_import_exported_names_only(face: str) -> None:
     wrong = [
         str(found)
