@@ -236,5 +236,6 @@ class DurabilityTimeoutError(RocketStoreError, TimeoutError):
         return str(self.args[0])
 
 
-for _name in __all__:  # so that pickles and tracebacks name the public place
-    globals()[_name].__module__ = "rocketstore"
+for _value in [globals()[_name] for _name in __all__]:
+    if isinstance(_value, type):  # so that pickles and tracebacks name the public place
+        _value.__module__ = "rocketstore"
