@@ -30,3 +30,10 @@ def faults() -> Iterator[Fault]:
 def test_a_fault_finds_its_line(fault: Fault) -> None:
     before = (ROOT / fault.path).read_text()
     assert edited(fault, before) != before
+
+
+@pytest.mark.parametrize(("fault", "site"), [*test_planted_failures.SITES.items()])
+def test_a_site_of_a_fault_is_in_the_code(fault: str, site: str) -> None:
+    """Otherwise no call would be tried, and nothing caught."""
+    files = [*(ROOT / "rocketstore").rglob("*.py")]
+    assert any(path.stem == site or f"def {site}" in path.read_text() for path in files), fault

@@ -69,8 +69,8 @@ SITES = {
     "ignore_a_failed_sync": "flusher",
     "sync_once_more_after_an_error": "flusher",
     "keep_the_lock_when_a_close_fails": "remove_abort",
-    "leave_a_gap_after_a_failed_roll": "live_links",
-    "tell_an_error_without_a_type": "live_links",
+    "leave_a_gap_after_a_failed_roll": "second_names",
+    "tell_an_error_without_a_type": "second_names",
 }
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from rocketstore.log.commitlog import committer, flusher
+
 __all__ = ["ERRNOS", "Case", "Injector", "Recorder", "site_of"]
 
 #: What each call may answer: its manual page, and what file systems are known to answer besides.
@@ -56,8 +58,9 @@ ERRNO_NAMES: Final = {
 ERRNOS: Final = {entry: tuple(names.split()) for entry, names in ERRNO_NAMES.items()}
 #: Entries whose failure may have lost bytes of the log.
 SYNCS: Final = frozenset({"pwrite", "pwritev2", "fdatasync", "msync"})
-FLUSHER: Final = "log/flusher.py"
-COMMITTER: Final = "log/committer.py"
+#: Where a failed call of these may have lost bytes of the log, as sites begin.
+FLUSHER: Final = flusher.__file__.rpartition("/rocketstore/")[2]
+COMMITTER: Final = committer.__file__.rpartition("/rocketstore/")[2]
 #: Answers after which the same promise is kept in another way.
 FALLBACKS: Final = frozenset({"EINTR", "ENOSYS", "EOPNOTSUPP"})
 FOREVER: Final = -1
