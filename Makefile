@@ -77,11 +77,11 @@ $(SPARK): requirements/spark.txt $(TOOLS)
 	@touch $@
 
 test: build
-	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS)
+	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal
 
 # After an edit: the structure of the tree and the tests marked quick, in half a minute.
 quick: build
-	$(PYTEST) -m quick -n $(JOBS)
+	$(PYTEST) -m quick -n $(JOBS) --dist worksteal
 
 # The quick tests on the newest Python that is here, beside the one of .venv.
 newest:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["pause", "wait_in_loop", "wait_until"]
+__all__ = ["pause", "wait_until"]
 
 PATIENCE_S = 120.0
 #: Seconds between two looks: short beside anything that is waited for.
@@ -19,14 +18,6 @@ def wait_until(condition: Callable[[], bool], why: Callable[[], str] = lambda: "
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen {why()}".rstrip()
         time.sleep(LOOK_S)
-
-
-async def wait_in_loop(condition: Callable[[], bool]) -> None:
-    """The same in an event loop, which goes on meanwhile."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(LOOK_S)
 
 
 def pause(seconds: float) -> None:

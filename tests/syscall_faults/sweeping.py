@@ -252,7 +252,7 @@ def sweep(directory: Path) -> Iterator[Sweep]:
     memory = Path("/dev/shm")
     base = memory if os.access(memory, os.W_OK) else directory
     with tempfile.TemporaryDirectory(dir=base, prefix="rocketstore-faults-") as place:
-        running = Sweep(native_probe.build(SOURCE, directory), Path(place))
+        running = Sweep(native_probe.build(SOURCE), Path(place))
         try:
             yield running
         finally:
