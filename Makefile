@@ -81,7 +81,7 @@ test: build
 
 # After an edit: the structure of the tree and the tests marked quick, in half a minute.
 quick: build
-	$(PYTEST) -m quick -n $(JOBS) --dist worksteal
+	$(PYTEST) -m quick -n $(JOBS) --dist worksteal $$(grep -rl --include='test_*.py' 'mark\.quick' tests)
 
 # The quick tests on the newest Python that is here, beside the one of .venv.
 newest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -80,8 +81,9 @@ def tests_of(path: Path) -> Iterator[tuple[str, str]]:
                 yield f"{name}::{target}::runTest", documents.get(machine, "")
 
 
+@functools.cache
 def all_tests() -> dict[str, str]:
-    """Docstrings by node id."""
+    """Docstrings by node id. All tests are parsed for that, once a process."""
     found: dict[str, str] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         found.update(tests_of(path))

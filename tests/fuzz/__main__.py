@@ -39,9 +39,8 @@ def fuzz(target: str, seconds: float, seed: int | None) -> int:
         text = said.read()
     print(text, end="", flush=True)
     if done.returncode != 0:
-        raise SystemExit(
-            f"{target} fails; replay: make -C tests/fuzz replay TARGET={target} INPUT={BUILD}/crash.bin"
-        )
+        replay = f"make -C tests/fuzz replay TARGET={target} INPUT={BUILD}/crash.bin"
+        raise SystemExit(f"{target} fails; {replay}")
     [runs] = re.findall(r"^done: (\d+) runs$", text, re.MULTILINE)
     return int(runs)
 

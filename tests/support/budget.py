@@ -223,9 +223,8 @@ def lines(rows: Collection[Row], seconds: int) -> Iterator[str]:
             f"{name} {given:.0f} s of {CAMPAIGNS[name].seconds}"
             for name, given in row.given.items()
         )
-        yield (
-            f"{row.part.target:10} {row.part.cores:5} {row.began:7.0f} {row.ended:6.0f} {fixed:6.0f}  {said}"
-        ).rstrip()
+        times = f"{row.part.cores:5} {row.began:7.0f} {row.ended:6.0f} {fixed:6.0f}"
+        yield f"{row.part.target:10} {times}  {said}".rstrip()
     end = max(row.ended for row in rows)
     over = "" if end <= seconds else "; fixed work alone takes longer than that"
     yield f"ends after {end:.0f} of {seconds} s, make build ({BUILD_S} s) among them{over}"
