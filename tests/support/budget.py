@@ -59,7 +59,7 @@ PARTS = (
     Part("lint", 2, 5, first=True),
     Part("test", 2, 200, first=True),
     Part("extras", 1, 60),
-    Part("fuzz", 1, 25, (Campaign("fuzzing", "inputs", 2_800_000, 135, 50_000),)),
+    Part("fuzz", 1, 25, (Campaign("fuzzing", "inputs", 30_000_000, 180, 500_000),)),
     Part("sanitize", 1, 220, after=("extras",)),
     Part(
         "interop",
