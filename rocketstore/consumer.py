@@ -13,8 +13,9 @@ from rocketstore._native.codec import tags_code
 from rocketstore._native.turn import SingleUse
 from rocketstore._native.waiting import timeout_ms
 from rocketstore.consuming.cursors import Edge, QueueCursors
+from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.consuming.start import EDGES, place_of, tag_set
-from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError, StoreClosedError
+from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
@@ -98,16 +99,13 @@ class Consumer:
         self._topic = topic
         self._queue_id = queue_id
         self._group = group
-        self._offsets = offsets
-        self._wait_flushed = wait_flushed
         self._one_call = SingleUse(ConsumerBusyError, BUSY)
         self._closed = False
         self._met: Exception | None = None  # by the last poll, behind what it gave
         self._columns: ColumnPoll | None = None
-        stored: dict[int, int] = {}
+        self._stored: GroupPositions | None = None
         if group is not None and offsets is not None:
-            offsets.claim(topic, group, self)
-            stored = offsets.get(topic, group)
+            self._stored = GroupPositions(offsets, topic, group, self, wait_flushed)
         try:
             reader.source.catch_up()
             self._cursors = QueueCursors(
@@ -117,7 +115,7 @@ class Consumer:
                 tags=wanted,
                 tags_codes=None if wanted is None else frozenset(map(tags_code, wanted)),
                 reset=reset,
-                stored=stored,
+                stored={} if self._stored is None else self._stored.stored,
             )
             self._cursors.join(edge, time_ms=time_ms)
         except BaseException:
@@ -126,14 +124,17 @@ class Consumer:
 
     @property
     def topic(self) -> str:
+        """Name of the topic."""
         return self._topic
 
     @property
     def group(self) -> str | None:
+        """Name of the consumer group, or None."""
         return self._group
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self._closed
 
     @property
@@ -147,7 +148,12 @@ class Consumer:
         return {cursor.queue_id: cursor.status for cursor in self._cursors}
 
     def lag(self) -> int:
-        """Queue offsets between the positions and the ends of the queues, over all queues."""
+        """Counts the queue offsets between the positions and the ends of the queues, over all
+        queues.
+
+        Raises:
+            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
+        """
         with self._use():
             self._cursors.join("earliest")
             lag = 0
@@ -167,7 +173,16 @@ class Consumer:
         raise StopIteration
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
-        """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
+        """Iterates as the consumer does, and waits for more messages.
+
+        It ends when no message came for `timeout_s` seconds. None: it never ends.
+
+        Raises:
+            OffsetOutOfRangeError: The position is no longer kept, and the consumer has no `reset`.
+            CorruptRecordError, ReadFailedError: The next record cannot be read; a note says how to
+                go on.
+            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
+        """
         return chain.from_iterable(self._batches(lambda: self._wait(BATCH, timeout_s)))
 
     def _batches(self, fetch: Callable[[], bool]) -> Iterator[Iterator[Message]]:
@@ -180,7 +195,18 @@ class Consumer:
             yield self._cursors.left
 
     def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
-        """Up to `max_messages`; waits up to `timeout_s` seconds for the first (None: for ever)."""
+        """Gives up to `max_messages` messages; waits up to `timeout_s` seconds for the first.
+
+        Args:
+            max_messages: 1 or more.
+            timeout_s: Longest wait, in seconds. 0 does not wait; None waits for ever.
+
+        Raises:
+            OffsetOutOfRangeError: The position is no longer kept, and the consumer has no `reset`.
+            CorruptRecordError, ReadFailedError: The next record cannot be read; a note says how to
+                go on. Messages found before it come first, by a call of their own.
+            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
+        """
         max_messages = at_most("max_messages", max_messages)
         messages: list[Message] = []
         places: list[Place] = []
@@ -227,13 +253,19 @@ class Consumer:
         *,
         columns: Iterable[str] | None = None,
     ) -> Columns:
-        """As `poll`, but NumPy columns, as `rocketstore.scan` gives them, without an object for
-        each message in your hands. The rows of one call are of one queue; queues take turns.
+        """Gives messages as NumPy columns, as `rocketstore.scan` does, without an object for each.
+
+        The rows of one call are of one queue; queues take turns. No rows: there was no message.
 
         Args:
-            max_messages: 1 … 65536; fewer rows when their records have more than a GiB.
-            timeout_s: to wait for the first (None: for ever). No rows: there was none.
-            columns: of `rocketstore.columns.COLUMNS`, but for "body_view"; None: all.
+            max_messages: 1 … 65536. Fewer rows come when their records have more than a GiB.
+            timeout_s: Longest wait for the first message, in seconds. None waits for ever.
+            columns: Names of `rocketstore.columns.COLUMNS` but "body_view". None: all.
+
+        Raises:
+            ValueError, TypeError: A column that there is not, or a wrong number.
+            OffsetOutOfRangeError, CorruptRecordError, ReadFailedError: As `poll`.
+            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
         from rocketstore.consuming.column_poll import column_poll  # with NumPy
 
@@ -298,39 +330,32 @@ class Consumer:
                     self._cursors.place(cursor, edge, time_ms)
 
     def commit(self) -> dict[int, int]:
-        """Stores the positions for the group, durably, and returns them.
+        """Stores the positions for the group, durably, and gives them.
 
-        Waits until the log is flushed as far as they imply, so that a power cut cannot make the
-        group skip messages.
+        It waits first until the log is flushed as far as they imply, so that a power cut cannot
+        make the group skip messages.
 
         Raises:
-            OffsetOutOfRangeError: a position beyond the end of its queue, as `seek` may have set
-                it. Nothing is stored then: the next message would be put there, behind a gap.
-            StoreClosedError: another thread has closed the consumer meanwhile. Nothing is stored.
+            OffsetOutOfRangeError: a position is beyond the end of its queue, as `seek` may have
+                set it. Nothing is stored then.
+            RocketStoreError: the consumer has no group.
+            StoreReadOnlyError, DurabilityTimeoutError: nothing is stored.
+            StoreClosedError, ConsumerBusyError: the consumer cannot be used now. Nothing is stored.
         """
         with self._use():
-            if self._group is None or self._offsets is None:
+            if self._stored is None:
                 raise RocketStoreError(
                     "this consumer has no group: pass group= to store.consumer, "
                     "or keep `positions` yourself"
                 )
-            self._offsets.check_writable()
-            changed: dict[int, int] = {}
-            physical_end = 0
-            for cursor in self._cursors:
-                position = self._cursors.handed(cursor)
-                if position != cursor.committed:
-                    changed[cursor.queue_id] = position
-                    physical_end = max(physical_end, self._implied_end(cursor.queue_id, position))
-            if changed:
-                wait = self._wait_flushed or _cannot_flush
-                self._offsets.commit(self._topic, self._group, changed, physical_end, wait, self)
-            for cursor in self._cursors:
-                cursor.committed = changed.get(cursor.queue_id, cursor.committed)
+            self._stored.commit(self._cursors, self._reader)
             return self.positions
 
     def close(self) -> None:
-        """Gives the group back. Does not commit. Messages handed out stay readable."""
+        """Gives the group back and does not commit. Messages that were handed out stay readable.
+
+        Raises nothing.
+        """
         if not self._closed:
             self._closed = True
             self._release()
@@ -374,8 +399,8 @@ class Consumer:
         return self._one_call
 
     def _release(self) -> None:
-        if self._group is not None and self._offsets is not None:
-            self._offsets.release(self._topic, self._group, self)
+        if self._stored is not None:
+            self._stored.release()
 
     def _wait(self, limit: int, timeout_s: float | None) -> bool:
         """Fills the batch, waiting until there is something or the time is over."""
@@ -394,25 +419,3 @@ class Consumer:
             arrival.wait(seen, left_ms)
             if self._closed:
                 raise StoreClosedError("the consumer was closed while it waited")
-
-    def _implied_end(self, queue_id: int, position: int) -> int:
-        """Physical end of all records below a position (D-17)."""
-        if position == 0:
-            return 0
-        end = self._reader.unit_end(self._topic, queue_id, position - 1)
-        if end is not None:
-            return end
-        minimum, maximum = self._reader.bounds(self._topic, queue_id)
-        if position > maximum:
-            error = OffsetOutOfRangeError(position, minimum, maximum)
-            error.add_note(
-                f"topic {self._topic}, queue {queue_id}: nothing is stored for group "
-                f"{self._group!r}; seek() to an offset that exists, or to 'latest'"
-            )
-            raise error
-        # No record stands there: the visible end covers whatever the position may imply.
-        return self._reader.source.visible()
-
-
-def _cannot_flush(physical_end: int) -> NoReturn:
-    raise RocketStoreError(f"nothing here can flush the log up to {physical_end}")

@@ -50,16 +50,32 @@ class Cursor:
         self.status = read.FOUND
 
 
+class PolledBatch:
+    """Messages of one queue that were fetched together, and how far they were handed out.
+
+    `left` iterates over the rest. Handing out is one step of it, without a line of Python: the
+    positions follow from its length hint.
+    """
+
+    __slots__ = ("cursor", "left", "messages", "rest")
+
+    def __init__(
+        self, messages: list[Message], cursor: Cursor | None, rest: UnitRun | None = None
+    ) -> None:
+        self.messages = messages
+        self.cursor = cursor
+        #: What can be read after a full batch, while one queue alone has turns.
+        self.rest = rest
+        self.left: Iterator[Message] = iter(messages)
+
+
 #: A cursor, and how far it was handed out.
 Place = tuple[Cursor, int]
 
 
 class QueueCursors:
-    """The cursors of one consumer. Not safe for threads: the consumer sees to that.
-
-    `left` iterates over what was fetched and not handed out yet. Handing out is one step of it,
-    without a line of Python: positions are told from its length hint.
-    """
+    """The cursors of one consumer, and the batch that it hands out. Not safe for threads: the
+    consumer sees to that."""
 
     def __init__(
         self,
@@ -84,11 +100,7 @@ class QueueCursors:
         self._order: list[Cursor] = []
         self._turn = 0
         self._turns = 0
-        self._batch: list[Message] = []
-        self._batch_cursor: Cursor | None = None
-        # What can be read behind a full batch, while one queue alone has turns.
-        self._rest: UnitRun | None = None
-        self.left: Iterator[Message] = iter(self._batch)
+        self._batch = PolledBatch([], None)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -98,6 +110,11 @@ class QueueCursors:
 
     def __contains__(self, queue_id: object) -> bool:
         return queue_id in self._by_id
+
+    @property
+    def left(self) -> Iterator[Message]:
+        """What was fetched and not handed out yet."""
+        return self._batch.left
 
     def join(self, offset: Edge | int, *, time_ms: int | None = None) -> bool:
         """Takes up queues without a cursor: at the stored offset, else where it is said here."""
@@ -128,31 +145,33 @@ class QueueCursors:
         cursor.floating = time_ms is None and to == "earliest"
 
     def handed(self, cursor: Cursor) -> int:
-        """Queue offset behind the last message of a queue that was handed out."""
-        if cursor is not self._batch_cursor:
+        """Queue offset after the last message of a queue that was handed out."""
+        batch = self._batch
+        if cursor is not batch.cursor:
             return cursor.position
-        if isinstance(self.left, UnitRun):
-            first = self.left.peek()
+        if isinstance(batch.left, UnitRun):
+            first = batch.left.peek()
         else:
-            left = length_hint(self.left)
-            first = self._batch[-left] if left else None
+            left = length_hint(batch.left)
+            first = batch.messages[-left] if left else None
         if first is None:
             return cursor.position
         return offset_in_queue(first, self._topic, cursor.queue_id)
 
     def fetched(self) -> list[Message]:
         """What was fetched and not handed out yet: messages of one queue."""
-        if isinstance(self.left, UnitRun):
-            return self.left.waiting()
-        left = length_hint(self.left)
-        return self._batch[-left:] if left else []
+        batch = self._batch
+        if isinstance(batch.left, UnitRun):
+            return batch.left.waiting()
+        left = length_hint(batch.left)
+        return batch.messages[-left:] if left else []
 
     def hand_out(self, messages: list[Message], places: list[Place], most: int) -> None:
         """Adds up to `most` of what was fetched, and where their queue stood, for `go_back`."""
-        cursor = self._batch_cursor
-        if cursor is not None and length_hint(self.left):
+        cursor, left = self._batch.cursor, self._batch.left
+        if cursor is not None and length_hint(left):
             places.append((cursor, self.handed(cursor)))
-            messages += islice(self.left, most)
+            messages += islice(left, most)
 
     def go_back(self, places: list[Place]) -> None:
         """What was handed out from these places on has reached nobody: it comes again."""
@@ -162,12 +181,13 @@ class QueueCursors:
 
     def forget_batch(self) -> None:
         """Drops what was fetched and not handed out; the cursor goes back to it."""
-        if self._batch_cursor is not None:
-            self._batch_cursor.position = self.handed(self._batch_cursor)
-        # A loop may stand on this very iterator: it has to find it exhausted.
-        for _ in self.left:
+        batch = self._batch
+        if batch.cursor is not None:
+            batch.cursor.position = self.handed(batch.cursor)
+        # A loop may use this very iterator: it has to find it exhausted.
+        for _ in batch.left:
             pass
-        self._batch, self._batch_cursor, self._rest, self.left = [], None, None, iter(())
+        self._batch = PolledBatch([], None)
 
     def fill(self, limit: int) -> bool:
         """Fetches up to `limit` messages from the next queue that has some; False when all are
@@ -180,9 +200,10 @@ class QueueCursors:
         if self._turns >= TURNS_PER_LISTING:
             self._turns = 0
             self.join("earliest")
-        if self._rest is not None and self._go_on(self._rest, limit):
+        rest = self._batch.rest
+        if rest is not None and self._go_on(rest, limit):
             return True
-        self._batch, self._batch_cursor, self._rest = [], None, None
+        self._batch = PolledBatch([], None)
         while True:
             moved = False
             for _ in range(len(self._order)):
@@ -199,13 +220,13 @@ class QueueCursors:
 
     def _go_on(self, run: UnitRun, limit: int) -> bool:
         """The next batch where the last one ended, without another look at the queue."""
-        cursor = self._batch_cursor
+        batch, cursor = self._batch, self._batch.cursor
         if cursor is None or len(self._order) != 1 or cursor.position != run.next_offset:
             return False
         self._turns += 1
         if not self._reader.go_on(run, limit):
             return False
-        cursor.position, self.left = run.next_offset, run
+        cursor.position, batch.left = run.next_offset, run
         return True
 
     def _fetch(self, cursor: Cursor, limit: int) -> bool:
@@ -220,12 +241,10 @@ class QueueCursors:
                 messages = [message for message in messages if message.tags in self._tags]
             elif len(messages) == limit and len(self._order) == 1:
                 rest = self._reader.run_from(self._topic, cursor.queue_id, next_offset)
-            left = iter(messages)
-            # In one line, behind all that may fail: between two a signal's handler may raise, and the queue
-            # stand behind a batch that nobody has.
-            self._batch, self._batch_cursor, self._rest, self.left, cursor.position = (
-                messages, cursor, rest, left, next_offset
-            )  # fmt: skip
+            batch = PolledBatch(messages, cursor, rest)
+            # In one line, after all that may fail: between two lines a signal's handler may raise,
+            # and the position would be after a batch that nobody has.
+            self._batch, cursor.position = batch, next_offset
             cursor.floating = False
             return bool(messages)
         if cursor.status in _PASSED_OVER:

@@ -1,0 +1,92 @@
+"""The stored positions of one consumer's group: claimed, committed, given back."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, NoReturn
+
+from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketstore.consuming.cursors import QueueCursors
+    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.log.read.reader import Reader
+
+__all__ = ["GroupPositions"]
+
+
+class GroupPositions:
+    """What a consumer stores for its group; `owner` is that consumer, which holds the claim."""
+
+    def __init__(
+        self,
+        offsets: ConsumerOffsets,
+        topic: str,
+        group: str,
+        owner: object,
+        wait_flushed: Callable[[int], object] | None,
+    ) -> None:
+        """Claims the group for `owner`.
+
+        Raises:
+            GroupClaimedError: another consumer holds it.
+        """
+        self._offsets = offsets
+        self._topic = topic
+        self._group = group
+        self._owner = weakref.ref(owner)  # a consumer that nobody keeps loses its claim
+        self._wait_flushed = wait_flushed or _cannot_flush
+        offsets.claim(topic, group, owner)
+        #: Queue offsets by queue id, as they were stored when the consumer was made.
+        self.stored = offsets.get(topic, group)
+
+    def commit(self, cursors: QueueCursors, reader: Reader) -> None:
+        """Stores the positions that changed, after a flush of all that they imply.
+
+        Raises:
+            OffsetOutOfRangeError: a position is beyond the end of its queue.
+            StoreReadOnlyError, StoreClosedError, DurabilityTimeoutError: nothing is stored.
+        """
+        self._offsets.check_writable()
+        changed: dict[int, int] = {}
+        physical_end = 0
+        for cursor in cursors:
+            position = cursors.handed(cursor)
+            if position != cursor.committed:
+                changed[cursor.queue_id] = position
+                implied = self._implied_end(reader, cursor.queue_id, position)
+                physical_end = max(physical_end, implied)
+        if changed:
+            self._offsets.commit(
+                self._topic, self._group, changed, physical_end, self._wait_flushed, self._owner()
+            )
+        for cursor in cursors:
+            cursor.committed = changed.get(cursor.queue_id, cursor.committed)
+
+    def release(self) -> None:
+        """Gives the claim back."""
+        self._offsets.release(self._topic, self._group, self._owner())
+
+    def _implied_end(self, reader: Reader, queue_id: int, position: int) -> int:
+        """Physical end of all records below a position (D-17)."""
+        if position == 0:
+            return 0
+        end = reader.unit_end(self._topic, queue_id, position - 1)
+        if end is not None:
+            return end
+        minimum, maximum = reader.bounds(self._topic, queue_id)
+        if position > maximum:
+            error = OffsetOutOfRangeError(position, minimum, maximum)
+            error.add_note(
+                f"topic {self._topic}, queue {queue_id}: nothing is stored for group "
+                f"{self._group!r}; seek() to an offset that exists, or to 'latest'"
+            )
+            raise error
+        # The position has no record: the visible end covers all that it may imply.
+        return reader.source.visible()
+
+
+def _cannot_flush(physical_end: int) -> NoReturn:
+    raise RocketStoreError(f"nothing here can flush the log up to {physical_end}")
