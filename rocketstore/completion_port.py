@@ -1,4 +1,5 @@
-"""CompletionPort: a store for an event loop, with one descriptor to watch instead of threads that block."""
+"""CompletionPort: a store for an event loop, with one descriptor to watch instead of threads that
+block."""
 
 from __future__ import annotations
 
@@ -32,12 +33,14 @@ LOOK_AGAIN_MS = 200
 class CompletionPort(native.CompletionPort):
     """What an event loop needs of an open store; `rocketstore.aio` is made of it.
 
-    Watch `fileno()`; when it is readable, call `drain` and `settle`, which completes waiters: objects with
-    `done()`, `set_result(value)` and `set_exception(error)`, like futures. One thread uses a port; a store
-    may have many ports. A flush makes the descriptor readable once, however many waiters it serves.
+    Watch `fileno()`; when it is readable, call `drain` and `settle`, which completes waiters:
+    objects with `done()`, `set_result(value)` and `set_exception(error)`, like futures. One thread
+    uses a port; a store may have many ports. A flush makes the descriptor readable once, however
+    many waiters it serves.
 
-    `put`, `promise` and `promise_flushed` return a `Placed`. After ATTEND call `request_flush` before long,
-    and `expire` now and again after the seconds that it returns.
+    `put`, `promise` and `promise_flushed` return a `Placed`. After ATTEND call `request_flush`
+    before long, and `expire` now and again after the seconds that it returns. `pending` puts of
+    `pending_bytes` wait for the disk; `max_pending` and `max_pending_bytes` bound them.
     """
 
     def __init__(self, store: Store) -> None:
@@ -62,16 +65,27 @@ class CompletionPort(native.CompletionPort):
         self._end = weakref.finalize(self, _end, hung, bell, self._descriptor, token)
 
     def fileno(self) -> int:
-        """Readable when something can be settled."""
+        """Gives the descriptor to watch: it is readable when `settle` has something to do.
+
+        Raises nothing.
+        """
         return self._descriptor
 
     def drain(self) -> None:
-        """Makes the descriptor not readable; before `settle`."""
+        """Makes the descriptor not readable. Call it before `settle`.
+
+        Raises:
+            OSError: The port was closed.
+        """
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 8)
 
     def watch_arrivals(self, seen: int, waiter: object) -> None:
-        """`waiter.set_result(None)` once `arrivals` is no longer `seen`; may be without reason."""
+        """Calls `waiter.set_result(None)` once `arrivals` is no longer `seen`, or without a reason.
+
+        Raises:
+            RuntimeError: The thread that watches another process's store cannot be started.
+        """
         if self._source is not None and self._watcher is None:
             # Another process writes: its page of positions has no descriptor to watch.
             self._watcher = threading.Thread(
@@ -85,17 +99,23 @@ class CompletionPort(native.CompletionPort):
         super().watch_arrivals(seen, waiter)
 
     def close(self) -> None:
-        """Nothing rings any more, the descriptor is closed, nothing is put. Waiters stay as they are. Idempotent."""
+        """Closes the descriptor: the port rings no more and takes no puts. Waiters stay as they
+        are.
+
+        A second call does nothing. Raises nothing.
+        """
         self._stop()
         self._end()
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return not self._end.alive
 
 
 def _end(hung: list[Signal], bell: Bell, descriptor: int, token: int) -> None:
-    # A forked child has nobody who rings, and perhaps a signal whose lock a thread of its parent held.
+    # A forked child has nobody who rings, and perhaps a signal whose lock a thread of its parent
+    # held.
     if not syscalls.forked_since(token):
         for signal in hung:
             signal.take_down(bell)

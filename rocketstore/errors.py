@@ -1,10 +1,10 @@
 """Every error of its own that rocketstore raises, under one root.
 
-A wrong option of a store or a writer is a `ConfigError`. Any other argument that means nothing is a plain
-TypeError or ValueError, which names it, and what the system says of files stays an OSError.
+A wrong option of a store or a writer is a `ConfigError`. Any other argument that means nothing is a
+plain TypeError or ValueError, which names it, and what the system says of files stays an OSError.
 
-Each class names the RocketMQ status it stands for in `status`, so that operators find the word they know
-in their logs. All errors pickle: their constructor arguments are their `args`.
+Each class names the RocketMQ status it stands for in `status`, so that operators find the word they
+know in their logs. All errors pickle: their constructor arguments are their `args`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class RocketStoreError(Exception):
 
 
 class ConfigError(RocketStoreError, ValueError):
-    """An option is unknown, of the wrong type or out of range. Says which, its value, what is allowed."""
+    """An option is unknown, of the wrong type or out of range. Says which, its value, what is
+    allowed."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(field, value, allowed)
@@ -73,8 +74,8 @@ class ConfigError(RocketStoreError, ValueError):
 
 
 class StoreLockedError(RocketStoreError):
-    """Somebody has the store open for writing, perhaps this very process. `holder` says who, as far as it is
-    known, and `remedy` what can be done."""
+    """Somebody has the store open for writing, perhaps this very process. `holder` says who, as far
+    as it is known, and `remedy` what can be done."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
@@ -122,13 +123,15 @@ class ReadFailedError(RocketStoreError):
 
 
 class DiskFullError(RocketStoreError, OSError):
-    """No room for the next file. Nothing was changed; the same call works again once there is room."""
+    """No room for the next file. Nothing was changed; the same call works again once there is
+    room."""
 
     status = "CREATE_MAPPED_FILE_FAILED"
 
 
 class BackpressureError(RocketStoreError):
-    """A put waited `max_wait_ms` for room. Says which position is stuck, and why. Nothing was stored."""
+    """A put waited `max_wait_ms` for room. Says which position is stuck, and why. Nothing was
+    stored."""
 
     status = "OS_PAGE_CACHE_BUSY"
 
@@ -172,7 +175,8 @@ MEANINGS: Final = {
 
 
 class CorruptRecordError(RocketStoreError):
-    """The bytes at `physical_offset` are not the record that should be there; `reason` says in a word why."""
+    """The bytes at `physical_offset` are not the record that should be there; `reason` says in a
+    word why."""
 
     status = "MESSAGE_WAS_REMOVING"
 
@@ -188,7 +192,8 @@ class CorruptRecordError(RocketStoreError):
 
 
 class DecompressionError(RocketStoreError, ValueError):
-    """The record is whole, but its body is not the compressed stream that its `sys_flag` promises."""
+    """The record is whole, but its body is not the compressed stream that its `sys_flag`
+    promises."""
 
     def __init__(self, physical_offset: int, reason: str) -> None:
         super().__init__(physical_offset, reason)
@@ -216,14 +221,15 @@ class OffsetOutOfRangeError(RocketStoreError, LookupError):
 
 
 class MessageNotFoundError(RocketStoreError, LookupError):
-    """No message stands where it was looked for."""
+    """There is no message at the place that was asked for."""
 
     status = "NO_MESSAGE_IN_QUEUE"
 
 
 class DurabilityTimeoutError(RocketStoreError, TimeoutError):
-    """The message *is* in the log (`result`), but whether it is durable is not known. Wait on it again
-    with `store.wait_flushed(error.result.end_offset)`; putting it again would store it twice."""
+    """The message *is* in the log (`result`), but whether it is durable is not known. Wait on it
+    again with `store.wait_flushed(error.result.end_offset)`; putting it again would store it
+    twice."""
 
     status = "FLUSH_DISK_TIMEOUT"
 

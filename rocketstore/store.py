@@ -54,21 +54,23 @@ class Store(StoreFacts):
         keys: str | Sequence[str] | None = None,
         durability: Durability | None = None,
     ) -> Writer:
-        """A handle that puts messages into `topic`. What the first put would wait for, a file of
-        the log, as large as all, and of the queue, is made beside the caller from here on: a
-        program that makes its writers early waits for none. Where nothing is put it is gone after
-        the close.
+        """Makes a writer, which puts messages into `topic`.
+
+        The store starts creating, in the background, the log and queue files that the first put
+        needs. It removes unused files at close.
 
         Args:
-            queue_id: every message goes to this queue; the default is queue 0.
-            queues: instead of queue_id: messages go to queues 0 … queues - 1, by shard_key or in
+            queue_id: Every message goes to this queue. The default is queue 0.
+            queues: Instead of queue_id: messages go to queues 0 … queues - 1, by shard_key or in
                 turns.
-            properties: added to every message.
-            tags, keys: of every message that is put without tags, or keys, of its own.
-            durability: the promise of this writer's puts; default the store's.
+            properties: Added to every message.
+            tags, keys: Of every message that is put without tags, or keys, of its own.
+            durability: The promise of this writer's puts. None: that of the store.
 
         Raises:
-            InvalidTopicError, ConfigError, StoreReadOnlyError, StoreClosedError.
+            InvalidTopicError: RocketMQ does not allow such a topic.
+            ConfigError: A queue number or a promise that there is not.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
         """
         engine = self._writable("writer")
         topic = text("topic", topic)
@@ -109,11 +111,19 @@ class Store(StoreFacts):
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult:
-        """RocketMQ's putMessage: every field as given, for interop, imports and services.
+        """Appends one message with every field as given: RocketMQ's putMessage, for interop and
+        imports.
 
-        Only what the store itself says is dropped from the properties: `__CRC32#` and
-        INNER_MULTI_QUEUE_OFFSET. `WAIT` = "false" asks for the copy only. With light queues on,
+        The store drops `__CRC32#` and INNER_MULTI_QUEUE_OFFSET from the properties, since it writes
+        these itself. `WAIT` = "false" asks for durability "memory". With light queues on,
         INNER_MULTI_DISPATCH lists further queues.
+
+        Raises:
+            MessageRejectedError and its kin: The message cannot be stored as it is.
+            BackpressureError, DiskFullError, StoreFailedError: No room. Nothing was stored.
+            DurabilityTimeoutError: The message is stored (`error.result`), but not known to be on
+                disk.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
         """
         return put_message(
             self._writable("put_message"), topic, body, queue_id, properties, flag=flag,
@@ -131,8 +141,16 @@ class Store(StoreFacts):
     ) -> PutResult:
         """Appends messages of any topics and queues, back to back in one segment, and waits once.
 
-        All are checked first; an error notes which one it means. After the death of the process all
-        of them are there or none, as with `Writer.put_batch`.
+        The store checks all messages first; an error notes the message that it means. After the
+        death of the process all of them are there or none, as with `Writer.put_batch`.
+
+        Raises:
+            MessageRejectedError and its kin: A message cannot be stored, or there is none.
+            TypeError: An item is no NewMessage.
+            BackpressureError, DiskFullError, StoreFailedError: No room. Nothing was stored.
+            DurabilityTimeoutError: The batch is stored (`error.result`), but not known to be on
+                disk.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
         """
         self._writable("put_batch")
         return put_batch(
@@ -142,9 +160,18 @@ class Store(StoreFacts):
     def put_frames(
         self, frames: Body, *, durability: Durability | None = None, timeout_s: float | None = None
     ) -> FramesResult:
-        """Appends messages that `encode_frames` has encoded, perhaps in another process: frames
-        back to back, of any topics and queues. All are checked first: MessageRejectedError stored
-        nothing."""
+        """Appends messages that `encode_frames` has encoded, perhaps in another process.
+
+        The frames lie back to back and are of any topics and queues. The store checks all of them
+        first.
+
+        Raises:
+            MessageRejectedError and its kin: Bytes that are no frames. Nothing was stored.
+            BackpressureError, DiskFullError, StoreFailedError: No room. A note says how many
+                messages were stored before.
+            DurabilityTimeoutError: The messages are stored, but not known to be on disk.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
+        """
         from rocketstore.puts.frames import put_frames  # with NumPy
 
         return put_frames(self._writable("put_frames"), frames, durability, timeout_s)
@@ -191,7 +218,10 @@ class Store(StoreFacts):
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
         Raises:
-            DurabilityTimeoutError: not within the timeout (default `sync_flush_timeout_ms`).
+            DurabilityTimeoutError: Not within the timeout (default `sync_flush_timeout_ms`).
+            ValueError: The log ends before `end_offset`.
+            StoreFailedError: A sync of the log failed.
+            StoreReadOnlyError, StoreClosedError: The store does not flush.
         """
         engine = self._writable("wait_flushed")
         left_ms = (
@@ -209,7 +239,8 @@ class Store(StoreFacts):
         """Returns once all that was put before survives a power cut; gives `flushed_offset`.
 
         Raises:
-            DurabilityTimeoutError, StoreFailedError: as `wait_flushed`.
+            DurabilityTimeoutError, StoreFailedError: As `wait_flushed`.
+            StoreReadOnlyError, StoreClosedError: The store does not flush.
         """
         engine = self._writable("flush")
         self.wait_flushed(engine.positions.wrote, timeout_s)
@@ -228,18 +259,26 @@ class Store(StoreFacts):
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
     ) -> Consumer:
-        """Reads `topic`: one queue, or all of them fairly; iterate, `poll` or `follow`. A topic
-        that does not exist gives nothing; its queues are taken up once they are there.
+        """Makes a consumer, which reads one queue of `topic`, or all of its queues in turns.
+
+        Iterate it, `poll` it or `follow` it. A topic that does not exist gives nothing; the
+        consumer takes up its queues once they are there.
 
         Args:
-            group: start at the offsets that this group committed, and own them while open. With
-                mode "r" it starts where the group stands now, owns nothing, and `commit` raises
-                StoreReadOnlyError.
-            offset: where to start without them: "earliest", "latest" or a queue offset (with
+            queue_id: One queue. None: all queues of the topic, those to come included.
+            group: Start at the offsets that this group committed, and own them while open. With
+                mode "r" the consumer starts where the group is now, owns nothing, and `commit`
+                raises StoreReadOnlyError.
+            offset: Where to start without them: "earliest", "latest" or a queue offset (with
                 queue_id).
-            when: instead of `offset`: start at the first message stored at this time or later.
-            tags: only messages with one of these tags.
-            reset: where to go on when the offset is no longer kept; None: OffsetOutOfRangeError.
+            when: Instead of `offset`: start at the first message stored at this time or later.
+            tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
+            reset: Where to go on when the offset is no longer kept. None: OffsetOutOfRangeError.
+
+        Raises:
+            GroupClaimedError: Another consumer of this process owns the group.
+            ValueError, TypeError: An argument that has no meaning.
+            StoreClosedError: The store was closed.
         """
         engine = self._open()
         return Consumer(
@@ -256,11 +295,14 @@ class Store(StoreFacts):
         )
 
     def get(self, physical_offset: int) -> Message:
-        """The message whose record begins at `physical_offset`.
+        """Gives the message whose record begins at `physical_offset`.
 
         Raises:
-            MessageNotFoundError: no record begins there. OffsetOutOfRangeError: outside the log.
-            CorruptRecordError: its checksum does not hold.
+            MessageNotFoundError: No record begins there.
+            OffsetOutOfRangeError: The offset is outside the log.
+            CorruptRecordError: The checksum of the record does not hold.
+            ReadFailedError: The disk does not give the bytes back.
+            StoreClosedError: The store was closed.
         """
         return self._open().reader.get(whole_number("physical_offset", physical_offset))
 
@@ -273,10 +315,20 @@ class Store(StoreFacts):
         end: Timestamp | None = None,
         limit: int | None = None,
     ) -> list[Message]:
-        """Messages of `topic` with `key` (one of keys, or the unique id), newest first, each once.
+        """Finds messages of `topic` by a key or a unique id, newest first, each once.
 
-        Only true matches: hash collisions are told apart by the record itself. At most `limit`
-        (default `default_query_results`, never more than `max_query_results`).
+        The record itself decides, so that a hash collision gives no wrong message.
+
+        Args:
+            begin: Only messages stored at this time or later.
+            end: Only messages stored at this time or earlier.
+            limit: Most messages, 1 … `max_query_results`. None: `default_query_results`.
+
+        Raises:
+            ConfigError: The store has no index (`index_enabled`).
+            ValueError, TypeError: An argument that has no meaning.
+            CorruptRecordError, ReadFailedError: A record that the index names cannot be read.
+            StoreClosedError: The store was closed.
         """
         engine = self._open()
         most = engine.config.max_query_results
@@ -295,9 +347,19 @@ class Store(StoreFacts):
     def offset_at(
         self, topic: str, queue_id: int, when: Timestamp, boundary: Boundary = "lower"
     ) -> int:
-        """Queue offset of the first message stored at or after `when` (boundary "lower"; the
-        maximum when there is none), or of the last stored at or before it ("upper"; minimum - 1
-        when none)."""
+        """Finds a queue offset by the time at which messages were stored.
+
+        Args:
+            when: A time: milliseconds since 1970 or an aware datetime.
+            boundary: "lower": the first message stored at `when` or later; the maximum offset when
+                there is none. "upper": the last one stored at `when` or earlier; the minimum - 1
+                when there is none.
+
+        Raises:
+            MessageRejectedError: The topic has no such queue.
+            ValueError, TypeError: An argument that has no meaning.
+            StoreClosedError: The store was closed.
+        """
         reader = self._open().reader
         topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id, 0)
         one_of("boundary", boundary, ("lower", "upper"))
@@ -309,8 +371,14 @@ class Store(StoreFacts):
     # ---- care ----
 
     def configure(self, **changes: Unpack[LiveOptions]) -> StoreConfig:
-        """Changes live options (flush timings, max_message_size_bytes); the others need a new
-        open."""
+        """Changes options while the store is open; gives the new config.
+
+        Only options that docs/options.md marks can change; the others need a new open.
+
+        Raises:
+            ConfigError: An option that cannot change, or a wrong value. Nothing was changed.
+            StoreReadOnlyError, StoreClosedError: The store cannot be configured.
+        """
         return self._writable("configure").configure(changes)
 
     def trim(
@@ -354,20 +422,36 @@ class Store(StoreFacts):
         return engine.trim(before_offset=before_offset)
 
     def destroy(self) -> None:
-        """Closes the store and deletes every file that belongs to it. There is no way back: after
-        an OSError, which names the file, the next `open(path)` removes the rest and makes a new
-        store."""
+        """Closes the store and deletes every file that belongs to it. There is no way back.
+
+        Raises:
+            OSError: A file cannot be deleted; the error names it. The next `open(path)` deletes the
+                rest and makes a new store.
+            StoreReadOnlyError, StoreClosedError: The store is not open for writing.
+        """
         self._writable("destroy").destroy()
 
     def ship(self, uri: str, *, progress: Progress | None = None) -> ShipReport:
-        """`rocketstore.ship` of this store: copies its sealed segments to an archive."""
+        """Copies the sealed segments of this store to an archive, as `rocketstore.ship` does.
+
+        Raises:
+            ConfigError, CorruptRecordError, ReadFailedError, OSError, ImportError: As
+                `rocketstore.ship`.
+            StoreClosedError: The store was closed.
+        """
         from rocketstore.shipping import ship_store
 
         return ship_store(self, uri, progress)
 
     def close(self) -> None:
-        """Flushes, dispatches, marks the stop as clean and unlocks. Idempotent; messages stay
-        readable."""
+        """Flushes, dispatches, marks the stop as clean and unlocks the store.
+
+        A second call does nothing. Messages that were handed out stay readable.
+
+        Raises:
+            StoreFailedError: The last flush failed. The store is closed all the same.
+            OSError: A file cannot be written. The store is closed all the same.
+        """
         self._engine.close()
 
     def __enter__(self) -> Store:

@@ -32,30 +32,60 @@ class StoreFacts:
         self._mode = mode
 
     def topics(self) -> list[str]:
-        """Names of all topics with a consume queue, sorted; RocketMQ's system topics included."""
+        """Gives the names of all topics with a consume queue, sorted, system topics included.
+
+        Raises:
+            StoreClosedError: the store was closed.
+        """
         return sorted(set(self._open().reader.source.topics()))
 
     def queues(self, topic: str) -> list[int]:
-        """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
+        """Gives the queue ids of `topic`, sorted; none for a topic that does not exist.
+
+        Raises:
+            StoreClosedError: the store was closed.
+        """
         return sorted(self._open().reader.source.queues(text("topic", topic)))
 
     def groups(self, topic: str | None = None) -> list[str]:
-        """Names of the consumer groups with stored offsets, sorted; of `topic`, or of any."""
+        """Gives the names of the consumer groups with stored offsets, sorted; of `topic`, or of
+        any.
+
+        Raises:
+            StoreClosedError: the store was closed.
+        """
         topic = None if topic is None else text("topic", topic)
         return list(self._open().offsets.groups(topic))
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
-        """Where a consumer group goes on: the queue offsets that it has stored, by queue id; empty for one that
-        never committed. In mode "r" what the writer stored meanwhile."""
+        """Gives the queue offsets that a consumer group has stored, by queue id: it goes on there.
+
+        A group that never committed has none. In mode "r" they are what the writer stored
+        meanwhile.
+
+        Raises:
+            StoreClosedError: the store was closed.
+        """
         topic, group = text("topic", topic), text("group", group)
         return self._open().offsets.get(topic, group)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
+        """Gives the queue offset of the oldest message kept; 0 for a queue that does not exist.
+
+        Raises:
+            ValueError, TypeError: `queue_id` is no number from 0 on.
+            StoreClosedError: the store was closed.
+        """
         return self._bounds(topic, queue_id)[0]
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
+        """Gives the queue offset after the newest visible message; 0 for a queue that does not
+        exist.
+
+        Raises:
+            ValueError, TypeError: `queue_id` is no number from 0 on.
+            StoreClosedError: the store was closed.
+        """
         return self._bounds(topic, queue_id)[1]
 
     @property
@@ -65,12 +95,13 @@ class StoreFacts:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset behind the last record appended."""
+        """Physical offset of the first byte after the last record."""
         return self._open().positions.wrote
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below is on the disk. Within a record, perhaps, between two steps of a long flush."""
+        """Everything below is on the disk. Within a record, perhaps, between two steps of a long
+        flush."""
         return self._open().positions.flushed
 
     @property
@@ -99,11 +130,16 @@ class StoreFacts:
         return self._engine.flags
 
     def stats(self) -> Statistics:
-        """Counters and latencies since the store was opened, at this moment."""
+        """Gives counters and latencies since the store was opened, at this moment.
+
+        Raises:
+            StoreClosedError: the store was closed.
+        """
         return self._open().snapshot()
 
     @property
     def closed(self) -> bool:
+        """Whether `close` has begun, or this process is a forked child of the opener."""
         return self._engine.closed
 
     # ---- guards ----
@@ -126,7 +162,8 @@ class StoreFacts:
 
 
 def log_bounds(store: StoreFacts) -> tuple[StoreLayout, int, int]:
-    """Where the files of an open store are, the begin of its log and the visible end, as physical offsets.
+    """Where the files of an open store are, the begin of its log and the visible end, as physical
+    offsets.
 
     Raises:
         ConfigError: the store was opened with untrusted=True; its files are not to be read.

@@ -27,7 +27,8 @@ class Writer(native.Writer):
 
     With one queue (`queue_id=`) every message goes there. With several (`queues=`) a `shard_key`
     picks the queue, as RocketMQ's SelectMessageQueueByHash does (Java's string hash without its
-    sign, modulo their number), else they take turns.
+    sign, modulo their number); messages without one take turns. `topic` is the topic, `durability`
+    the promise of puts that ask for no other.
     """
 
     __slots__ = ("_completions", "_path")

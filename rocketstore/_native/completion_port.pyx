@@ -107,7 +107,16 @@ cdef class CompletionPort:
 
     def put(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
             durability, waiter):
-        """_put_now and promise, unless the port is full; `durability` None: the writer's. A Placed."""
+        """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
+
+        NOT_PUT: the port is full, or a put would have to wait; nothing was put. None as
+        `durability` is that of the writer.
+
+        Raises:
+            MessageRejectedError and its kin: the message cannot be stored as it is.
+            ValueError: the writer is of another store, or there is no such durability.
+            StoreClosedError: the port or the store was closed.
+        """
         cdef int level = writer.level if durability is None else durability_level(durability)
         cdef int64_t started = writer.begun(level) if level <= writer.log.met else 0
         cdef PutResult result
@@ -151,16 +160,31 @@ cdef class CompletionPort:
                           &writer.template.store_host)
 
     def promise(self, PutResult result not None, durability, waiter):
-        """`waiter.set_result(result)` once the promise is met, from here or from settle. A Placed."""
+        """Calls `waiter.set_result(result)` once the promise is met; gives a Placed.
+
+        It may call it at once. Else `settle` does.
+
+        Raises:
+            ValueError: there is no such durability.
+            StoreClosedError: the port was closed.
+        """
         return self.promised(result, durability_level(durability), waiter)
 
     def promise_flushed(self, int64_t end_offset, waiter):
-        """`waiter.set_result(None)` once everything below `end_offset` is on disk. A Placed. ValueError
-        beyond the end of the log: nothing is on its way to there."""
+        """Calls `waiter.set_result(None)` once all below `end_offset` is on disk; gives a Placed.
+
+        Raises:
+            ValueError: the log ends before `end_offset`.
+            StoreReadOnlyError, StoreClosedError: nothing is flushed.
+        """
         return self.wait_for(end_offset, 0, DISK, None, waiter)
 
     def check_durability(self, durability):
-        """Raises ValueError for what is none: before anything is put."""
+        """Checks the name of a promise before anything is put.
+
+        Raises:
+            ValueError: there is no such durability.
+        """
         durability_level(durability)
 
     cdef int promised(self, PutResult result, int level, waiter) except -1:
@@ -219,8 +243,10 @@ cdef class CompletionPort:
         self.ended = True
 
     def request_flush(self):
-        """Asks for everything that was promised so far: once for all puts of a turn of the loop, so that
-        they share a sync."""
+        """Asks for a flush of all that was promised: once for all puts of a turn of the loop.
+
+        Raises nothing.
+        """
         self.unasked = 0
         if self.wanted >= 0:
             self.log.group.want(self.wanted)
@@ -262,8 +288,13 @@ cdef class CompletionPort:
     # ---- completions ----
 
     def settle(self):
-        """Completes every waiter whose promise is met or can no longer be met, in the order of the log. To be
-        called when the descriptor is readable. Returns how many; raises what a waiter raised, once all are told."""
+        """Completes every waiter that has an answer, in the order of the log; gives how many.
+
+        Call it when the descriptor is readable.
+
+        Raises:
+            Exception: what a waiter raised, once all have their answer.
+        """
         cdef int64_t before = self.pending
         if self.settling:
             return 0  # by a waiter of the lines that are gone through
@@ -347,8 +378,13 @@ cdef class CompletionPort:
         return 0
 
     def expire(self):
-        """Fails waiters that have waited longer than the timeout, and completes those whose promise is met.
-        Returns the seconds until the next one is due, or None when nobody waits."""
+        """Fails waiters that waited longer than the timeout; gives the seconds to the next one.
+
+        It completes those whose promise is met. None: nothing waits.
+
+        Raises:
+            Exception: what a waiter raised, once all have their answer.
+        """
         cdef int64_t now = now_ns(), next_ns = -1
         cdef list out = []
         cdef Wait wait
@@ -386,7 +422,7 @@ cdef class CompletionPort:
 
     @property
     def arrivals(self):
-        """Moves when messages become readable."""
+        """A count that moves when messages become readable."""
         return self.arrival.load()
 
     def watch_arrivals(self, seen, waiter):

@@ -104,10 +104,11 @@ cdef list make_messages(object owner, const rs_record *records, Py_ssize_t count
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Message:
-    """A message as it stands in the log. Immutable; its file stays mapped while it lives.
+    """A message as it lies in the log. Immutable; its file stays mapped while it lives.
 
-    `body` is a copy, `body_view` the bytes themselves. Two messages are equal when their records are.
-    `bytes(message)` is the record, which `Message.from_bytes` reads back; pickles hold it, too.
+    `body` is a copy, `body_view` the bytes themselves. Two messages are equal when their records
+    are. `bytes(message)` is the record, which `Message.from_bytes` reads back; pickles hold it,
+    too.
     """
 
     def __init__(self):
@@ -134,10 +135,12 @@ cdef class Message:
 
     @property
     def topic(self):
+        """Name of the topic."""
         return span_text(self.record.topic)
 
     @property
     def body(self):
+        """The body, copied."""
         return span_bytes(self.record.body)
 
     @property
@@ -165,10 +168,12 @@ cdef class Message:
 
     @property
     def tags(self):
+        """The tag, or None."""
         return self.property_text(b"TAGS")
 
     @property
     def keys(self):
+        """The keys, one text each; an empty tuple for a message without keys."""
         text = self.property_text(b"KEYS")
         return () if text is None else tuple([key for key in text.split(" ") if key])
 
@@ -203,14 +208,17 @@ cdef class Message:
 
     @property
     def queue_id(self):
+        """Number of the queue within the topic."""
         return self.record.queue_id
 
     @property
     def queue_offset(self):
+        """Number of the message within its queue."""
         return self.record.queue_offset
 
     @property
     def physical_offset(self):
+        """Byte address of the record in the log."""
         return self.record.physical_offset
 
     @property
@@ -220,18 +228,22 @@ cdef class Message:
 
     @property
     def flag(self):
+        """A number that the sender gave; the store does not read it."""
         return self.record.flag
 
     @property
     def sys_flag(self):
+        """Bits of RocketMQ: compression, transaction, kind of addresses, batch (format.md 2.2)."""
         return self.record.sys_flag
 
     @property
     def born_timestamp_ms(self):
+        """When the sender made the message, in milliseconds since 1970."""
         return self.record.born_timestamp_ms
 
     @property
     def store_timestamp_ms(self):
+        """When the store stored it, in milliseconds since 1970."""
         return self.record.store_timestamp_ms
 
     @property
@@ -251,14 +263,17 @@ cdef class Message:
 
     @property
     def store_host(self):
+        """Address of the store, as `1.2.3.4:5678` or `[::1]:5678`."""
         return unpack_host(span_bytes(rs_record_store_host(&self.record)))
 
     @property
     def reconsume_times(self):
+        """How often RocketMQ has delivered the message again."""
         return self.record.reconsume_times
 
     @property
     def prepared_transaction_offset(self):
+        """Physical offset of a transaction's first half; 0 without one."""
         return self.record.prepared_transaction_offset
 
     @property

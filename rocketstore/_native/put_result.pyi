@@ -23,8 +23,10 @@ def restore_put_result(
 class PutResult:
     """Where a message (or the `count` messages of a batch) went, and which promise was met.
 
-    `end_offset` is the first byte behind the message: what `store.wait_flushed` takes. For a batch the
-    offsets are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
+    `physical_offset` is the byte address of the record in the log; `end_offset` is the first byte
+    after it, which `store.wait_flushed` takes. `queue_id` and `queue_offset` are its queue and its
+    number in it, `store_timestamp_ms` is the time at which the store stored it. For a batch they
+    are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
     them, in the order in which they were given.
     """
 
@@ -53,13 +55,20 @@ class PutResult:
         """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
 
     @property
-    def physical_offsets(self) -> list[int]: ...
-    @property
-    def queue_offsets(self) -> Sequence[int]:
-        """One behind another, unless there were several queues, or rows of a column went to two segments and
-        another writer's in between."""
+    def physical_offsets(self) -> list[int]:
+        """Byte address of each message of the batch."""
 
     @property
-    def queue_ids(self) -> list[int]: ...
+    def queue_offsets(self) -> Sequence[int]:
+        """Number of each message in its queue.
+
+        They are consecutive, unless there were several queues, or rows of a column went to two
+        segments and another writer put a message in between.
+        """
+
+    @property
+    def queue_ids(self) -> list[int]:
+        """Queue of each message of the batch."""
+
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

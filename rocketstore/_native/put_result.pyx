@@ -44,8 +44,10 @@ cdef int64_t number_of(str name, object value, int64_t low, int64_t high) except
 cdef class PutResult:
     """Where a message (or the `count` messages of a batch) went, and which promise was met.
 
-    `end_offset` is the first byte behind the message: what `store.wait_flushed` takes. For a batch the
-    offsets are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
+    `physical_offset` is the byte address of the record in the log; `end_offset` is the first byte
+    after it, which `store.wait_flushed` takes. `queue_id` and `queue_offset` are its queue and its
+    number in it, `store_timestamp_ms` is the time at which the store stored it. For a batch they
+    are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
     them, in the order in which they were given.
     """
 
@@ -71,6 +73,7 @@ cdef class PutResult:
 
     @property
     def physical_offsets(self):
+        """Byte address of each message of the batch."""
         cdef const int64_t *offsets
         if self.offsets is None:
             return [self.physical_offset]
@@ -79,8 +82,11 @@ cdef class PutResult:
 
     @property
     def queue_offsets(self):
-        """One behind another, unless there were several queues, or rows of a column went to two segments and
-        another writer's in between."""
+        """Number of each message in its queue.
+
+        They are consecutive, unless there were several queues, or rows of a column went to two
+        segments and another writer put a message in between.
+        """
         cdef const int64_t *rows
         if self.rows is None:
             return range(self.queue_offset, self.queue_offset + self.count)
@@ -89,6 +95,7 @@ cdef class PutResult:
 
     @property
     def queue_ids(self):
+        """Queue of each message of the batch."""
         cdef const int32_t *ids
         if self.ids is None:
             return [self.queue_id] * self.count

@@ -79,6 +79,12 @@ class Writer:
 
         After the death of the process all of them are there or none; an unacknowledged batch may
         survive a power cut in part, from its beginning (D-37).
+
+        Raises:
+            MessageRejectedError and its kin: a body cannot be stored, or there is none.
+            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
+            DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
+            StoreClosedError: the store was closed.
         """
 
     def _put_column(

@@ -276,7 +276,17 @@ cdef class Writer:
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                   shard_key=None, durability=None, timeout_s=None):
-        """Appends several bodies to one queue, back to back in one segment, and waits once."""
+        """Appends several bodies to one queue, back to back in one segment, and waits once.
+
+        After the death of the process all of them are there or none; an unacknowledged batch may
+        survive a power cut in part, from its beginning (D-37).
+
+        Raises:
+            MessageRejectedError and its kin: a body cannot be stored, or there is none.
+            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
+            DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
+            StoreClosedError: the store was closed.
+        """
         cdef rs_message message
         cdef rs_appended appended
         cdef Bodies opened

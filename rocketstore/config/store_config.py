@@ -154,7 +154,12 @@ class StoreConfig(Options):
         return parse_delay_levels(self.delay_levels)
 
     def replace(self, **changes: Unpack[StoreOptions]) -> StoreConfig:
-        """A copy with some options changed. What was never given follows the defaults anew."""
+        """Gives a copy with some options changed. An option that nobody gave keeps following its
+        default.
+
+        Raises:
+            ConfigError: An option that there is not, or a wrong value.
+        """
         options = {name: getattr(self, name) for name in self.given}
         config = StoreConfig(**{**options, **changes})
         object.__setattr__(config, "ignored", self.ignored)
@@ -164,7 +169,11 @@ class StoreConfig(Options):
         return self.replace(**changes)
 
     def to_dict(self) -> StoreOptions:
-        """Options and values as plain types: `StoreConfig(**config.to_dict()) == config`."""
+        """Gives the options and their values as plain types: `StoreConfig(**config.to_dict()) ==
+        config`.
+
+        Raises nothing.
+        """
         options = {
             item.name: str(value) if isinstance(value, str) else value
             for item in dataclasses.fields(self)
@@ -177,10 +186,15 @@ class StoreConfig(Options):
     def from_rocketmq(
         cls, properties: Mapping[str, str] | str | os.PathLike[str], **options: Unpack[StoreOptions]
     ) -> StoreConfig:
-        """The settings of a broker: a mapping, or the path of its `broker.conf`.
+        """Takes over the settings of a broker: a mapping, or the path of its `broker.conf`.
 
-        What a broker does not set gets RocketMQ's default, so that its promises stay the same;
-        `options` win over both. `ignored` of the result lists the settings without effect here.
+        An option that the broker does not set gets RocketMQ's default, so that its promises stay
+        the same. `options` win over both. `ignored` of the result lists the settings without effect
+        here.
+
+        Raises:
+            ConfigError: A setting that cannot be read, or an option that contradicts another.
+            OSError: The file cannot be read.
         """
         found, ignored = options_of_broker(properties)
         given: dict[str, Any] = {**found, **options}

@@ -52,11 +52,15 @@ class Ticket:
 
     @property
     def end_offset(self) -> int:
-        """First byte behind the message: what has to be flushed."""
+        """Physical offset of the first byte after the message: what has to be flushed."""
         return self._result.end_offset
 
     def done(self) -> bool:
-        """True once the promise is met or can no longer be met: then `result` does not wait."""
+        """Whether `result` gives an answer without a wait: the promise is met, or can no longer be
+        met.
+
+        Raises nothing.
+        """
         return self._settled or self._met or self._completions.failure() is not None
 
     @property
@@ -104,8 +108,14 @@ class Ticket:
         return None
 
     def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
-        """Calls `callback(ticket)` once done, or once that takes longer than the store's timeout;
-        at once if it is done already. From the store's completion thread."""
+        """Calls `callback(ticket)` once the ticket is done, at once if it is done already.
+
+        The store's completion thread calls it. It calls it also when the promise takes longer than
+        `sync_flush_timeout_ms`; `ticket.exception` says so.
+
+        Raises:
+            StoreClosedError: This process is a forked child of the one that opened the store.
+        """
         self._completions.check_process()
         with self._completions.lock:
             settled = self._settled
@@ -119,7 +129,11 @@ class Ticket:
             self._completions.watch(self)
 
     def future(self) -> concurrent.futures.Future[PutResult]:
-        """Gives a `concurrent.futures.Future` of the same promise, for code that wants one."""
+        """Gives a `concurrent.futures.Future` of the same promise, for code that wants one.
+
+        Raises:
+            StoreClosedError: This process is a forked child of the one that opened the store.
+        """
         import concurrent.futures  # starts slowly, and few programs ask for it
 
         future: concurrent.futures.Future[PutResult] = concurrent.futures.Future()

@@ -45,9 +45,10 @@ DAY_MS: Final = 86_400_000
 class Scan:
     """A part of a log and what is wanted of it: made by `rocketstore.scan`, read by iterating.
 
-    Each iteration begins anew, maps the files that it needs and takes no lock, so a scan can be pickled and
-    read in another process, or on another machine that sees the files. Which part of the log it covers was
-    settled when it was made: [begin_offset, end_offset), never beyond what was visible then.
+    Each iteration begins anew, maps the files that it needs and takes no lock, so a scan can be
+    pickled and read in another process, or on another machine that sees the files. Which part of
+    the log it covers was settled when it was made: [begin_offset, end_offset), never beyond what
+    was visible then.
     """
 
     path: str
@@ -83,8 +84,8 @@ class Scan:
         Raises:
             CorruptRecordError: no record can be believed there, and `on_damage` is "raise"; what
                 lies before it was handed out.
-            OffsetOutOfRangeError: the same where the log was trimmed since the scan was made; "skip"
-                counts it as lost, with the reason "trimmed".
+            OffsetOutOfRangeError: the same where the log was trimmed since the scan was made;
+                "skip" counts it as lost, with the reason "trimmed".
             ReadFailedError: the disk, or the place of an archive, does not give the bytes back.
             FileNotFoundError: an object that the manifest names is not there.
         """
@@ -129,11 +130,16 @@ class Scan:
         return verify
 
     def split(self, split_bytes: int = SPLIT_BYTES) -> list[Scan]:
-        """The same scan in parts of about `split_bytes` of the log, in order; none when there is nothing.
+        """Cuts the scan into parts of about `split_bytes` of the log, in order; none when there is
+        nothing.
 
-        Each record belongs to exactly one part. Parts begin where a segment does, or where a record can be
-        believed; a part that finds out, while it is read, that the next one does not begin at a record raises
-        `CorruptRecordError`.
+        Each record belongs to exactly one part. A part begins where a segment does, or at a record
+        that can be believed. A part that finds no record at its end raises CorruptRecordError when
+        it is read.
+
+        Raises:
+            ValueError, TypeError: `split_bytes` is no number from 1 on.
+            ReadFailedError, OSError: The files, or the objects of an archive, cannot be read.
         """
         split_bytes = whole_number("split_bytes", split_bytes, 1)
         files = self._files()
@@ -163,34 +169,55 @@ class Scan:
     # ---- Arrow, with rocketstore[arrow] ----
 
     def to_arrow(self) -> pyarrow.RecordBatchReader:
-        """A stream of record batches (`rocketstore.arrow`)."""
+        """Gives a stream of record batches (`rocketstore.arrow`).
+
+        Raises:
+            ModuleNotFoundError: There is no pyarrow (`rocketstore[arrow]`).
+        """
         reader: pyarrow.RecordBatchReader = _arrow().batch_reader(self)
         return reader
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's protocol: what takes streams (`pyarrow.table`, `polars.DataFrame`) takes a scan."""
+        """Arrow's protocol: what takes streams (`pyarrow.table`, `polars.DataFrame`) takes a
+        scan."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_polars(self) -> polars.DataFrame:
-        """All rows in memory."""
+        """Reads all rows into memory, as a polars DataFrame.
+
+        Raises:
+            ModuleNotFoundError: There is no pyarrow, or no polars.
+            CorruptRecordError, OffsetOutOfRangeError, ReadFailedError, FileNotFoundError: As
+                iterating.
+        """
         frame: polars.DataFrame = _arrow().to_polars(self)
         return frame
 
     def to_pandas(self) -> pandas.DataFrame:
-        """All rows in memory."""
+        """Reads all rows into memory, as a pandas DataFrame.
+
+        Raises:
+            ModuleNotFoundError: There is no pyarrow, or no pandas.
+            CorruptRecordError, OffsetOutOfRangeError, ReadFailedError, FileNotFoundError: As
+                iterating.
+        """
         frame: pandas.DataFrame = _arrow().to_pandas(self)
         return frame
 
     def to_duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
-        """A relation that streams the scan, anew for each query."""
+        """Makes a DuckDB relation that streams the scan, once for each query.
+
+        Raises:
+            ModuleNotFoundError: There is no pyarrow, or no duckdb.
+        """
         relation: duckdb.DuckDBPyRelation = _arrow().to_duckdb(self, connection)
         return relation
 
     def _next_bound(self, files: SegmentFiles, begin: int, end: int, split_bytes: int) -> int:
-        """A good place about `split_bytes` behind `begin`: the end of a segment if that is near. What little is
-        left behind that is no part of its own."""
+        """A good place about `split_bytes` behind `begin`: the end of a segment if that is near.
+        What little is left behind that is no part of its own."""
         if files.size:
             segment_end = (begin // files.size + 1) * files.size
             if segment_end - begin <= split_bytes + split_bytes // 2:
@@ -213,7 +240,8 @@ class Scan:
         return ObjectFiles(self.archive, check=self.verify is not False, skip_damage=skip)
 
     def _narrowed(self) -> Scan:
-        """Without segments at either end that cannot hold a message of the times that are wanted."""
+        """Without segments at either end that cannot hold a message of the times that are
+        wanted."""
         wanted = self.filter
         if not wanted.timed:
             return self
@@ -239,8 +267,9 @@ class Scan:
         return replace(self, **changes) if changes else self
 
     def _first_times(self, layout: StoreLayout) -> list[tuple[int, int]]:
-        """Start of each segment in reach and the store time of its first record, where there is one that can be
-        believed: a time that is damaged would hide segments, and the damage with them."""
+        """Start of each segment in reach and the store time of its first record, where there is one
+        that can be believed: a time that is damaged would hide segments, and the damage with
+        them."""
         files, checks = LogFiles(layout), self._verify_bits()
         try:
             starts = files.starts()
