@@ -7,9 +7,19 @@
         async for message in store.consumer("orders"):
             print(message.queue_offset, message.body)
 
-A put is a copy into memory, done at once on the loop; what it waits for is the disk, without a thread: one
-flush serves all tasks that wait, and wakes the loop once. What reads or writes files otherwise runs on
-a few threads of the store's own.
+A put is a copy into memory, done at once on the loop. What it waits for is the disk, without a
+thread: one flush serves all tasks that wait, and wakes the loop once. Calls that read or write files
+otherwise run on a few threads of the store's own.
+
+Modules, in reading order:
+    open_store: `open` and `attach`; an `Opening` is what `async with` and `await` take.
+    store: `Store`, with the names of `rocketstore.Store`.
+    writer: `Writer`: puts of the tasks of one loop.
+    put_line: the order of puts that wait for room.
+    loop_port: one loop and one store: completions, threads, and the bounds on what is in flight.
+    consumer: `Consumer` and `Following`: a thread fetches, the loop hands out.
+
+A face: it uses what `rocketstore` exports, and nothing imports it.
 """
 
 from rocketstore.aio.consumer import Consumer, Following

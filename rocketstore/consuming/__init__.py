@@ -1,0 +1,21 @@
+"""What happens in a poll: where a consumer reads, how far it is, and what its group stores.
+
+`rocketstore.consumer.Consumer` is the entry: it keeps the calls of one thread apart, waits for
+messages and hands them out. It uses:
+
+    start: where a consumer begins and which tags it wants, from what a caller gives.
+    cursors: `QueueCursors`, one position for each queue, whose turn is next, and the batch that was
+        fetched and not handed out yet (`PolledBatch`).
+    column_poll: the memory in which `poll_columns` builds its columns; it needs NumPy.
+    group_positions: `GroupPositions`, what one consumer claims, commits and gives back.
+    group_offsets: `ConsumerOffsets`, the table of all groups of a store, and its file
+        `config/consumerOffset.json`; `FollowedOffsets` of a store that another process writes.
+
+Read `start`, then `cursors`, then `group_positions`. Messages come from `log.read.reader`; a cursor
+knows nothing of files.
+
+A position is the queue offset of the next message. It counts what was handed out, not what was
+fetched, so that an iteration that stops early loses nothing.
+
+`rocketstore.consumer` and the engine (group_offsets only) may import this package.
+"""

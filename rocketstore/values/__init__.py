@@ -1,4 +1,22 @@
-"""Plain values that every part uses: immutable, and importing nothing of this package but errors."""
+"""Plain values and checks that every part may use: immutable, and without a part of a store.
+
+A module here imports nothing of the package but `errors` and its neighbours.
+
+What there is:
+    arguments: checks of the arguments of public functions, and the types of bodies and columns.
+    callbacks: the types of what callers pass in to be called.
+    compression: bodies that a client compressed; `rocketstore.decompress`.
+    durability: the three promises, and texts of hosts, delays and queue ids.
+    plural: `1 record`, `2 records`.
+    public: the mark of exported classes, which names the package as their module.
+    record_filter: which records a scan takes.
+    renamed: arguments that were renamed before the first release.
+    reserved_properties: names of properties that put refuses.
+    system_flags: bits of a record's `sys_flag`.
+    timestamps: points in time, as milliseconds or aware datetimes.
+
+Begin with `arguments` and `timestamps`: every public call passes through them.
+"""
 
 from __future__ import annotations
 
