@@ -11,7 +11,7 @@ import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -41,6 +41,20 @@ T = TypeVar("T")
 COLUMNS: tuple[str, ...] = (*CODED, *NUMBERS, *TEXTS)
 #: What `columns=None` means: everything that `Message` knows, bodies copied.
 ALL: tuple[str, ...] = tuple(name for name in COLUMNS if name not in ("body_size", "body_view"))
+
+
+#: Names of columns by the type of their values; a test compares them with the scanner's.
+Int64Name = Literal[
+    "queue_offset",
+    "physical_offset",
+    "tags_code",
+    "born_timestamp_ms",
+    "store_timestamp_ms",
+    "prepared_transaction_offset",
+]
+Int32Name = Literal["queue_id", "size", "body_size", "flag", "reconsume_times"]
+CodedName = Literal["topic", "born_host", "store_host"]
+TextName = Literal["tags", "keys", "message_id"]
 
 
 class Column(Protocol):
@@ -195,11 +209,11 @@ class ViewColumn(Rows[memoryview]):
 
 
 @public
-class Columns(Mapping[str, Any]):
+class Columns(Mapping[str, Column]):
     """Columns of one chunk of a scan, or of one poll, by name; all have `rows` values.
 
-    `begin_offset` and `end_offset` say which part of the log was looked at, in physical offsets: of a poll,
-    from its first record to behind its last.
+    `begin_offset` and `end_offset` say which part of the log was read, in physical offsets. Of a
+    poll it begins at the first record and ends after the last.
     """
 
     __slots__ = ("_arrays", "begin_offset", "end_offset", "rows")
@@ -215,7 +229,26 @@ class Columns(Mapping[str, Any]):
         self.begin_offset = begin_offset
         self.end_offset = end_offset
 
+    @overload
+    def __getitem__(self, name: Int64Name) -> NDArray[np.int64]: ...
+    @overload
+    def __getitem__(self, name: Int32Name) -> NDArray[np.int32]: ...
+    @overload
+    def __getitem__(self, name: Literal["sys_flag"]) -> NDArray[np.uint32]: ...
+    @overload
+    def __getitem__(self, name: CodedName) -> CodedColumn: ...
+    @overload
+    def __getitem__(self, name: Literal["body"]) -> BytesColumn: ...
+    @overload
+    def __getitem__(self, name: Literal["body_view"]) -> ViewColumn: ...
+    @overload
+    def __getitem__(self, name: TextName) -> TextColumn: ...
+    @overload
+    def __getitem__(self, name: Literal["properties"]) -> PropertiesColumn: ...
+    @overload
+    def __getitem__(self, name: str) -> Column: ...
     def __getitem__(self, name: str) -> Any:
+        """The column of that name; KeyError for one that was not asked for."""
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 import rocketstore
 import rocketstore.aio
 from rocketstore.tools import rebuild, repair
@@ -79,6 +82,9 @@ async def in_a_loop(loop: rocketstore.aio.Store) -> None:
     await loop.configure(flush_intervall_ms=1)  # type: ignore[call-arg]
 
 
+def check_int64(numbers: NDArray[np.int64]) -> None: ...
+
+
 def columns(writer: rocketstore.Writer, store: rocketstore.Store) -> None:
     bodies = ([0, 1, 2], b"ab")
     writer.put_columns(b"ab", [0, 1, 2], row_tags=["x", None], row_keys=[["a", "b"], "c"])
@@ -86,6 +92,14 @@ def columns(writer: rocketstore.Writer, store: rocketstore.Store) -> None:
     store.put_columns(bodies, topics=["orders"], queue_ids=0, tags=([0, 0, 0], b""))
     store.put_columns(bodies, topics=["orders"], tag=None)  # type: ignore[call-arg]
     store.put_columns(bodies)  # type: ignore[call-arg]
+    chunk = store.consumer("orders").poll_columns()
+    check_int64(chunk["queue_offset"])
+    check_int64(chunk["size"])  # type: ignore[arg-type]
+    reveal_type(chunk["body"])  # rocketstore.columns.BytesColumn
+    reveal_type(chunk["body"].tolist())  # list[bytes]
+    reveal_type(chunk["topic"])  # rocketstore.columns.CodedColumn
+    reveal_type(chunk["tags"].tolist())  # list[str | None]
+    reveal_type(chunk["properties"][0])  # dict[str, str]
     frames, refused = rocketstore.encode_frames(bodies, topics=["orders"], max_body_bytes=10)
     reveal_type(frames)  # memoryview[int]
     reveal_type(refused)  # dict[int, str]

@@ -7,7 +7,7 @@ import json
 import random
 import string
 import time
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from rocketstore._native import codec
 from rocketstore._native.columns import CODED, NUMBERS, TEXTS, ColumnScanner
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore._native.scanner import read_message
-from rocketstore.columns import COLUMNS, columns_of
+from rocketstore.columns import COLUMNS, CodedName, Int32Name, Int64Name, TextName, columns_of
 from tests.support import paths
 
 VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
@@ -323,3 +323,15 @@ def test_four_times_the_names_take_about_four_times_as_long() -> None:
             best = min(best, time.thread_time() - begun)
         took.append(best)
     assert took[1] < 9 * took[0], took
+
+
+def test_type_checkers_know_the_type_of_each_column() -> None:
+    """The names in the types are those of the scanner, each in the group of its type."""
+    numbers = {kind: {n for n, k in NUMBERS.items() if k == kind} for kind in NUMBERS.values()}
+    assert numbers == {
+        "int64": set(get_args(Int64Name)),
+        "int32": set(get_args(Int32Name)),
+        "uint32": {"sys_flag"},
+    }
+    assert set(get_args(CodedName)) == set(CODED)
+    assert set(get_args(TextName)) | {"body", "body_view", "properties"} == set(TEXTS)
