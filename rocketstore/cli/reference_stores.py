@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rocketstore
-from rocketstore.cli.streams.queue_messages import messages_of
+from rocketstore.cli.streams.queue_messages import queue_messages
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
@@ -169,7 +169,7 @@ def _compare_queues(expected: Expectation, store: Store, found: Comparison) -> N
             if error.physical_offset not in expected.optional | expected.must_not:
                 found.differ(str(error))
 
-        for queue_offset, message in messages_of(store, topic, queue_id, damaged):
+        for queue_offset, message in queue_messages(store, topic, queue_id, damaged):
             found.messages += 1
             physical_offset = message.physical_offset
             slot = wanted.pop(queue_offset, None)

@@ -27,7 +27,7 @@ CODE = re.compile(r"\[RS_[A-Z_]+\][^\n]*")
 JOBS = logging.getLogger("rocketstore.spark.jobs")
 
 
-class Telling(logging.Handler):
+class WarningHandler(logging.Handler):
     """Warnings of jobs on standard error, in words for the command line."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -36,8 +36,8 @@ class Telling(logging.Handler):
 
 
 @contextmanager
-def jobs_telling() -> Iterator[None]:
-    handler, before = Telling(), (JOBS.level, JOBS.propagate)
+def warnings_shown() -> Iterator[None]:
+    handler, before = WarningHandler(), (JOBS.level, JOBS.propagate)
     JOBS.setLevel(logging.WARNING)
     JOBS.propagate = False
     JOBS.addHandler(handler)
@@ -64,7 +64,7 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
         where = "" if master is None else f" with --master {master}"
         raise click.ClickException(f"Spark does not start{where}: {said(error)}") from error
     try:
-        with jobs_telling():
+        with warnings_shown():
             yield running
     except spark_errors() as error:
         raise click.ClickException(in_commands(said(error), spark=True)) from error

@@ -32,11 +32,11 @@ class RocketStoreDataSource(DataSource):
         return ddl(ReadOptions.parse(self.options).fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from rocketstore.spark.read.source import AskingReader, Reader
+        from rocketstore.spark.read.source import BatchReader, FilterAsker
 
         options = ReadOptions.parse(self.options, stream=False)
         check_fields(options.fields, schema)
-        return AskingReader(options) if options.ask_filters else Reader(options)
+        return FilterAsker(options) if options.ask_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from rocketstore.spark.read.stream import StreamReader
@@ -48,10 +48,10 @@ class RocketStoreDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rocketstore.spark.write.options import WriteOptions
         from rocketstore.spark.write.shard_sink import ShardWriter
-        from rocketstore.spark.write.sink import Writer
+        from rocketstore.spark.write.sink import BatchWriter
 
         options = WriteOptions.parse(self.options)
-        kind = Writer if options.shards is None else ShardWriter
+        kind = BatchWriter if options.shards is None else ShardWriter
         return kind(schema, options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

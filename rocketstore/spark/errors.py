@@ -12,7 +12,7 @@ from rocketstore import RocketStoreError
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 
-__all__ = ["HINTS", "SparkFaceError", "no_store", "told_path"]
+__all__ = ["HINTS", "SparkFaceError", "coded_errors", "no_store"]
 
 #: Advice in errors and warnings of this package, by its code. It names options of Spark and
 #: arguments of jobs; the command line puts its own options in the place of each.
@@ -58,7 +58,9 @@ def no_store(path: str, error: OSError) -> SparkFaceError:
 
 
 @contextlib.contextmanager
-def told_path(code: str, path: str | os.PathLike[str], *passed: type[Exception]) -> Iterator[None]:
+def coded_errors(
+    code: str, path: str | os.PathLike[str], *passed: type[Exception]
+) -> Iterator[None]:
     """What the system or a store refuses at `path` becomes an error of this code, with host and path; those of
     the kinds in `passed` stay as they are."""
     try:

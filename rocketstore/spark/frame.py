@@ -62,14 +62,14 @@ def read(
             `where` that Spark does not understand. What is wrong with the path is said when the frame is used.
     """
     from rocketstore.spark.jobs.reading import source_options
-    from rocketstore.spark.paths import place_of
+    from rocketstore.spark.paths import store_path
 
     chosen = {**(options or {}), **source_options(wanted), "view": view}
     if columns is not None:
         chosen["columns"] = ",".join(columns)
 
     def load(**more: str) -> DataFrame:
-        reader = session.read.format("rocketstore").option("path", place_of(path))
+        reader = session.read.format("rocketstore").option("path", store_path(path))
         return reader.options(**chosen, **more).load()
 
     if where is None:

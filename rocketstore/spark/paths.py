@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from rocketstore.archive import MANIFEST_NAME, is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 
-__all__ = ["directory_of", "local_path", "place_of"]
+__all__ = ["directory_of", "local_path", "store_path"]
 
 #: In front of a slash; of one letter it is no scheme but somebody's drive.
 SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):(?=/)", re.IGNORECASE)
@@ -54,7 +54,7 @@ def directory_of(name: str, given: str | os.PathLike[str], why: str) -> str:
     return found
 
 
-def place_of(path: str | os.PathLike[str], name: str = "path") -> str:
+def store_path(path: str | os.PathLike[str], name: str = "path") -> str:
     """An archive's URI, or a store's directory as an absolute path. `file:` may be both: an archive has a
     manifest.
 

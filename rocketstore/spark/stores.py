@@ -7,14 +7,14 @@ import os
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.spark.errors import SparkFaceError, no_store, told_path
+from rocketstore.spark.errors import SparkFaceError, coded_errors, no_store
 
-__all__ = ["open_store", "store_uuid"]
+__all__ = ["open_to_read", "store_uuid"]
 
 
-def open_store(path: str) -> Store:
+def open_to_read(path: str) -> Store:
     """The store for reading; errors with a code."""
-    with told_path("RS_READ_FAILED", path):
+    with coded_errors("RS_READ_FAILED", path):
         try:
             return rocketstore.open(path, "r")
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -26,7 +26,7 @@ def open_store(path: str) -> Store:
 def store_uuid(path: str) -> str:
     """What tells this store from another under the same path; empty where only RocketMQ wrote."""
     name = os.path.join(path, "rocketstore", "store.json")
-    with told_path("RS_READ_FAILED", path):
+    with coded_errors("RS_READ_FAILED", path):
         try:
             with open(name, encoding="utf-8") as file:
                 return str(json.load(file)["uuid"])

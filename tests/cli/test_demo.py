@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli.commands.demo import compare_stores, run
-from rocketstore.cli.demo import kills as demo_kills
+from rocketstore.cli.demo import kills
 from rocketstore.cli.demo import sources as demo_sources
 from rocketstore.cli.demo.results import Row, table_of
 from rocketstore.cli.output import percentile, time_text
@@ -71,8 +71,8 @@ def test_writers_killed_while_they_open_lose_nothing(
     path = tmp_path / "store"
     with rocketstore.open(path, durability="os", commit_log_file_size_bytes=1 << 20) as store:
         store.writer("other").put(b"makes the first file")
-    monkeypatch.setattr(demo_kills, "OPENING_EVERY", 1)
-    rows = demo_kills.kill_writers(path, 3, random.Random(random_seed), nothing)
+    monkeypatch.setattr(kills, "OPENING_EVERY", 1)
+    rows = kills.kill_writers(path, 3, random.Random(random_seed), nothing)
     assert [row.lost + row.mismatched for row in rows] == [0, 0]
     assert [len(row.recoveries_s) for row in rows] == [2, 1]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import rocketstore
-from rocketstore.spark.write.serve import Serving
+from rocketstore.spark.write.serve import StoreServer
 
 __all__ = ["Owner", "owner"]
 
@@ -64,7 +64,7 @@ def main(root: str, durability: str, wanted: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     ended = threading.Event()
-    with rocketstore.open(root, durability=durability) as store, Serving(store, on_step=die):
+    with rocketstore.open(root, durability=durability) as store, StoreServer(store, on_step=die):
         putting = threading.Thread(target=put, args=(store, ended, sys.stdout))
         print("serves", flush=True)
         putting.start()

@@ -14,7 +14,7 @@ from rocketstore import shipping
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
-from rocketstore.spark.jobs.parts import told
+from rocketstore.spark.jobs.parts import coded_rows
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.read.plan import plan_batch, read
@@ -141,7 +141,7 @@ def test_an_object_that_a_task_cannot_have_is_told(
     with pytest.raises(SparkFaceError, match=rf"{text}.*credentials"):
         list(read(part, options, bounds))
     with pytest.raises(SparkFaceError, match=rf"{text}.*credentials"):
-        list(told(stats_part, part))
+        list(coded_rows(stats_part, part))
     system.broken = set()
     (tmp_path / "archive" / name).unlink()
     with pytest.raises(SparkFaceError, match=rf"{text}.*put the object back"):

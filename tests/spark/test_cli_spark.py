@@ -24,7 +24,7 @@ from rocketstore.cli.app import cli
 from rocketstore.cli.commands import spark as face
 from rocketstore.cli.spark_session import said, spark_session
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.jobs.system_topics import tell
+from rocketstore.spark.jobs.system_topics import warn_left_out
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.write.shards import shard_paths
 from tests.spark.patience import patiently
@@ -279,7 +279,7 @@ def test_topics_that_are_left_out_are_told(
     monkeypatch.setattr("rocketstore.spark.session", lambda **_: MagicMock())
     monkeypatch.setattr(logging.getLogger("rocketstore"), "level", logging.CRITICAL)
     with spark_session(None):
-        tell({"RMQ_SYS_x": 2}, remedy)
+        warn_left_out({"RMQ_SYS_x": 2}, remedy)
     told = "rocketstore: topics of RocketMQ itself are left out: RMQ_SYS_x (2 messages)"
     assert capsys.readouterr().err == f"{told}; {flag} to have them\n"
 

@@ -122,7 +122,7 @@ def compressed(root: Path) -> None:
 def test_what_fails_in_a_task_has_a_code(tmp_path: Path, rng: random.Random, failing: str) -> None:
     """Spark keeps nothing else of it."""
     from rocketstore.spark.jobs.export import export_part, target_of
-    from rocketstore.spark.jobs.parts import parts_of, told
+    from rocketstore.spark.jobs.parts import coded_rows, parts_of
 
     root, target = tmp_path / "s", tmp_path / "out"
     if failing == "unpack":
@@ -140,7 +140,7 @@ def test_what_fails_in_a_task_has_a_code(tmp_path: Path, rng: random.Random, fai
         work = functools.partial(
             export_part, target=target_of(str(target), "zstd"), fields=fields, unpack=True
         )
-        list(told(work, part))
+        list(coded_rows(work, part))
 
 
 def test_what_the_driver_cannot_do_has_a_code(tmp_path: Path, rng: random.Random) -> None:

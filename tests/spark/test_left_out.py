@@ -18,14 +18,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_long_list_of_damage_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     from rocketstore.log.read.column_reader import ScanReport
     from rocketstore.scanning.scan import Scan
-    from rocketstore.spark.read.plan import told_lost
+    from rocketstore.spark.read.plan import left_out_logged
 
     report = ScanReport()
     for start in range(0, 240, 20):
         report.lose(start, start + 10, "body CRC")
     scan = mock.Mock(spec=Scan, path="s", begin_offset=0, end_offset=240, on_damage="skip")
     scan.report = report
-    with told_lost(scan):
+    with left_out_logged(scan):
         pass
     assert caplog.messages[0].endswith("[180, 190) body CRC; 2 more")
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.paths import local_path, place_of
+from rocketstore.spark.paths import local_path, store_path
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.write.options import WriteOptions
 from tests.spark.reading import make_store
@@ -42,7 +42,7 @@ def test_what_is_local(
     monkeypatch.chdir(tmp_path)
     wanted = path and path.replace("CWD", str(tmp_path))
     assert local_path("path", given) == wanted
-    assert place_of(given) == (wanted or given)
+    assert store_path(given) == (wanted or given)
 
 
 @pytest.mark.parametrize("given", ["file://host/x", "file://x", "s3:/bucket/x", "hdfs:/x"])
@@ -72,7 +72,7 @@ def test_an_archive_by_each_of_its_names(tmp_path: Path) -> None:
     (tmp_path / ODD / "manifest.json").touch()
     path = quote(str(tmp_path / ODD))
     for given in (f"file:{path}", f"file://{path}", f"file://localhost{path}"):
-        assert place_of(given) == f"file://{path}"
+        assert store_path(given) == f"file://{path}"
 
 
 @pytest.mark.spark

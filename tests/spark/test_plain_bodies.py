@@ -109,13 +109,13 @@ def test_bodies_that_grow_come_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random, piece_bytes: int
 ) -> None:
     """A chunk of 2 MiB may hold gigabytes of them, which neither a batch nor a task has room for."""
-    from rocketstore.spark import decompression as plain_bodies
+    from rocketstore.spark import decompression
     from rocketstore.spark.read.options import ReadOptions
     from rocketstore.spark.read.plan import plan_batch
     from rocketstore.spark.read.plan import read as batches_of
     from tests.spark import test_export
 
-    monkeypatch.setattr(plain_bodies, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(decompression, "PIECE_BYTES", piece_bytes)
     plain = [bytes([n]) * rng.choice([0, 10, 600, 900]) for n in range(60)]
     kinds = [rng.choice([ZLIB, ZLIB, PLAIN]) for _ in plain]
     stored = [zlib.compress(p) if kind else p for p, kind in zip(plain, kinds, strict=True)]

@@ -15,13 +15,13 @@ import rocketstore
 from rocketstore import StoreReadOnlyError
 from rocketstore.spark import serve
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write import store_access as reaching
+from rocketstore.spark.write import store_access
 from rocketstore.spark.write.cleanup import abandon, remove_orphans
 from rocketstore.spark.write.commit import commit
 from rocketstore.spark.write.file_lock import is_served, journal_lock
 from rocketstore.spark.write.handover import Request, inbox_directory, take, waiting
 from rocketstore.spark.write.journal import Journal, sink_directory
-from rocketstore.spark.write.serve import Serving
+from rocketstore.spark.write.serve import StoreServer
 from rocketstore.tools import verify
 from tests.spark.asking import PATIENCE_S, Asker, Gate
 from tests.spark.owner import owner
@@ -185,7 +185,7 @@ def test_what_is_not_taken_in_time_is_withdrawn(tmp_path: Path) -> None:
     root = tmp_path / "s"
     make(root)
     gate = Gate("begun")
-    with rocketstore.open(root, durability="os") as store, Serving(store, on_step=gate):
+    with rocketstore.open(root, durability="os") as store, StoreServer(store, on_step=gate):
         first = Asker(root, 0, [stage_bodies(root, "1", [b"a"])], lock_timeout_s=PATIENCE_S)
         assert gate.reached.wait(PATIENCE_S)
         late = [stage_bodies(root, "2", [b"b"])]
@@ -210,9 +210,9 @@ def test_what_was_taken_is_not_withdrawn(tmp_path: Path, monkeypatch: pytest.Mon
     [file] = waiting(str(root))
     assert take(file) is not None and take(file) is None
     assert not request.withdraw()
-    monkeypatch.setattr(reaching, "PROGRESS_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(store_access, "PROGRESS_TIMEOUT_S", 0.0)
     with journal_lock(str(root)), pytest.raises(SparkFaceError, match=r"RS_HANDED_OVER.*progress"):
-        reaching.wait_for_answer(str(root), request, time.monotonic() - 1)
+        store_access.wait_for_answer(str(root), request, time.monotonic() - 1)
     abandon(str(root), staged)
     with rocketstore.open(root, durability="os") as store, serve(store):
         wait_until(lambda: request.answered)
@@ -226,7 +226,7 @@ def test_the_owner_ends_while_a_request_waits(tmp_path: Path) -> None:
     make(root)
     gate = Gate("taken")
     store = rocketstore.open(root, durability="os")
-    serving = Serving(store, on_step=gate)
+    serving = StoreServer(store, on_step=gate)
     first = Asker(root, 0, [stage_bodies(root, "1", [b"a"])])
     assert gate.reached.wait(PATIENCE_S)
     handed = Gate("handed in")
@@ -253,7 +253,7 @@ def test_the_store_is_closed_in_the_middle_of_a_commit(
     bodies = some_bodies(rng, "a", 75)
     gate = Gate(step)
     store = rocketstore.open(root, durability="os")
-    serving = Serving(store, on_step=gate)
+    serving = StoreServer(store, on_step=gate)
     asker = Asker(root, 0, [stage_bodies(root, "1", bodies)], lock_timeout_s=PATIENCE_S)
     assert gate.reached.wait(PATIENCE_S)
     store.close()
@@ -337,7 +337,7 @@ def test_a_thread_that_fails_is_heard_of(tmp_path: Path) -> None:
         raise ZeroDivisionError(step)
 
     with rocketstore.open(root, durability="os") as store:
-        serving = Serving(store, on_step=fail)
+        serving = StoreServer(store, on_step=fail)
         with pytest.raises(SparkFaceError, match=r"RS_HANDED_OVER.*does not serve"):
             commit(str(root), "query", 0, [stage_bodies(root, "1", [b"a"])], lock_timeout_s=5)
         with pytest.raises(ZeroDivisionError):
@@ -373,7 +373,7 @@ def test_a_message_of_the_owner_is_not_taken_for_a_frame(
     bodies = some_bodies(rng, "a", 60)
     gate = Gate("appended 2")
     store = rocketstore.open(root, durability="os")
-    serving = Serving(store, on_step=gate)
+    serving = StoreServer(store, on_step=gate)
     asker = Asker(root, 0, [stage_bodies(root, "1", bodies)], lock_timeout_s=PATIENCE_S)
     assert gate.reached.wait(PATIENCE_S)
     for body in bodies[30:]:

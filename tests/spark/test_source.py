@@ -373,7 +373,7 @@ def test_a_host_that_does_not_see_the_store_is_named(
 ) -> None:
     """It was told of damage, and with failOnDataLoss=false the rows were left out in silence."""
     from rocketstore.spark.jobs.audit import audit_part
-    from rocketstore.spark.jobs.parts import told
+    from rocketstore.spark.jobs.parts import coded_rows
     from rocketstore.spark.read.plan import plan_batch, read
 
     root = tmp_path / "s"
@@ -387,4 +387,4 @@ def test_a_host_that_does_not_see_the_store_is_named(
     with pytest.raises(SparkFaceError, match=text):
         list(read(scan, options, bounds))
     with pytest.raises(SparkFaceError, match=text):
-        list(told(audit_part, scan))
+        list(coded_rows(audit_part, scan))

@@ -51,7 +51,7 @@ def test_a_version_far_behind_is_warned_of(
         for version in (4, 3):
             files = [stage_bodies(tmp_path / "s", "b", [b"b"])]
             assert not commit(str(tmp_path / "s"), "etl", version, files)
-    [warned] = [r.getMessage() for r in caplog.records if r.name.endswith("spark.committer")]
+    [warned] = [r.getMessage() for r in caplog.records if r.name.endswith("spark.write.commit")]
     assert "version 3 of etl" in warned and "version 4" in warned and "txnAppId" in warned
 
 

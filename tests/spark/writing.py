@@ -13,14 +13,14 @@ def writer_of(root: Path, kind: str = "batch", **options: str) -> Any:
     from pyspark.sql.types import StringType, StructField, StructType
 
     from rocketstore.spark.write.shard_sink import ShardWriter
-    from rocketstore.spark.write.sink import StreamWriter, Writer
+    from rocketstore.spark.write.sink import BatchWriter, StreamWriter
 
     schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
     given = {"path": str(root), "badRows": "divert", "lockTimeoutS": "0", **options}
     chosen = WriteOptions.parse(given)
     if kind == "stream":
         return StreamWriter(schema, chosen, False)
-    return (Writer if chosen.shards is None else ShardWriter)(schema, chosen, False)
+    return (BatchWriter if chosen.shards is None else ShardWriter)(schema, chosen, False)
 
 
 def write(writer: Any, *number: int) -> None:

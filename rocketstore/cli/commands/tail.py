@@ -19,8 +19,8 @@ from rocketstore.cli.parameters import (
     open_to_read,
     topic_name,
 )
-from rocketstore.cli.streams.follow import Following, lock_state
-from rocketstore.cli.streams.queue_messages import messages_of
+from rocketstore.cli.streams.follow import TopicFollower, lock_state
+from rocketstore.cli.streams.queue_messages import queue_messages
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
@@ -107,7 +107,7 @@ def command(
             for failed in unread:
                 click.echo(f"rocketstore: {exit_codes.in_one_line(failed)}", err=True)
             if follow:
-                following = Following(store, open_store, queue_id, tag, lock)
+                following = TopicFollower(store, open_store, queue_id, tag, lock)
                 following.run(opened, consumer, partial(print_messages, form=form))
     return exit_codes.DAMAGED if faults or unread or missing else exit_codes.OK
 
@@ -151,7 +151,7 @@ def _last_of_queue(
         if begin >= end:
             return []
         found = []
-        for queue_offset, message in messages_of(
+        for queue_offset, message in queue_messages(
             store, topic, queue_id, damaged, begin=begin, tag=tag
         ):
             if queue_offset >= end:

@@ -15,13 +15,13 @@ from rocketstore.cli.streams.queue_messages import step_over
 if TYPE_CHECKING:
     from rocketstore import Consumer, Message, Store
 
-__all__ = ["Following", "lock_state"]
+__all__ = ["TopicFollower", "lock_state"]
 
 LockState = tuple[int, int, int] | None
 
 
 @dataclass(slots=True)
-class Following:
+class TopicFollower:
     """A topic that is followed. A store that was not stopped cleanly, and that nobody has open, is read in
     a view of its own, which no writer adds to: it is opened again when one has come."""
 

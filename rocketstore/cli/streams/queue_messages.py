@@ -10,10 +10,10 @@ import rocketstore
 if TYPE_CHECKING:
     from rocketstore import Consumer, CorruptRecordError, Message, Store
 
-__all__ = ["messages_of", "step_over"]
+__all__ = ["queue_messages", "step_over"]
 
 
-def messages_of(
+def queue_messages(
     store: Store,
     topic: str,
     queue_id: int,

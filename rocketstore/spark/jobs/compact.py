@@ -9,7 +9,7 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ def compact(
     """
     from pyspark.sql import functions as f
 
-    if os.path.realpath(place_of(path)) == os.path.realpath(place_of(target)):
+    if os.path.realpath(store_path(path)) == os.path.realpath(store_path(target)):
         raise SparkFaceError(
             "RS_BAD_OPTION",
             f"target = {os.fspath(target)!r}: another store than the one that is read",
         )
     refuse_shards(
-        place_of(path), "there is no last message of a key among them; name one, which is a store"
+        store_path(path), "there is no last message of a key among them; name one, which is a store"
     )
     found = application_rows(load(session, path, wanted), path, wanted, routed=False)
     # Messages of an inner batch share a physical offset.

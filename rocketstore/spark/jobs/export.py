@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from rocketstore.scanning import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
-from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import local_path
@@ -74,7 +74,7 @@ def export(
     scanned = scan_columns(fields, (*ALWAYS, *NEEDED))
     parts = parts_of(path, split_bytes, columns=scanned, **wanted)
     place = target_of(target, compression)
-    with told_path("RS_READ_FAILED", place.uri):
+    with coded_errors("RS_READ_FAILED", place.uri):
         full = mode == "error" and place.holds_files()
     if full:
         raise SparkFaceError(
@@ -83,7 +83,7 @@ def export(
         )
     unpack = decompress and any(field.column == "body" for field in fields)
     work = functools.partial(export_part, target=place, fields=fields, unpack=unpack)
-    with told_path("RS_WRITE_FAILED", place.uri):
+    with coded_errors("RS_WRITE_FAILED", place.uri):
         try:
             rows = place.keep(run_parts(session, parts, work))
         finally:
@@ -117,9 +117,9 @@ def export_part(
         for columns, rows in messages_in(scan):
             whole = iter([(columns, rows)])
             for plain, wanted in with_plain_bodies(columns, rows) if unpack else whole:
-                with told_path("RS_WRITE_FAILED", target.uri):
+                with coded_errors("RS_WRITE_FAILED", target.uri):
                     files.add(plain, columns.rows, wanted)
-        with told_path("RS_WRITE_FAILED", target.uri):
+        with coded_errors("RS_WRITE_FAILED", target.uri):
             done = files.finish()
     finally:
         files.close()

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.spark.errors import HINTS
-from rocketstore.spark.jobs.system_topics import plain_rows, system_counts, tell
+from rocketstore.spark.jobs.system_topics import plain_rows, system_counts, warn_left_out
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.paths import local_path
 
@@ -43,7 +43,7 @@ def import_(
     frame = parquet(session, source)
     if topic is None and "topic" in frame.columns:
         left_out = {row.topic: row["count"] for row in system_counts(frame)}
-        tell(left_out, f"import the directory topic=… {HINTS['argument_topic']}")
+        warn_left_out(left_out, f"import the directory topic=… {HINTS['argument_topic']}")
         frame = plain_rows(frame)
     if "physical_offset" in frame.columns:
         # Messages of an inner batch share one.

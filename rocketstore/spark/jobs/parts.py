@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive import is_uri
-from rocketstore.spark.errors import told_path
+from rocketstore.spark.errors import coded_errors
 from rocketstore.spark.jobs.reading import NAMES, source_options
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import check_topics_of, scan_of, split_scan, told_where
+from rocketstore.spark.read.plan import check_topics_of, coded_read_errors, scan_of, split_scan
 from rocketstore.spark.read.topic_check import Present, check_store, note_present
-from rocketstore.spark.stores import open_store
+from rocketstore.spark.stores import open_to_read
 from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketstore import Scan
 
-__all__ = ["SPLIT_BYTES", "Row", "parts_of", "run_parts", "told"]
+__all__ = ["SPLIT_BYTES", "Row", "coded_rows", "parts_of", "run_parts"]
 
 SPLIT_BYTES = 256 << 20
 Row = tuple[Any, ...]
@@ -34,13 +34,13 @@ def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> li
     Raises:
         SparkFaceError: RS_NO_STORE, RS_NO_TOPIC_THERE, RS_BAD_OPTION.
     """
-    root = place_of(path)
+    root = store_path(path)
     asked = source_options({name: given.pop(name) for name in NAMES if name in given})
     wanted = ReadOptions.parse({"path": root, **asked}, stream=False).wanted
     if not is_uri(root):
         refuse_shards(root, "name one of them, which is a store; a frame takes them all")
         present: Present = {}
-        with open_store(root) as store, told_path("RS_READ_FAILED", root):
+        with open_to_read(root) as store, coded_errors("RS_READ_FAILED", root):
             note_present(store, wanted, present)
         check_store(root, wanted, present)
     scans = split_scan(scan_of(root, **given, **wanted), split_bytes)
@@ -56,11 +56,11 @@ def run_parts(
     if not parts:
         return []
     spread = session.sparkContext.parallelize(parts, len(parts))
-    rows: list[Row] = spread.flatMap(functools.partial(told, work)).collect()
+    rows: list[Row] = spread.flatMap(functools.partial(coded_rows, work)).collect()
     return rows
 
 
-def told(work: Callable[[Scan], Iterator[Row]], scan: Scan) -> Iterator[Row]:
+def coded_rows(work: Callable[[Scan], Iterator[Row]], scan: Scan) -> Iterator[Row]:
     """The rows of one part; what goes wrong while it is read says where."""
-    with told_where(scan):
+    with coded_read_errors(scan):
         yield from work(scan)

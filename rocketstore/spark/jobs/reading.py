@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 from rocketstore.values import timestamp_ms
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def load(
     decompress: bool = True,
 ) -> DataFrame:
     """The default view of the messages that are `wanted`, as `rocketstore.scan` chooses, in the order of the log."""
-    reader = session.read.format("rocketstore").option("path", place_of(path))
+    reader = session.read.format("rocketstore").option("path", store_path(path))
     return reader.options(**source_options(wanted), decompress=decompress).load()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
-from rocketstore.spark.errors import SparkFaceError, no_store, told_path
+from rocketstore.spark.errors import SparkFaceError, coded_errors, no_store
 from rocketstore.spark.paths import directory_of
 from rocketstore.tools import RebuildReport, build_part
 from rocketstore.tools import rebuild as rebuild_here
@@ -29,7 +29,7 @@ PARTS_MAX = 256
 def _build(part: LogPart) -> BuiltPart:
     """In a task, of whose errors nothing but the text comes back."""
     try:
-        with told_path("RS_WRITE_FAILED", part.directory, CorruptRecordError):
+        with coded_errors("RS_WRITE_FAILED", part.directory, CorruptRecordError):
             return build_part(part)
     except CorruptRecordError as error:
         raise SparkFaceError("RS_CORRUPT_RECORD", f"path={part.store}: {error}") from error
@@ -66,7 +66,7 @@ def rebuild(
         count = min(PARTS_MAX, PARTS_A_CORE * context.defaultParallelism)
     else:
         count = whole_number("parts", parts, 1, PARTS_MAX)
-    with told_path("RS_WRITE_FAILED", root):
+    with coded_errors("RS_WRITE_FAILED", root):
         try:
             return rebuild_here(root, workers=count, run_parts=run_parts, **options)
         except StoreLockedError as error:

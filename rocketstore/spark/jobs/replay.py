@@ -12,7 +12,7 @@ from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +57,8 @@ def replay(
             the store itself, and neither `to_topic` nor `transform` says where copies go; RS_NO_STORE.
     """
     routed = to_topic is not None or transform is not None
-    place = place_of(path)
-    if not routed and not is_uri(place) and _same(place, place_of(target)):
+    place = store_path(path)
+    if not routed and not is_uri(place) and _same(place, store_path(target)):
         allowed = f"the store itself would hold each message twice; {HINTS['to_topic']}"
         raise bad_option("target", os.fspath(target), allowed)
     from pyspark.sql import functions as f

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketstore.archive import is_uri
 from rocketstore.puts import SCHEDULE_TOPIC
 from rocketstore.spark.errors import HINTS, SparkFaceError
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 from rocketstore.spark.read.plan import scan_of
 from rocketstore.spark.read.topic_check import topics_of
-from rocketstore.spark.stores import open_store
+from rocketstore.spark.stores import open_to_read
 from rocketstore.spark.write.shards import shard_paths
 from rocketstore.values import RecordFilter
 
@@ -26,7 +26,7 @@ __all__ = [
     "plain_rows",
     "system_counts",
     "system_topics",
-    "tell",
+    "warn_left_out",
 ]
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def application_rows(
         )
     if named:
         return frame
-    tell(system_topics(place_of(path), wanted), HINTS["name_topics"])
+    warn_left_out(system_topics(store_path(path), wanted), HINTS["name_topics"])
     return plain_rows(frame)
 
 
@@ -95,7 +95,7 @@ def system_rows() -> Any:
     return f.coalesce(found, f.lit(False))
 
 
-def tell(found: Mapping[str, int | None], remedy: str) -> None:
+def warn_left_out(found: Mapping[str, int | None], remedy: str) -> None:
     """`remedy`: how to have them."""
     if found:
         texts = [
@@ -123,7 +123,7 @@ def system_topics(path: str, wanted: Mapping[str, Any]) -> dict[str, int | None]
         held = {topic for segment in segments for topic in segment.topics or ()}
         return {topic: None for topic in held if is_system_topic(topic) and chosen(topic)}
     for one in shard_paths(path) or [path]:
-        with open_store(one) as store:
+        with open_to_read(one) as store:
             for topic in store.topics():
                 if is_system_topic(topic) and chosen(topic):
                     count = sum(

@@ -6,9 +6,9 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 from rocketstore.spark.write.journal import committed
 from rocketstore.spark.write.shards import committed_shards
 from rocketstore.spark.write.staging import wrong_topic
@@ -69,7 +69,7 @@ def append(
         frame = frame.withColumn("properties", plain)
     if (shards := str(options.get("shards", ""))).isdecimal():
         frame = frame.coalesce(max(1, int(shards)))
-    place, name = place_of(path), app_id or f"batch-{uuid.uuid4()}"
+    place, name = store_path(path), app_id or f"batch-{uuid.uuid4()}"
     number = 0 if version is None else version
     before = max(commits_of(place, name), default=-1)
     writer = frame.write.format("rocketstore").mode("append").option("path", place)
@@ -79,5 +79,5 @@ def append(
 
 def commits_of(path: str, writer: str) -> dict[int, int]:
     """Messages by version of what a writer has committed to a store or a directory of shards."""
-    with told_path("RS_READ_FAILED", path):
+    with coded_errors("RS_READ_FAILED", path):
         return {**committed(path, writer), **committed_shards(path, writer)}

@@ -11,7 +11,7 @@ from typing import Any
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.option_checks import bad_option, check_names, number, size, switch
-from rocketstore.spark.paths import place_of
+from rocketstore.spark.paths import store_path
 from rocketstore.spark.read.conditions import Condition, parse_conditions
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.timestamps import milliseconds
@@ -100,7 +100,7 @@ class ReadOptions:
         ending = _offsets(given, "endingOffsets", LATEST)
         _check_order(given, wanted, starting, ending)
         rows = number(given, "maxOffsetsPerTrigger", 0, 1, 2**62)
-        path = place_of(given["path"])
+        path = store_path(given["path"])
         if is_uri(path):
             _check_archive(path, given, stream)
         return cls(

@@ -26,14 +26,14 @@ from rocketstore.archive import ObjectStore, is_uri, shown_uri
 from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
-from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.read.conditions import keep, narrow
 from rocketstore.spark.read.options import LATEST, ReadOptions
 from rocketstore.spark.read.queue_offsets import Bounds, Offsets, between, ends, starts
 from rocketstore.spark.read.topic_check import Present, check_archive, check_store, note_present
 from rocketstore.spark.schema import scan_columns
-from rocketstore.spark.stores import open_store
+from rocketstore.spark.stores import open_to_read
 from rocketstore.spark.write.shards import shard_paths
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Bounds",
     "check_topics_of",
+    "coded_read_errors",
     "kept",
     "plan",
     "plan_batch",
     "read",
     "scan_of",
     "split_scan",
-    "told_where",
 ]
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def scan_of(path: str, **given: Any) -> Scan:
     that was trimmed since it was looked up."""
     if not is_uri(path):
         try:
-            with told_path("RS_READ_FAILED", path, OffsetOutOfRangeError):
+            with coded_errors("RS_READ_FAILED", path, OffsetOutOfRangeError):
                 return rocketstore.scan(path, **given)
         except OffsetOutOfRangeError as error:
             if error.asked >= error.minimum:
@@ -90,12 +90,12 @@ def scan_of(path: str, **given: Any) -> Scan:
             lost = f"[{error.asked}, {error.minimum}) of {path} was removed before it was read"
             text = f"{lost}{HINTS['data_loss']}"
             raise SparkFaceError("RS_DATA_LOST", text) from error
-    with told_place(path):
+    with coded_archive_errors(path):
         return rocketstore.scan(path, **given)
 
 
 @contextlib.contextmanager
-def told_place(uri: str) -> Iterator[None]:
+def coded_archive_errors(uri: str) -> Iterator[None]:
     """Errors of reading an archive's manifest get a code."""
     name = shown_uri(uri)
     try:
@@ -133,7 +133,7 @@ def check_topics_of(uri: str, wanted: dict[str, Any], scans: list[Scan], *remedy
     held = {topic for s in segments.values() for topic in s.topics or ()}
     if held.issuperset(wanted.get("topics") or ()):
         return
-    with told_place(uri):  # others may hold it, which were left out by time
+    with coded_archive_errors(uri):  # others may hold it, which were left out by time
         every = ObjectStore(uri).manifest().segments
     check_archive(shown_uri(uri), wanted, every, *remedy)
 
@@ -148,7 +148,7 @@ def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Scan], Bou
     shards = shard_paths(options.path)
     if shards is not None:
         return plan_shards(options, shards, present), {}
-    with open_store(options.path) as store:
+    with open_to_read(options.path) as store:
         note_present(store, options.wanted, present)
         firsts: Offsets = {}
         lasts: Offsets = {}
@@ -216,7 +216,7 @@ def plan(
 
 def split_scan(scan: Scan, split_bytes: int) -> list[Scan]:
     """Its parts; what goes wrong while their begins are looked for says where."""
-    with told_where(scan):
+    with coded_read_errors(scan):
         return list(scan.split(split_bytes))
 
 
@@ -224,7 +224,7 @@ def read(scan: Scan, options: ReadOptions, bounds: Bounds) -> Iterator[pa.Record
     """Record batches of one scan, in a task; what goes wrong says where, and what was left out is logged."""
     from rocketstore.spark.batches import to_batch
 
-    with told_where(scan, skips=True), told_lost(scan):
+    with coded_read_errors(scan, skips=True), left_out_logged(scan):
         for columns, rows in messages_in(scan):
             if bounds:
                 rows = both(rows, kept(columns, bounds))
@@ -246,7 +246,7 @@ def both(rows: Any, more: Any) -> Any:
 
 
 @contextlib.contextmanager
-def told_lost(scan: Scan) -> Iterator[None]:
+def left_out_logged(scan: Scan) -> Iterator[None]:
     """Logs what a scan that skips damage has left out, also when the reader stops before its end."""
     try:
         yield
@@ -262,7 +262,7 @@ def told_lost(scan: Scan) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_where(scan: Scan, *, skips: bool = False) -> Iterator[None]:
+def coded_read_errors(scan: Scan, *, skips: bool = False) -> Iterator[None]:
     """Errors of reading a part of a log get a code, the host, the path and the part. `skips`: whether the
     reader has the option failOnDataLoss."""
     try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rocketstore.spark.schema import Field
 
-__all__ = ["Asked", "answer_in", "conditions_of"]
+__all__ = ["FiltersAskedError", "answer_in", "conditions_of"]
 
 TESTS: Final = {
     EqualTo: "in",
@@ -50,7 +50,7 @@ EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 
-class Asked(Exception):
+class FiltersAskedError(Exception):
     """Conditions on their way through Spark, which keeps nothing but the text of an error."""
 
     def __init__(self, conditions: Iterable[Condition]) -> None:

@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rocketstore.spark.errors import told_path
+from rocketstore.spark.errors import coded_errors
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.read.plan import plan_batch, read
-from rocketstore.spark.read.pushdown import Asked, conditions_of
+from rocketstore.spark.read.pushdown import FiltersAskedError, conditions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
-__all__ = ["AskingReader", "Part", "Reader"]
+__all__ = ["BatchReader", "FilterAsker", "LogPartition"]
 
 
-class Part(InputPartition):
+class LogPartition(InputPartition):
     """`value`: (scan of a part of the log, wanted queue offsets); files are opened where it is read."""
 
 
-class Reader(DataSourceReader):
+class BatchReader(DataSourceReader):
     """One batch read."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        with told_path("RS_READ_FAILED", self.options.path):
+        with coded_errors("RS_READ_FAILED", self.options.path):
             scans, bounds = plan_batch(self.options)
-        return [Part((scan, bounds)) for scan in scans]
+        return [LogPartition((scan, bounds)) for scan in scans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of None out of no partition.
@@ -42,10 +42,10 @@ class Reader(DataSourceReader):
         return read(scan, self.options, bounds)
 
 
-class AskingReader(Reader):
+class FilterAsker(BatchReader):
     """Tells `rocketstore.spark.read` what Spark makes of a `where`; nothing is read with it."""
 
     def pushFilters(self, filters: list[Filter]) -> NoReturn:
-        """Raises Asked, which is how an answer gets from a planning worker to who asks."""
+        """Raises FiltersAskedError, which is how an answer gets from a planning worker to who asks."""
         found = [conditions_of(one, self.options.fields) for one in filters]
-        raise Asked([condition for known in found if known for condition in known])
+        raise FiltersAskedError([condition for known in found if known for condition in known])

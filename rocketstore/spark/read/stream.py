@@ -15,11 +15,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rocketstore.spark.errors import told_path
+from rocketstore.spark.errors import coded_errors
 from rocketstore.spark.read.group_offsets import GroupOffsets
 from rocketstore.spark.read.options import ReadOptions
 from rocketstore.spark.read.plan import read
-from rocketstore.spark.read.source import Part
+from rocketstore.spark.read.source import LogPartition
 from rocketstore.spark.read.stream_progress import Progress
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             scans, bounds = self.progress.parts(start, end)
         if self._group is not None:
             self._group.plan(start["phys"], end["phys"], bounds)
-        return [Part((scan, bounds)) for scan in scans]
+        return [LogPartition((scan, bounds)) for scan in scans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._group.commit(end["phys"])
 
     def _reading(self) -> AbstractContextManager[None]:
-        return told_path("RS_READ_FAILED", self.options.path)
+        return coded_errors("RS_READ_FAILED", self.options.path)
 
     def stop(self) -> None:
         if self._progress is not None:

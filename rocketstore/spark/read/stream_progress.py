@@ -26,7 +26,7 @@ from rocketstore.spark.read.queue_offsets import (
     starts,
 )
 from rocketstore.spark.read.topic_check import check_names
-from rocketstore.spark.stores import open_store, store_uuid
+from rocketstore.spark.stores import open_to_read, store_uuid
 from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Progress:
     def _opened(self) -> Store:
         if self._store is None:
             refuse_shards(self._options.path, "a stream needs one store; read them as a batch")
-            self._store = open_store(self._options.path)
+            self._store = open_to_read(self._options.path)
             self._looked_at = time.monotonic()
             self._uuid = store_uuid(self._options.path)
         return self._store

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.errors import told_path
+from rocketstore.spark.errors import coded_errors
 from rocketstore.spark.write.journal import file_name, sync_directory
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ class BadRows:
 
         rows = rows.append_column(REASON, pa.array(reasons, pa.string()))
         if self._writer is None:
-            with told_path("RS_WRITE_FAILED", self._path):
+            with coded_errors("RS_WRITE_FAILED", self._path):
                 os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 self._writer = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
-        with told_path("RS_WRITE_FAILED", self._path):
+        with coded_errors("RS_WRITE_FAILED", self._path):
             self._writer.write_batch(rows)
 
     def finish(self) -> str | None:
         """The file, durable; None when there was no bad row."""
         if self._writer is None:
             return None
-        with told_path("RS_WRITE_FAILED", self._path):
+        with coded_errors("RS_WRITE_FAILED", self._path):
             self._writer.close()
             handle = os.open(self._path, os.O_RDONLY)
             try:
@@ -65,7 +65,7 @@ class BadRows:
 def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
     """Gives a task's file its name, the same one however often the commit is run."""
     directory = Path(path).parent.parent
-    with told_path("RS_WRITE_FAILED", directory):
+    with coded_errors("RS_WRITE_FAILED", directory):
         os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
         sync_directory(directory)
 

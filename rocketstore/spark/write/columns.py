@@ -62,14 +62,14 @@ def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
     (`spark.sql.execution.arrow.useLargeVarTypes`)."""
     import pyarrow as pa
 
-    kinds = [narrow(kind) for kind in batch.schema.types]
+    kinds = [narrow_type(kind) for kind in batch.schema.types]
     if kinds == batch.schema.types:
         return batch
     arrays = [array.cast(kind) for array, kind in zip(batch.columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def narrow(kind: Any) -> Any:
+def narrow_type(kind: Any) -> Any:
     import pyarrow as pa
 
     if kind in (pa.large_string(), pa.string_view()):
@@ -77,9 +77,9 @@ def narrow(kind: Any) -> Any:
     if kind in (pa.large_binary(), pa.binary_view()):
         return pa.binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(narrow(kind.value_type))
+        return pa.list_(narrow_type(kind.value_type))
     if pa.types.is_map(kind):
-        return pa.map_(narrow(kind.key_type), narrow(kind.item_type))
+        return pa.map_(narrow_type(kind.key_type), narrow_type(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, narrow(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, narrow_type(field.type)) for field in kind])
     return kind

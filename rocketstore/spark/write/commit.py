@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.write.cleanup import discard
 from rocketstore.spark.write.file_lock import journal_lock
 from rocketstore.spark.write.handover import Request
@@ -64,12 +64,12 @@ def commit(
     """
     request = Request(path, writer, version, files)
     largest = max((file.largest_body for file in files), default=0)
-    with told_path("RS_WRITE_FAILED", path):
+    with coded_errors("RS_WRITE_FAILED", path):
         store = reach(path, request, lock_timeout_s, on_step, largest)
     if store is None:
-        with told_path("RS_WRITE_FAILED", path):
+        with coded_errors("RS_WRITE_FAILED", path):
             return request.answer()
-    with told_path("RS_WRITE_FAILED", path), store, journal_lock(path):
+    with coded_errors("RS_WRITE_FAILED", path), store, journal_lock(path):
         on_step("locked")
         try:
             return commit_to(store, path, writer, version, files, on_step)

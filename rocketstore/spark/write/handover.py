@@ -32,8 +32,8 @@ from rocketstore.spark.write.journal import (
 )
 
 __all__ = [
-    "Asked",
     "Request",
+    "TakenCommit",
     "give_answer",
     "inbox_directory",
     "take",
@@ -122,7 +122,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TakenCommit:
     """What stands in a request."""
 
     writer: str
@@ -130,7 +130,7 @@ class Asked:
     files: tuple[Staged, ...]
 
     @classmethod
-    def load(cls, file: Path) -> Asked:
+    def load(cls, file: Path) -> TakenCommit:
         """Raises SparkFaceError: RS_JOURNAL_DAMAGED."""
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
@@ -175,7 +175,7 @@ def withdraw_files(path: str, files: Sequence[Staged]) -> bool:
     free = True
     for request in waiting(path):
         try:
-            asked = Asked.load(request)
+            asked = TakenCommit.load(request)
         except (FileNotFoundError, SparkFaceError):
             continue
         if names.isdisjoint(file.path for file in asked.files):

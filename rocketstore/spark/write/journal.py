@@ -159,7 +159,7 @@ class Journal:
         found = self._read(self._pending)
         if found is None:
             return None
-        with _told_damage(self._pending):
+        with _coded_damage(self._pending):
             return Commit(
                 found["writer"],
                 found["version"],
@@ -192,7 +192,7 @@ class Journal:
         """The last commits of a writer, oldest first: version, begin, end, rows."""
         file = self._file(writer)
         found = self._read(file)
-        with _told_damage(file):
+        with _coded_damage(file):
             commits = [] if found is None else found["commits"]
             return [{name: commit[name] for name in NOTED} for commit in commits]
 
@@ -208,7 +208,7 @@ class Journal:
             content = path.read_bytes()
         except FileNotFoundError:
             return None
-        with _told_damage(path):
+        with _coded_damage(path):
             found = json.loads(content.decode())
             if found["format"] != 1:
                 raise ValueError("not a journal of format 1")
@@ -216,7 +216,7 @@ class Journal:
 
 
 @contextlib.contextmanager
-def _told_damage(path: Path) -> Iterator[None]:
+def _coded_damage(path: Path) -> Iterator[None]:
     """What is not as the sink writes it becomes an error with a code."""
     try:
         yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.option_checks import bad_option, check_names, number, size, switch
-from rocketstore.spark.paths import directory_of, place_of
+from rocketstore.spark.paths import directory_of, store_path
 
 __all__ = ["WriteOptions"]
 
@@ -67,7 +67,7 @@ class WriteOptions:
         version = number(given, "txnVersion", -1, 0, 2**63 - 1)
         if "txnversion" in given and not given.get("txnappid"):
             raise bad_option("txnVersion", given["txnversion"], "needs txnAppId")
-        path = place_of(given["path"])
+        path = store_path(given["path"])
         if is_uri(path):
             allowed = "a store's directory; an archive is written by rocketstore.ship alone"
             raise bad_option("path", shown_uri(path), allowed)

@@ -20,10 +20,10 @@ from rocketstore import RocketStoreError, Store, StoreClosedError
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.write.commit import commit_to
 from rocketstore.spark.write.file_lock import journal_lock
-from rocketstore.spark.write.handover import Asked, give_answer, take, waiting
+from rocketstore.spark.write.handover import TakenCommit, give_answer, take, waiting
 from rocketstore.spark.write.store_access import Step, no_step
 
-__all__ = ["Serving", "serve"]
+__all__ = ["StoreServer", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ LOOK_S = 0.02
 RETRY_S = 0.5
 
 
-def serve(store: Store) -> Serving:
+def serve(store: Store) -> StoreServer:
     """Takes commits of sinks in other processes until it is closed; close it before the store.
 
     Each is appended once, whichever process dies meanwhile, beside what this one puts. Where a commit
@@ -44,10 +44,10 @@ def serve(store: Store) -> Serving:
         SparkFaceError: RS_JOURNAL_BUSY: it is served already.
         OSError: there is no thread left.
     """
-    return Serving(store)
+    return StoreServer(store)
 
 
-class Serving:
+class StoreServer:
     """A thread that serves one store; made by `serve`, a context manager."""
 
     def __init__(self, store: Store, *, on_step: Step = no_step) -> None:
@@ -85,7 +85,7 @@ class Serving:
         if failure is not None:
             raise failure
 
-    def __enter__(self) -> Serving:
+    def __enter__(self) -> StoreServer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,7 +137,7 @@ class Serving:
             self._on_step(step)
 
         try:
-            asked = Asked.load(taken)
+            asked = TakenCommit.load(taken)
             done = commit_to(
                 self._store,
                 self._path,

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from rocketstore import ConfigError, StoreConfig
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
 from rocketstore.spark.write.cleanup import remove_orphans
@@ -20,14 +20,14 @@ from rocketstore.spark.write.options import WriteOptions
 from rocketstore.spark.write.shard_writing import write_shard
 from rocketstore.spark.write.shards import abandon_shards, commit_shards, shard_paths
 from rocketstore.spark.write.sink import (
-    Counted,
-    Message,
+    CountedBatches,
+    TaskResult,
     check_batch,
     check_creates,
     check_schema,
+    log_left_out,
     routing_of,
-    tell_left_out,
-    told_apart,
+    writer_of_store,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ShardWriter(DataSourceArrowWriter):
         self.options = options
         self.run = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         options = self.options
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
@@ -71,7 +71,7 @@ class ShardWriter(DataSourceArrowWriter):
             )
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
         try:
-            batches = Counted(iterator)
+            batches = CountedBatches(iterator)
             shard = write_shard(
                 batches,
                 Path(options.path),
@@ -83,7 +83,7 @@ class ShardWriter(DataSourceArrowWriter):
             )
             left_out = batches.rows - (shard.rows if shard else 0)
             kept = bad_rows and bad_rows.finish()
-            return Message(partition, None, None, kept, shard, left_out)
+            return TaskResult(partition, None, None, kept, shard, left_out)
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
                 bad_rows.abandon()
@@ -94,7 +94,7 @@ class ShardWriter(DataSourceArrowWriter):
         done.sort(key=lambda message: message.partition)
         options = self.options
         writer, version = self.name
-        with told_path("RS_WRITE_FAILED", options.path):
+        with coded_errors("RS_WRITE_FAILED", options.path):
             commit_shards(
                 options.path,
                 self.run,
@@ -105,9 +105,9 @@ class ShardWriter(DataSourceArrowWriter):
             )
         for message in done:
             if message.bad_rows is not None:
-                kept_by = told_apart(options, writer)
+                kept_by = writer_of_store(options, writer)
                 keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
-        tell_left_out(options, done)
+        log_left_out(options, done)
         remove_orphans(options.path, bad_rows=options.bad_rows_path)
 
     def abort(self, messages: list[Any]) -> None:
@@ -115,7 +115,7 @@ class ShardWriter(DataSourceArrowWriter):
         for message in messages:
             if message is not None and message.bad_rows is not None:
                 writer, version = self.name
-                kept_by = told_apart(self.options, writer)
+                kept_by = writer_of_store(self.options, writer)
                 settle_bad_rows(message.bad_rows, kept_by, version, message.partition, given_up)
 
     @property

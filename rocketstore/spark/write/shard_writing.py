@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import MessageRejectedError, RocketStoreError, Store, encode_frames
-from rocketstore.spark.errors import told_path
+from rocketstore.spark.errors import coded_errors
 from rocketstore.spark.write.bad_rows import BadRows
 from rocketstore.spark.write.shards import STAGED, Shard
 from rocketstore.spark.write.staging import Routing, columns_of, parts, refuse
@@ -54,7 +54,7 @@ def write_shard(
             for part in parts(batch, PART_BYTES):
                 kept, columns = columns_of(part, routing, row, bad_rows)
                 if kept.num_rows:
-                    with told_path("RS_SHARD_FAILED", root / name):
+                    with coded_errors("RS_SHARD_FAILED", root / name):
                         store = store or open_new(root / name, routing, file_bytes)
                         refused = put_rows(store, columns, routing)
                     if refused:
@@ -67,7 +67,7 @@ def write_shard(
             remove(store, root / name)
             return None
         size = store.end_offset - store.begin_offset
-        with told_path("RS_SHARD_FAILED", root / name):
+        with coded_errors("RS_SHARD_FAILED", root / name):
             store.wait_flushed(store.end_offset, WAIT_S)
             store.close()  # all names in it are durable then; its own the commit sees to
     except BaseException:

@@ -25,7 +25,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rocketstore.spark.errors import SparkFaceError, told_path
+from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.write.file_lock import FileLock
 from rocketstore.spark.write.journal import sync_directory, write_durably
 from rocketstore.spark.write.store_access import Step, no_step
@@ -213,7 +213,7 @@ def _next_number(root: Path, found: dict[str, Any]) -> int:
 def _read(path: str) -> dict[str, Any] | None:
     file = os.path.join(path, "shards.json")
     try:
-        with told_path("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
+        with coded_errors("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
             text = Path(file).read_text(encoding="utf-8")
         found = json.loads(text)
         if found["format"] != 1:

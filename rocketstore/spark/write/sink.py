@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 
 import rocketstore
 from rocketstore import StoreLockedError
-from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.stores import store_uuid
 from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "Counted",
-    "Message",
+    "BatchWriter",
+    "CountedBatches",
     "StreamWriter",
-    "Writer",
+    "TaskResult",
     "check_batch",
     "check_creates",
     "check_schema",
+    "log_left_out",
     "routing_of",
     "staging_of",
-    "tell_left_out",
-    "told_apart",
+    "writer_of_store",
 ]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Message(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one;
     `bad_rows` the file of those that cannot be messages, `left_out` how many they are, kept or not; `shard` what
     it wrote instead of a file."""
@@ -66,7 +66,7 @@ class Message(WriterCommitMessage):
     left_out: int = 0
 
 
-class Counted:
+class CountedBatches:
     """A task's batches, and how many rows have come."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -79,7 +79,7 @@ class Counted:
             yield batch
 
 
-def tell_left_out(options: WriteOptions, messages: Sequence[Message]) -> None:
+def log_left_out(options: WriteOptions, messages: Sequence[TaskResult]) -> None:
     """How many rows were no messages, once the others are written: who drops them is to know it."""
     count = sum(message.left_out for message in messages)
     if count:
@@ -148,7 +148,7 @@ def staging_of(options: WriteOptions) -> str:
     return os.path.join(options.staging, store_uuid(options.path) or file_name(place))
 
 
-def told_apart(options: WriteOptions, writer: str) -> str:
+def writer_of_store(options: WriteOptions, writer: str) -> str:
     """A writer's name among those that write to other stores and keep their bad rows in the same directory; the same
     one by whatever path a store is written to."""
     return f"{os.path.realpath(options.path)} {writer}"
@@ -162,7 +162,7 @@ def make_store(options: WriteOptions, *, makes: bool = True) -> None:
         return
     check_creates(options, "store")
     if makes:
-        with told_path("RS_WRITE_FAILED", path):
+        with coded_errors("RS_WRITE_FAILED", path):
             try:
                 rocketstore.open(path, "rw").close()
             except StoreLockedError:  # whoever has a lock there makes it just now
@@ -183,7 +183,7 @@ def check_creates(options: WriteOptions, what: str) -> None:
         )
 
 
-class Base:
+class SinkWriter:
     """What batch and stream have in common. Pickled to the tasks and to the committer."""
 
     def __init__(self, schema: StructType, options: WriteOptions, *, makes: bool) -> None:
@@ -195,18 +195,18 @@ class Base:
         self.staging = staging_of(options)
         self.run = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         options = self.options
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         partition = 0 if context is None else context.partitionId()
         bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
         try:
-            run, batches = os.path.join(self.staging, self.run), Counted(iterator)
+            run, batches = os.path.join(self.staging, self.run), CountedBatches(iterator)
             staged = stage(batches, run, routing_of(options), bad_rows)
             left_out = batches.rows - (staged.rows if staged else 0)
             kept = bad_rows and bad_rows.finish()
-            return Message(partition, staged, query, kept, left_out=left_out)
+            return TaskResult(partition, staged, query, kept, left_out=left_out)
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
                 bad_rows.abandon()
@@ -221,23 +221,23 @@ class Base:
             commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
         for message in done:
             if message.bad_rows is not None:
-                kept_by = told_apart(options, writer)
+                kept_by = writer_of_store(options, writer)
                 keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
-        tell_left_out(options, done)
+        log_left_out(options, done)
         remove_orphans(options.path, staging=self.staging, bad_rows=options.bad_rows_path)
 
     def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:
         done = [message for message in messages if message is not None]
         staged = [message.staged for message in done if message.staged is not None]
-        with told_path("RS_WRITE_FAILED", self.options.path):
+        with coded_errors("RS_WRITE_FAILED", self.options.path):
             given_up = abandon(self.options.path, staged)
         for message in done:
             if message.bad_rows is not None:
-                kept_by = writer and told_apart(self.options, writer)
+                kept_by = writer and writer_of_store(self.options, writer)
                 settle_bad_rows(message.bad_rows, kept_by, version, message.partition, given_up)
 
 
-class Writer(Base, DataSourceArrowWriter):
+class BatchWriter(SinkWriter, DataSourceArrowWriter):
     """One batch write."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
@@ -254,7 +254,7 @@ class Writer(Base, DataSourceArrowWriter):
         self.drop(messages, self.writer, self.version)
 
 
-class StreamWriter(Base, DataSourceStreamArrowWriter):
+class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """One micro-batch of a streaming query: Spark makes a writer for each."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
 from rocketstore.puts import SCHEDULE_TOPIC, crc32
-from rocketstore.spark.errors import HINTS, SparkFaceError, told_path
+from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.write.bad_rows import BadRows
 from rocketstore.spark.write.columns import named_columns, narrowed
 from rocketstore.spark.write.journal import Staged
@@ -53,7 +53,7 @@ def stage(
     """Writes the frames of all batches to a new file in `directory`, durably; None without a row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
     chunks, row, largest, room = [], 0, 0, bytearray()
-    with told_path("RS_WRITE_FAILED", directory):
+    with coded_errors("RS_WRITE_FAILED", directory):
         os.makedirs(directory, exist_ok=True)
         opened = SyncedFile(name)
     with opened as file:
@@ -62,15 +62,15 @@ def stage(
                 frames, count = encode_batch(part, routing, row, bad_rows, room)
                 row += part.num_rows
                 if count:
-                    with told_path("RS_WRITE_FAILED", name):
+                    with coded_errors("RS_WRITE_FAILED", name):
                         file.write(frames)
                     chunks.append((len(frames), count, crc32(frames)))
                     largest = max(largest, largest_body(part))
                 frames.release()
-        with told_path("RS_WRITE_FAILED", name):
+        with coded_errors("RS_WRITE_FAILED", name):
             file.finish()
     if not chunks:
-        with told_path("RS_WRITE_FAILED", name):
+        with coded_errors("RS_WRITE_FAILED", name):
             os.unlink(name)
         return None
     rows = sum(chunk[1] for chunk in chunks)

@@ -129,7 +129,7 @@ def scan_log(
     total = sum(segment.size for segment in used)
     done = blanks = record_bytes = 0
 
-    def scan(part: _Part) -> ScanResult:
+    def scan(part: _SegmentPart) -> ScanResult:
         return scan_segment(part.segment, part.begin, part.end, verify=BOTH_CHECKSUMS)
 
     for part, result in zip(parts, map_on_all_cores(scan, parts), strict=True):
@@ -150,7 +150,7 @@ def scan_log(
     return facts
 
 
-class _Part(NamedTuple):
+class _SegmentPart(NamedTuple):
     """Records of [begin, end) in a segment; `closing`: the last of it. Others end where the next one begins."""
 
     segment: MappedFile
@@ -159,7 +159,7 @@ class _Part(NamedTuple):
     closing: bool
 
 
-def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
+def _parts(segment: MappedFile, scope: Scope) -> list[_SegmentPart]:
     """Parts of a file that can be scanned at the same time: they begin where a record can be believed. Where
     it is wrong to believe it, the part in front does not end there, which `_ends_well` sees."""
     first, end = _part(segment, scope)
@@ -171,7 +171,10 @@ def _parts(segment: MappedFile, scope: Scope) -> list[_Part]:
             break
         begins.append(found)
     ends = [*begins[1:], end]
-    return [_Part(segment, *bounds, bounds[1] == end) for bounds in zip(begins, ends, strict=True)]
+    return [
+        _SegmentPart(segment, *bounds, bounds[1] == end)
+        for bounds in zip(begins, ends, strict=True)
+    ]
 
 
 def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
@@ -191,7 +194,7 @@ def _part(segment: MappedFile, scope: Scope) -> tuple[int, int]:
     return min(end, max(0, scope.begin - segment.start_offset)), end
 
 
-def _ends_well(part: _Part, result: ScanResult, *, last: bool) -> bool:
+def _ends_well(part: _SegmentPart, result: ScanResult, *, last: bool) -> bool:
     """Whether the records of a part end as they should: where the next part begins, or, in the last one of a
     file, at the limit, in a blank, or in zeros."""
     segment, position = part.segment, result.end_position
