@@ -32,12 +32,12 @@ from rocketstore.tools._repair.damage import (
     DamagedRange,
     damaged_ranges,
     log_files,
-    with_stand_ins,
+    with_pointed_fillers,
 )
 from rocketstore.tools._repair.missing_segments import make_missing
 from rocketstore.tools._repair.pre_blanks import find_pre_blanks, point_them, with_ends
-from rocketstore.tools._repair.units import RECORD_BYTES_MIN, change_units, units_into
-from rocketstore.tools._verify.log import REPAIR_TOPIC, STAND_IN_FLAG
+from rocketstore.tools._repair.units import change_units, units_into
+from rocketstore.tools.filler_records import POINTED_FLAG, RECORD_BYTES_MIN, REPAIR_TOPIC
 from rocketstore.values.plural import counted
 from rocketstore.values.system_flags import ROLLED_BACK
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rocketstore.config.typed_options import StoreOptions
     from rocketstore.log.read.column_reader import LogFiles
     from rocketstore.store import Store
-    from rocketstore.tools._repair.units import StandIn
+    from rocketstore.tools._repair.units import PointedFiller
     from rocketstore.values.callbacks import Progress
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def repair(
             kept += _keep(store, fitting)
             if not done:
                 _drop_index(store)
-            fitting = with_stand_ins(store, fitting)
+            fitting = with_pointed_fillers(store, fitting)
             units += change_units(store, fitting)
             _mend(store, fitting)
             done += fitting
@@ -203,7 +203,7 @@ def _look(
             told.append(Mended(one.start, one.end, one.reason, how))
         fitting = [one for one, mended in zip(found, told, strict=True) if mended.done]
         units = sum(len(hit.numbers) for hit in units_into(store, fitting))
-        units += sum(len(one.stand_ins) for one in with_ends(store, find_pre_blanks(store)))
+        units += sum(len(one.pointed_fillers) for one in with_ends(store, find_pre_blanks(store)))
     return RepairReport(os.fspath(path), True, tuple(told), units, ())
 
 
@@ -223,8 +223,8 @@ def _mend_ends(store: Store, kept: list[str]) -> int:
     kept += _keep(store, ranges)
     _mend(store, ranges)
     for one in ranges:  # after the records: until then a run of this finds them again
-        point_them(one.stand_ins)
-    return sum(len(one.stand_ins) for one in ranges)
+        point_them(one.pointed_fillers)
+    return sum(len(one.pointed_fillers) for one in ranges)
 
 
 def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
@@ -276,7 +276,7 @@ def _replacement(one: DamagedRange) -> Iterator[bytes]:
         yield BLANK.pack(one.end - one.start, BLANK_MAGIC)
         return
     offset = one.start
-    for unit in one.stand_ins:
+    for unit in one.pointed_fillers:
         if unit.start == offset:  # one that several units share is written once
             yield _record(one, offset, unit.size, unit)
             offset = unit.end
@@ -290,16 +290,18 @@ def _replacement(one: DamagedRange) -> Iterator[bytes]:
         yield BLANK.pack(one.blank_size, BLANK_MAGIC)
 
 
-def _record(one: DamagedRange, offset: int, size: int, stand_in: StandIn | None = None) -> bytes:
-    properties = b"" if stand_in is None else stand_in.properties
+def _record(
+    one: DamagedRange, offset: int, size: int, pointed_filler: PointedFiller | None = None
+) -> bytes:
+    properties = b"" if pointed_filler is None else pointed_filler.properties
     return encode_record(
         topic=REPAIR_TOPIC,
         body=bytes(size - RECORD_BYTES_MIN - len(properties)),
         properties=properties,
-        queue_id=0 if stand_in is None else stand_in.queue_id,
+        queue_id=0 if pointed_filler is None else pointed_filler.queue_id,
         # An ordered consumer of RocketMQ commits what is behind it.
-        queue_offset=0 if stand_in is None else stand_in.queue_offset,
-        flag=0 if stand_in is None else STAND_IN_FLAG,
+        queue_offset=0 if pointed_filler is None else pointed_filler.queue_offset,
+        flag=0 if pointed_filler is None else POINTED_FLAG,
         sys_flag=ROLLED_BACK,
         physical_offset=offset,
         born_timestamp_ms=one.time_ms,

@@ -130,7 +130,7 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
     root = tmp_path / "s"
     module = importlib.import_module("rocketstore.tools.repair")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+        patch.setattr(module, "with_pointed_fillers", lambda store, ranges: ranges)
         patch.setattr(module, "with_ends", lambda store, ends: [])
         _, hit = mended(root)
     (root / "rocketstore" / "queue_ends").unlink(missing_ok=True)

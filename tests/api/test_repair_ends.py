@@ -165,7 +165,7 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
     for message in hit.values():
         damage(root, message)
     module = importlib.import_module("rocketstore.tools.repair")
-    monkeypatch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+    monkeypatch.setattr(module, "with_pointed_fillers", lambda store, ranges: ranges)
     monkeypatch.setattr(module, "with_ends", lambda store, ends: [])
     assert tools.repair(root, **SHAPE).units == len(hit)
     monkeypatch.undo()
@@ -192,7 +192,7 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
 def test_pre_blanks_in_front_of_messages_of_the_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RocketMQ passes over these. Those of an older repair get stand-ins, at the end of a queue all of a row, while
+    """RocketMQ passes over these. Those of an older repair get pointed fillers, at the end of a queue all of a row, while
     only that file is there; a gap that has no record in its place stays, and is told of."""
     root = tmp_path / "s"
     with open_small(root, "rw") as store:
@@ -211,7 +211,7 @@ def test_pre_blanks_in_front_of_messages_of_the_first_file(
         damage(root, message)
     module = importlib.import_module("rocketstore.tools.repair")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+        patch.setattr(module, "with_pointed_fillers", lambda store, ranges: ranges)
         patch.setattr(module, "with_ends", lambda store, rows: [])
         assert tools.repair(root, **SHAPE).units == len(lost)
     assert [n for n, unit in enumerate(units_of(root, "t")) if unit == PRE_BLANK] == [
@@ -254,7 +254,7 @@ def test_pre_blanks_that_fill_the_last_file_of_a_queue(
         write(root, put.physical_offset, bytes(put.size))
     module = importlib.import_module("rocketstore.tools.repair")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "with_stand_ins", lambda store, ranges: ranges)
+        patch.setattr(module, "with_pointed_fillers", lambda store, ranges: ranges)
         patch.setattr(module, "with_ends", lambda store, rows: [])
         assert tools.repair(root, **SHAPE).ok
     assert units_of(root, names[0])[10:] == [PRE_BLANK] * 2

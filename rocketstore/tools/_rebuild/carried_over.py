@@ -26,7 +26,7 @@ from rocketstore.log.queues.units import (
 )
 from rocketstore.log.read.column_reader import LogFiles
 from rocketstore.tools._repair.pre_blanks import pre_blank_end
-from rocketstore.tools._verify.log import is_stand_in
+from rocketstore.tools.filler_records import is_pointed_filler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def keep_handed_out(derived: Derived) -> None:
         for topic, queue_id in sorted(old.union((q.topic, q.queue_id) for q in made.all())):
             theirs = derived.layout.queue_directory(topic, queue_id)
             ours = derived.root.queue_directory(topic, queue_id)
-            found = list(_stand_ins(theirs, ours, size, derived, files))
+            found = list(_pointed_fillers(theirs, ours, size, derived, files))
             end = max(_end_in_pre_blank(theirs), ends.least(topic, queue_id))
             if found or (end and ours.is_dir() and not has_units_up_to(ours, size, end)):
                 _complete(made.add(topic, queue_id), found, end)
@@ -100,7 +100,9 @@ def _complete(queue: ConsumeQueue, found: list[_Unit], end: int) -> None:
         )  # fmt: skip
 
 
-def _stand_ins(old: Path, new: Path, size: int, derived: Derived, log: LogFiles) -> Iterator[_Unit]:
+def _pointed_fillers(
+    old: Path, new: Path, size: int, derived: Derived, log: LogFiles
+) -> Iterator[_Unit]:
     """Units of the old queue that point to records of `repair` where the new one has none, in the order of both."""
     last = -1
     for start, length in list_files(old):
@@ -114,7 +116,7 @@ def _stand_ins(old: Path, new: Path, size: int, derived: Derived, log: LogFiles)
         wanted = (offsets >= derived.begin) & (ours < 0) & (offsets > before) & (offsets < behind)
         for number in numpy.flatnonzero(wanted).tolist():
             unit = _Unit(start // UNIT_SIZE + number, int(offsets[number]), int(sizes[number]))
-            if unit.physical_offset > last and _is_stand_in(log, unit):
+            if unit.physical_offset > last and _is_pointed_filler(log, unit):
                 last = unit.physical_offset
                 yield unit
         last = max(last, int(ours.max(initial=-1)))
@@ -147,7 +149,7 @@ def _filled_up(offsets: Integers, count: int) -> Integers:
     return numpy.pad(offsets, (0, count - len(offsets)), constant_values=-1)
 
 
-def _is_stand_in(log: LogFiles, unit: _Unit) -> bool:
+def _is_pointed_filler(log: LogFiles, unit: _Unit) -> bool:
     file = log.at(unit.physical_offset)
     if file is None:
         return False
@@ -156,4 +158,4 @@ def _is_stand_in(log: LogFiles, unit: _Unit) -> bool:
         message = read_message(file, position, file.size, verify=0)
     except CorruptRecordError:
         return False
-    return message.size == unit.size and is_stand_in(message)
+    return message.size == unit.size and is_pointed_filler(message)

@@ -1,4 +1,4 @@
-"""Where a log holds nothing that can be believed, and what may stand there instead."""
+"""Damaged ranges of a log, where no record can be believed, and what `repair` may write there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
 from rocketstore.scanning.scan import Scan
 from rocketstore.store_info import log_bounds
-from rocketstore.tools._repair.units import RECORD_BYTES_MIN, StandIn, stand_ins, units_into
+from rocketstore.tools._repair.units import PointedFiller, pointed_fillers, units_into
+from rocketstore.tools.filler_records import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ __all__ = [
     "DamagedRange",
     "damaged_ranges",
     "log_files",
-    "with_stand_ins",
+    "with_pointed_fillers",
 ]
 
 BLANK: Final = struct.Struct(">iI")
@@ -47,7 +48,7 @@ class DamagedRange:
     reason: str
     file_end: int
     time_ms: int
-    stand_ins: tuple[StandIn, ...] = ()
+    pointed_fillers: tuple[PointedFiller, ...] = ()
 
     @property
     def how(self) -> str:
@@ -103,11 +104,11 @@ def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange
     return _without_sound_records(store, found)
 
 
-def with_stand_ins(store: Store, ranges: Sequence[DamagedRange]) -> list[DamagedRange]:
+def with_pointed_fillers(store: Store, ranges: Sequence[DamagedRange]) -> list[DamagedRange]:
     """The same ranges, with what the last units of queues need there."""
-    found = stand_ins(store, ranges)
+    found = pointed_fillers(store, ranges)
     return [
-        dataclasses.replace(one, stand_ins=tuple(units))
+        dataclasses.replace(one, pointed_fillers=tuple(units))
         for one, units in zip(ranges, found, strict=True)
     ]
 

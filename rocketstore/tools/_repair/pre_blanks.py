@@ -1,6 +1,9 @@
-"""Pre-blanks that keep RocketMQ from messages (format 6.3): at the end of a queue, behind which it dispatches nothing,
-and in front of units of the log's first file, which it passes over. A repair of before left them, and queues that were
-made anew have them where records of a repair stand. They get stand-ins, in records that stand for damage already."""
+"""Pre-blanks that keep RocketMQ from messages (format 6.3), and the filler records that take their place.
+
+RocketMQ dispatches nothing after a pre-blank at the end of a queue, and consumers of the log's first file are given
+nothing after one. An earlier repair left such pre-blanks, and rebuilt queues have them where filler records are.
+Their units are pointed at filler records of an earlier repair.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,13 @@ from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.damage import DamagedRange
 from rocketstore.tools._repair.units import (
-    RECORD_BYTES_MIN,
-    STAND_IN_BODY_BYTES,
+    FILLER_BODY_BYTES,
     is_delayed,
     placed,
     queue_files,
     units_into,
 )
-from rocketstore.tools._verify.log import REPAIR_TOPIC
+from rocketstore.tools.filler_records import RECORD_BYTES_MIN, REPAIR_TOPIC
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rocketstore.store import Store
-    from rocketstore.tools._repair.units import StandIn
+    from rocketstore.tools._repair.units import PointedFiller
 
     Integers = NDArray[numpy.int64]
 
@@ -48,7 +50,7 @@ __all__ = ["PreBlanks", "find_pre_blanks", "point_them", "pre_blank_end", "with_
 REASON: Final = "a queue has a pre-blank"
 #: As one cannot stand for lost messages of a file.
 RUN_MAX: Final = 1 << 16
-STAND_IN_BYTES: Final = RECORD_BYTES_MIN + STAND_IN_BODY_BYTES
+POINTED_FILLER_BYTES: Final = RECORD_BYTES_MIN + FILLER_BODY_BYTES
 
 
 class PreBlankEnd(NamedTuple):
@@ -145,11 +147,11 @@ def pre_blank_end(directory: Path) -> PreBlankEnd | None:
 
 
 def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:
-    """Records of an earlier repair to be written anew, with stand-ins for these in them, as far as there are any
+    """Records of an earlier repair to be written anew, with pointed fillers for these in them, as far as there are any
     between what the units around say."""
     fillers = _fillers(store) if rows else []
     starts = [one.start for one in fillers]
-    room = [(one.end - one.start) // STAND_IN_BYTES for one in fillers]
+    room = [(one.end - one.start) // POINTED_FILLER_BYTES for one in fillers]
     wanted: dict[int, list[PreBlank]] = {}
     # Ends of queues first, of which each has one of its own where it can be.
     for row in sorted(rows, key=lambda one: (one.behind is not None, -one.before)):
@@ -166,8 +168,8 @@ def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:
             room[low + place] -= 1
     found = []
     for number, units in sorted(wanted.items()):
-        stand_ins = placed(fillers[number], [(unit, unit.number) for unit in sorted(units)])
-        found.append(dataclasses.replace(fillers[number], stand_ins=tuple(stand_ins)))
+        pointed_fillers = placed(fillers[number], [(unit, unit.number) for unit in sorted(units)])
+        found.append(dataclasses.replace(fillers[number], pointed_fillers=tuple(pointed_fillers)))
     return found
 
 
@@ -206,9 +208,9 @@ def _fillers(store: Store) -> list[DamagedRange]:
     return [one for one in found if one.start not in taken]
 
 
-def point_them(stand_ins: Sequence[StandIn]) -> None:
+def point_them(pointed_fillers: Sequence[PointedFiller]) -> None:
     """Overwrites these units, which are pre-blanks, and syncs."""
-    for unit in stand_ins:
+    for unit in pointed_fillers:
         start = int(Path(unit.path).name)
         file = MappedFile.open(unit.path, start, Path(unit.path).stat().st_size, "write")
         try:

@@ -1,8 +1,8 @@
-"""Units of queues that point into damaged ranges of the log, and what they say when these are mended.
+"""Queue units that point into damaged ranges of the log, and what `repair` writes over them.
 
-They become pre-blanks, but for two kinds that point to stand-ins (format 6.3). The last unit of a queue: RocketMQ
-takes where that one's record ends for how far the queue got, 2 GiB behind a pre-blank, and dispatches nothing below.
-And those of the log's first file: behind a pre-blank RocketMQ's consumers are given nothing more of that file.
+A unit becomes a pre-blank, with two exceptions that point to filler records (format 6.3). The last unit of a queue:
+RocketMQ takes the end of its record for how far the queue got, 2 GiB after a pre-blank, and dispatches nothing below.
+Units of the log's first file: RocketMQ's consumers are given nothing of that file after a pre-blank.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rocketstore.log.layout.listing import list_files
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 from rocketstore.store_info import log_bounds
+from rocketstore.tools.filler_records import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,27 +32,24 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
 
 __all__ = [
-    "RECORD_BYTES_MIN",
-    "STAND_IN_BODY_BYTES",
-    "StandIn",
+    "FILLER_BODY_BYTES",
+    "PointedFiller",
     "UnitsHit",
     "change_units",
     "is_delayed",
     "placed",
+    "pointed_fillers",
     "queue_files",
-    "stand_ins",
     "units_into",
 ]
 
 UNITS_STEP: Final = 1 << 16
-#: Of a record without body, with a topic of one byte.
-RECORD_BYTES_MIN: Final = 92
-#: A body that is there: clients of RocketMQ hand out null for one of no bytes.
-STAND_IN_BODY_BYTES: Final = 1
-#: Of stand-ins in the topics of delayed messages: RocketMQ, which delivers what becomes due, drops a message for
-#: this topic; without a topic it would try again for ever.
+#: Bytes in the body of a pointed filler record: RocketMQ's clients hand out null for an empty body.
+FILLER_BODY_BYTES: Final = 1
+#: Properties of pointed fillers in the topic of delayed messages. RocketMQ delivers what becomes due, and drops a
+#: message for this topic; without a topic it would try again for ever.
 DROPPED: Final = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"
-#: The timer of RocketMQ 5 drops what takes back another message, and stops where it reads no time.
+#: Topic of RocketMQ 5's timer, which drops a message that takes back another, and stops where it reads no time.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TAKEN_BACK: Final = b"TIMER_DEL_UNIQKEY\x01%%\x02TIMER_OUT_MS\x01%d\x02"
 
@@ -66,14 +64,14 @@ class Interval(Protocol):
 
 
 class Mendable(Interval, Protocol):
-    """Where records come to stand, up to `records_end`, stand-ins in front. `time_ms`: their store time."""
+    """Where filler records are written, up to `records_end`, the pointed ones first. `time_ms`: their store time."""
 
     @property
     def records_end(self) -> int: ...
     @property
     def time_ms(self) -> int: ...
     @property
-    def stand_ins(self) -> Sequence[StandIn]: ...
+    def pointed_fillers(self) -> Sequence[PointedFiller]: ...
 
 
 class QueueFile(Protocol):
@@ -86,7 +84,7 @@ class QueueFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class PointedFiller:
     """A record within a damaged range that a unit points to, `number` of the file `path`. Where the range has no
     room for one each, units share the last."""
 
@@ -154,7 +152,7 @@ def is_delayed(topic: str) -> bool:
     return topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
-def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
+def pointed_fillers(store: Store, ranges: Sequence[Mendable]) -> list[list[PointedFiller]]:
     """Of each range: those for units that must not become pre-blanks, in the order of each queue."""
     wanted: list[list[tuple[QueueFile, int]]] = [[] for _ in ranges]
     starts = [one.start for one in ranges]
@@ -172,11 +170,11 @@ def stand_ins(store: Store, ranges: Sequence[Mendable]) -> list[list[StandIn]]:
     return [placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
 
 
-def placed(one: Mendable, units: Sequence[tuple[QueueFile, int]]) -> list[StandIn]:
-    """Stand-ins from the start of a range on, small enough that all have room if their records had it."""
-    found: list[StandIn] = []
-    tight = len(units) * (RECORD_BYTES_MIN + STAND_IN_BODY_BYTES) > one.end - one.start
-    body_bytes = 0 if tight else STAND_IN_BODY_BYTES
+def placed(one: Mendable, units: Sequence[tuple[QueueFile, int]]) -> list[PointedFiller]:
+    """Pointed fillers from the start of a range on, small enough that all have room if their records had it."""
+    found: list[PointedFiller] = []
+    tight = len(units) * (RECORD_BYTES_MIN + FILLER_BODY_BYTES) > one.end - one.start
+    body_bytes = 0 if tight else FILLER_BODY_BYTES
     for hit, number in units:
         queue = Path(hit.path).parent
         properties = _properties(queue.parent.name, one.time_ms)
@@ -187,12 +185,14 @@ def placed(one: Mendable, units: Sequence[tuple[QueueFile, int]]) -> list[StandI
         if place[1] < RECORD_BYTES_MIN + len(properties):
             properties = b""
         queue_offset = hit.start // UNIT_SIZE + number
-        found.append(StandIn(hit.path, number, *place, int(queue.name), queue_offset, properties))
+        found.append(
+            PointedFiller(hit.path, number, *place, int(queue.name), queue_offset, properties)
+        )
     return found
 
 
 def _properties(topic: str, time_ms: int) -> bytes:
-    """What a stand-in says in a queue of a topic."""
+    """What a pointed filler says in a queue of a topic."""
     if topic == TIMER_TOPIC:
         return DROPPED + TAKEN_BACK % time_ms
     return DROPPED if topic == SCHEDULE_TOPIC else b""
@@ -211,8 +211,8 @@ def _last_unit(directory: Path) -> int:
     return -1
 
 
-def _next_place(taken: Sequence[StandIn], one: Mendable, size: int) -> tuple[int, int] | None:
-    """Start and size of a stand-in behind those that there are: either nothing is left behind it, or another
+def _next_place(taken: Sequence[PointedFiller], one: Mendable, size: int) -> tuple[int, int] | None:
+    """Start and size of a pointed filler behind those that there are: either nothing is left behind it, or another
     record fits there. Else that of the last one; None where there is no room at all."""
     start = taken[-1].end if taken else one.start
     room = one.records_end - start
@@ -224,9 +224,9 @@ def _next_place(taken: Sequence[StandIn], one: Mendable, size: int) -> tuple[int
 
 
 def change_units(store: Store, ranges: Sequence[Mendable]) -> int:
-    """Points units at their stand-ins and makes pre-blanks of all others that point into the ranges; how many
+    """Points units at their pointed fillers and makes pre-blanks of all others that point into the ranges; how many
     there were."""
-    places = {(unit.path, unit.number): unit for one in ranges for unit in one.stand_ins}
+    places = {(unit.path, unit.number): unit for one in ranges for unit in one.pointed_fillers}
     changed = 0
     for found in list(units_into(store, ranges)):
         file = MappedFile.open(found.path, found.start, found.size, "write")

@@ -23,7 +23,7 @@ from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.multi_dispatch import is_listed, light_queues
 from rocketstore.log.recovery.parallel_scan import part_begin
 from rocketstore.tools.parallel import map_on_all_cores
-from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, ROLLED_BACK, TRANSACTION_TYPE
+from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,10 +41,6 @@ BLANK_SIZE_MIN = 8
 BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 #: Of a file that one thread looks at in one go.
 PART_BYTES = 32 << 20
-#: Of records that stand for damage (`repair`).
-REPAIR_TOPIC = "%"
-#: Of those that units of queues point to (format 6.3); 0 in the others.
-STAND_IN_FLAG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +107,6 @@ class LogFacts:
         if file is None or physical_offset >= self.end:
             raise CorruptRecordError(physical_offset, "outside the log")
         return read_message(file, position, file.size, verify=0)
-
-
-def is_stand_in(message: Message) -> bool:
-    """Whether a record stands for a lost one to a unit of a queue."""
-    told = message.topic, message.sys_flag & TRANSACTION_TYPE, message.flag
-    return told == (REPAIR_TOPIC, ROLLED_BACK, STAND_IN_FLAG)
 
 
 def scan_log(

@@ -19,7 +19,7 @@ from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.log.queues.multi_dispatch import light_queues
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
-from rocketstore.tools._verify.log import is_stand_in
+from rocketstore.tools.filler_records import is_pointed_filler
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.plural import counted
 
@@ -145,7 +145,7 @@ def _is_at(facts: LogFacts, physical_offset: int, size: int) -> bool:
         message = facts.message_at(physical_offset)
     except CorruptRecordError:
         return False
-    return message.size == size and is_stand_in(message)
+    return message.size == size and is_pointed_filler(message)
 
 
 class _Look(NamedTuple):
@@ -338,7 +338,7 @@ class _QueueWalk:
         own = (message.topic, message.queue_id, message.queue_offset)
         if message.size != size:
             return f"says {size} bytes, the record at {physical_offset} has {message.size}"
-        if is_stand_in(message):
+        if is_pointed_filler(message):
             return ""
         if place != own and place not in light_queues(message):
             return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
