@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -15,6 +16,9 @@ from rocketstore.cli.demo.spark import demo
 from rocketstore.cli.output import console, count_text, size_text
 from rocketstore.cli.parameters import ANY_STORE, Moment, index_shape
 from rocketstore.cli.spark_session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["command"]
 
@@ -77,6 +81,14 @@ def once(app_id: str | None, version: int | None) -> dict[str, Any]:
     if version is not None:
         raise click.UsageError("--version needs --once NAME")
     return {}
+
+
+def append_messages(master: str | None, target: str, job: Callable[[SparkSession], int]) -> int:
+    """Runs a job that appends to `target`, and prints how many messages it appended."""
+    with spark_session(master) as session:
+        count = job(session)
+    console().print(f"{count_text(count, 'message')} in {target}")
+    return exit_codes.OK
 
 
 def print_rows(rows: list[Any], as_json: bool) -> None:
@@ -219,10 +231,9 @@ def import_(
         if bad_rows != "divert":
             raise click.UsageError("--bad-rows-path needs --bad-rows divert")
         more["badRowsPath"] = bad_rows_path
-    with spark_session(master) as session:
-        count = jobs.import_(session, source, store, topic=topic, **more)
-    console().print(f"{count_text(count, 'message')} in {store}")
-    return exit_codes.OK
+    return append_messages(
+        master, store, partial(jobs.import_, source=source, path=store, topic=topic, **more)
+    )
 
 
 @command.command(short_help="The latest message of each key, in a new store.")
@@ -246,19 +257,16 @@ def compact(
     """Appends to TARGET, of each topic and key, the last message; and all messages without a key."""
     from rocketstore.spark import jobs
 
-    named = once(app_id, version)
-    with spark_session(master) as session:
-        count = jobs.compact(
-            session,
-            store,
-            target,
-            tombstones=not keep_tombstones,
-            create_store=not no_create,
-            **named,
-            **wanted(given),
-        )
-    console().print(f"{count_text(count, 'message')} in {target}")
-    return exit_codes.OK
+    job = partial(
+        jobs.compact,
+        path=store,
+        target=target,
+        tombstones=not keep_tombstones,
+        create_store=not no_create,
+        **once(app_id, version),
+        **wanted(given),
+    )
+    return append_messages(master, target, job)
 
 
 @command.command(short_help="Append messages once more, to another store or topic.")
@@ -286,21 +294,18 @@ def replay(
     """Appends messages of STORE to TARGET, in the order of the log. With --to-topic TARGET may be STORE itself."""
     from rocketstore.spark import jobs
 
-    named = once(app_id, version)
-    with spark_session(master) as session:
-        count = jobs.replay(
-            session,
-            store,
-            target,
-            to_topic=to_topic,
-            keys=list(keys) or None,
-            decompress=not as_stored,
-            create_store=not no_create,
-            **named,
-            **wanted(given),
-        )
-    console().print(f"{count_text(count, 'message')} in {target}")
-    return exit_codes.OK
+    job = partial(
+        jobs.replay,
+        path=store,
+        target=target,
+        to_topic=to_topic,
+        keys=list(keys) or None,
+        decompress=not as_stored,
+        create_store=not no_create,
+        **once(app_id, version),
+        **wanted(given),
+    )
+    return append_messages(master, target, job)
 
 
 @command.command(short_help="Make queues and index anew out of the log.")
