@@ -1,15 +1,19 @@
 """Archives: sealed segments of a log in a directory or an object store, with a manifest.
 
-`rocketstore.ship` (`shipping`) writes an archive; `rocketstore.scan` (`scanning`) reads it as it reads a store.
-Both reach it through pyarrow, which is imported when the first archive is opened.
+`rocketstore.ship` (`shipping`) writes an archive; `rocketstore.scan` (`scanning`) reads it as it
+reads a store. Both reach it through pyarrow, which is imported when the first archive is opened.
 
 Read in this order:
 
-- `manifest`: `Manifest` lists the `Segment`s, their checksums, topics and times. It grows by replacement.
-- `object_store`: `ObjectStore` opens, writes and lists objects; `is_uri` tells an archive from a path.
-- `segments`: `ObjectFiles` gives the objects to a scan as the files of a log, one piece in memory at a time.
+- `manifest`: `Manifest` lists the `Segment`s, their checksums, topics and times. It grows by
+  replacement.
+- `object_store`: `ObjectStore` opens, writes and lists objects; `is_uri` tells an archive from a
+  path.
+- `segments`: `ObjectFiles` gives the objects to a scan as the files of a log, one piece in memory
+  at a time.
 
-Imported by `scanning`, `shipping` and `api`; by faces the names below only. Imports `log.read` and `values`.
+Imported by `scanning`, `shipping` and `api`; by faces the names below only. Imports `log.read` and
+`values`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,17 @@
-"""Scans as Arrow: record batches, and with them polars, pandas and DuckDB. Needs `rocketstore[arrow]`.
+"""Scans as Arrow record batches, polars, pandas and DuckDB frames. Needs `rocketstore[arrow]`.
 
-import rocketstore
+    import rocketstore
 
-scan = rocketstore.scan("data/orders", topics="orders")
-scan.to_duckdb().query("orders", "select tags, count(*), sum(octet_length(body)) from orders group by 1")
+    scan = rocketstore.scan("data/orders", topics="orders")
+    scan.to_duckdb().query("orders", "select tags, count(*) from orders group by 1")
+
+Users call methods of a scan (`to_arrow`, `to_polars`, …), which import this package.
+
+- `batches`: the columns of a chunk as an Arrow record batch, without a copy where the types allow
+  it.
+- `frames`: a scan as a frame of another library, which is imported when it is asked for.
+
+`scanning` imports this package late, for the methods; `spark` for timestamps. It imports `columns`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,21 @@
-"""The command line: `rocketstore --help`. Needs the extra `cli` (click and rich)."""
+"""The command line: `rocketstore --help`. Needs the extra `cli` (click and rich).
+
+Entry: `main`, called by the console script and by `__main__`. Read in this order:
+
+- `app`: the group of all commands; it imports a command when it is chosen, and turns errors into
+  one line and a code.
+- `commands`: a package, one command a module. `parameters`: arguments and options that commands
+  share.
+- `output` prints tables, messages and progress; `message_format` makes a message a line.
+- `exit_codes`: which error means which code. `hints`: advice of the library in words for commands.
+- `standard_streams`: streams that are closed or have no reader. `signals`: Ctrl-C and SIGTERM.
+- `streams`, `demo`, `bench`: packages of `tail` and `ingest`, of `demo` and of `bench`.
+- `spark_session`: a session for one command of `rocketstore spark`. `reference_stores`: stores that
+  RocketMQ wrote.
+
+Nothing imports this package but `spark.submit`. It imports exported names of the library, and
+`spark` late: the start of a command costs click and the names of errors.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,15 @@
 """What open stores count, for Prometheus. Needs `rocketstore[metrics]`.
 
-from prometheus_client import REGISTRY, start_http_server
+    from prometheus_client import REGISTRY, start_http_server
 
-REGISTRY.register(StoreCollector({"orders": store}))
-start_http_server(9309)
+    REGISTRY.register(StoreCollector({"orders": store}))
+    start_http_server(9309)
+
+- `store_collector`: `StoreCollector` asks the stores when Prometheus asks, and keeps no numbers
+  itself.
+
+Names of metrics are listed in docs/metrics.md. A store that is closed shows as `rocketstore_open
+0`. Nothing imports this package but users; it imports exported names of the library.
 """
 
 from __future__ import annotations

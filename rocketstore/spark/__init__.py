@@ -1,4 +1,4 @@
-"""Stores as tables and streams of Apache Spark.
+"""Stores as tables and streams of Apache Spark. Needs `rocketstore[spark]`.
 
     from rocketstore import spark
 
@@ -6,7 +6,18 @@
     orders = session.read.format("rocketstore").option("path", "data/orders").load()
     paid = spark.read(session, "data/orders", where="topic = 'orders' and tags = 'paid'")
 
-Needs `rocketstore[spark]`. Importing this package imports neither pyspark nor pyarrow.
+Importing this package imports neither pyspark nor pyarrow. Read in this order:
+
+- `session` makes a SparkSession, with a Java from `java`; `frame` has `read`; `submit` is the
+  program for spark-submit.
+- `data_source` is what Spark asks. It hands reading to `read`, writing to `write`.
+- `read`, `write` and `jobs` are packages: the source, the sink, and jobs over whole stores.
+- `errors` gives every error a code; `option_checks` and `paths` check what users give; `stores`
+  opens a store to read.
+- `schema` names the columns of each view; `batches` and `decompression` make Arrow batches in
+  Spark's types; `timestamps` turns times of records into datetimes.
+
+Only `cli` imports this package, late. It imports exported names of the library and `arrow`.
 """
 
 from rocketstore.spark.frame import read

@@ -1,4 +1,19 @@
-"""Tools over a whole store, as functions; the command line only prints what they return."""
+"""Tools over a whole store, as functions; the command line prints what they return.
+
+    from rocketstore import tools
+    report = tools.verify("data/orders")
+
+A tool is one module, with its parts in a package:
+
+- `verify` (`_verify`) checks a store against itself, without a lock; `report` has what it returns.
+- `repair` (`_repair`) overwrites damage in the log with filler records (`filler_records`).
+- `rebuild` (`_rebuild`) makes queues and index again from the log, several parts at a time.
+- `parallel` runs native work on all processors.
+
+`verify` imports nothing of the other two; `rebuild` asks `_repair` where old queues ended. Tools
+are a floor above the engine and `api`, and may import all of the library but faces. Faces import
+the names below only.
+"""
 
 from rocketstore.tools._rebuild.parts import BuiltPart, LogPart, build_part
 from rocketstore.tools._verify.derived import offsets_fault

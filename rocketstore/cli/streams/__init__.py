@@ -1,0 +1,14 @@
+"""Messages and lines that come one after the other, for `tail` and `ingest`.
+
+- `lines`: the lines of a file or a pipe, in chunks as they arrive. A signal ends the wait, never a
+  put.
+- `queue_messages`: one queue, message by message. It reports damaged records and goes on after
+  them.
+- `follow`: `tail -f`. It goes on past damage, and opens the store again once a writer has opened
+  it.
+
+These modules print no results. `lines` and `follow` wait without an end; a signal or an error stops
+them, and both leave the store for the command to close.
+
+Imported by `cli.commands` and `cli.reference_stores` only.
+"""

@@ -1,9 +1,21 @@
-"""Jobs over whole stores. Heavy work is done where the log is read, and brings back little.
+"""Jobs over whole stores. The work is done where the log is read; little comes back to the driver.
 
     from rocketstore.spark import jobs
     jobs.stats(session, "data/orders").show()
 
-The same from a shell: `rocketstore spark stats data/orders`.
+The same from a shell: `rocketstore spark stats data/orders`. A job a module:
+
+- `audit` tests every record; `stats` counts messages by topic, queue and hour; `export` writes
+  Parquet.
+- `import_` appends Parquet; `compact` appends the latest message of each key; `replay` appends
+  messages once more.
+- `rebuild` makes queues and index again.
+
+They share `parts` (parts of a log as tasks), `reading` and `writing` (frames from and to a store),
+`parquet_files` (files of an export) and `system_topics` (topics of RocketMQ's own services, which
+jobs leave out).
+
+Imported by `cli` only. A job may import `spark.read` and `spark.write`, and no other job.
 """
 
 from rocketstore.spark.jobs.audit import audit

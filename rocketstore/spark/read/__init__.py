@@ -1,0 +1,15 @@
+"""The source: topics of a store as a batch or a stream of rows.
+
+The modules that decide need no Spark, and their tests none. Read in this order:
+
+- `options`: `ReadOptions`, the options of the source, checked. `conditions`: what a query asks of
+  rows.
+- `plan`: from options and a store to scans, one a partition, and from a scan to Arrow batches.
+- `queue_offsets`: where a read begins and ends in each queue. `topic_check`: whether the topics
+  exist.
+- `source`: Spark's batch reader. `pushdown`: Spark's filters as conditions.
+- `stream`: Spark's stream reader, over `stream_progress` (how far a stream has come), `microbatch`
+  (where a batch may end) and `group_offsets` (progress as offsets of a consumer group).
+
+Imported by `spark.data_source`, `spark.frame` and `spark.jobs`; not by `spark.write`.
+"""

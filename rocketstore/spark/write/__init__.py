@@ -1,0 +1,21 @@
+"""The sink: rows of Spark as messages, each exactly once.
+
+Tasks write frames of messages to staged files; one committer on the driver's machine appends them
+to the store. A journal in the store makes the commit happen once, whichever process dies. Read in
+this order:
+
+- `options`: `WriteOptions`, checked. `columns` and `row_properties`: which columns are which part
+  of a message.
+- `staging`: a task's batches to frames, in a `synced_file`; `bad_rows` keeps rows that are no
+  messages.
+- `journal`: the files that say what was committed. `commit`: the steps of a commit, in order.
+- `staged_frames`: reads staged files and compares them with the log. `cleanup`: removes what
+  nothing needs any more.
+- `store_access`: takes the store's lock, or hands the commit over. `handover`: requests to the
+  process that has the store open. `serve`: that process takes them. `file_lock`: locks between
+  processes.
+- `sink`: Spark's writers. `shards`, `shard_writing`, `shard_sink`: a bulk load, one new store for
+  each task.
+
+Imported by `spark.data_source`, `spark.jobs`; `spark.read` imports `shards` of it.
+"""
