@@ -192,7 +192,7 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
 def test_pre_blanks_in_front_of_messages_of_the_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RocketMQ passes over these. Those of an older repair get pointed fillers, at the end of a queue all of a row, while
+    """RocketMQ passes over these. Those of an older repair get pointed fillers: at the end of a queue all of a row, while
     only that file is there; a gap that has no record in its place stays, and is told of."""
     root = tmp_path / "s"
     with open_small(root, "rw") as store:
