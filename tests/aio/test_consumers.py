@@ -178,7 +178,7 @@ def test_one_task_at_a_time(tmp_path: Path) -> None:
         async with open_small(tmp_path) as store:
             consumer = store.consumer("t")
             first = asyncio.create_task(consumer.poll(timeout_s=None))
-            await asyncio.sleep(0.01)
+            await turns()
             with pytest.raises(ConsumerBusyError, match="another task"):
                 await consumer.poll()
             await store.writer("t").put(b"x")
@@ -197,7 +197,7 @@ def test_a_store_that_closes_ends_a_follow(tmp_path: Path) -> None:
                 pass
 
         following = asyncio.create_task(follow())
-        await asyncio.sleep(0.01)
+        await turns()
         await store.close()
         with pytest.raises(StoreClosedError):
             await following
@@ -212,7 +212,7 @@ def test_a_consumer_that_closes_ends_its_wait(tmp_path: Path) -> None:
         async with open_small(tmp_path) as store:
             consumer = store.consumer("t")
             waiting = asyncio.create_task(consumer.poll(timeout_s=None))
-            await asyncio.sleep(0.01)
+            await turns()
             await consumer.close()
             await consumer.close()
             await store.writer("t").put(b"x")
@@ -238,7 +238,7 @@ def test_readers_beside_another_process(tmp_path: Path) -> None:
                             return
 
                 following = asyncio.create_task(follow())
-                await asyncio.sleep(0.05)
+                await turns()
                 other.hears()
                 await following
                 assert found == list(range(50))

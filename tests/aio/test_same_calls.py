@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import ConfigError, DurabilityTimeoutError, StoreReadOnlyError
-from tests.aio.loops import Disk, happens, open_small, run
+from tests.aio.loops import Disk, happens, open_small, run, turns
 
 BIG = {"commit_log_file_size_bytes": 1 << 20, "consume_queue_file_size_bytes": 20_000}
 FACTS = ("begin_offset", "end_offset", "flushed_offset", "visible_offset", "dispatched_offset")
@@ -190,7 +190,7 @@ def test_a_flush_with_a_time_limit(tmp_path: Path, disk: Disk) -> None:
             with pytest.raises(DurabilityTimeoutError):
                 await put
             flushing = asyncio.ensure_future(store.flush(timeout_s=20))
-            await asyncio.sleep(0.1)
+            await turns()
             disk.work.set()
             assert await flushing == store.end_offset
             for wrong in ("x", []):

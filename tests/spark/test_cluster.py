@@ -11,7 +11,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.spark.cluster_job import digest
 from tests.spark.patience import patiently
 from tests.spark.processes import MARK, kill_marked, program
 from tests.spark.reading import everything
+from tests.support.waiting import pause, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
@@ -34,11 +34,13 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 def wait_for(said: str, log: Path, running: Any, timeout_s: float = 300) -> str:
-    deadline = time.monotonic() + timeout_s
-    while said not in (text := log.read_text(errors="replace")):
-        assert running.poll() is None and time.monotonic() < deadline, text[-3000:]
-        time.sleep(0.05)
-    return text
+    def happened() -> bool:
+        found = said in (text := log.read_text(errors="replace"))
+        assert found or running.poll() is None, text[-3000:]
+        return found
+
+    wait_until(happened, lambda: log.read_text(errors="replace")[-3000:], timeout_s)
+    return log.read_text(errors="replace")
 
 
 @contextlib.contextmanager
@@ -113,7 +115,7 @@ def test_read_and_written_by_executors(tmp_path: Path, rng: random.Random, kind:
             text = wait_for("writing", log, running.process)
             [found] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
             assert found == {"rows": MESSAGES, "digest": digest(rows)}
-            time.sleep(2)  # tasks are in the middle of their parts
+            pause(2)  # tasks are in the middle of their parts
             executors = [p for p, text in running.processes().items() if EXECUTOR in text]
             assert len(executors) == 2
             os.kill(rng.choice(executors), signal.SIGKILL)

@@ -60,7 +60,7 @@ PARTS = (
     Part("test", 2, 200, first=True),
     Part("extras", 1, 60),
     Part("fuzz", 1, 25, (Campaign("fuzzing", "inputs", 30_000_000, 180, 500_000),)),
-    Part("sanitize", 1, 220, after=("extras",)),
+    Part("sanitize", 1, 300, after=("extras",)),
     Part(
         "interop",
         1,

@@ -12,9 +12,13 @@ PATIENCE_S = 120.0
 LOOK_S = 0.002
 
 
-def wait_until(condition: Callable[[], bool], why: Callable[[], str] = lambda: "") -> None:
+def wait_until(
+    condition: Callable[[], bool],
+    why: Callable[[], str] = lambda: "",
+    patience_s: float = PATIENCE_S,
+) -> None:
     """Returns when the condition is true. `why` says more when it never is."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen {why()}".rstrip()
         time.sleep(LOOK_S)
