@@ -366,7 +366,7 @@ def test_the_loop_tells_nothing_of_a_fetch_whose_task_was_cancelled(
         async with rocketstore.aio.open(tmp_path, **BIG) as store:
             consumer = store.consumer("t", queue_id=0)
             async with consumer:
-                monkeypatch.setattr(rocketstore.Consumer, "prefetch", prefetch)
+                monkeypatch.setattr(rocketstore.Consumer, "_prefetch", prefetch)
                 polling = asyncio.create_task(consumer.poll())
                 await happens(begun.is_set)
                 polling.cancel()

@@ -1,0 +1,44 @@
+"""Tests wait for conditions and events. A sleep is an exception that says why."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.paths import TESTS
+
+pytestmark = pytest.mark.quick
+
+SLEEP = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0\))")
+#: File → why it may sleep.
+ALLOWED = {
+    "aio/loops.py": "the loop that waits for a condition",
+    "aio/test_life.py": "tries again until the lock is free, in a loop with a deadline",
+    "api/test_completion_port.py": "lets the time limit of a put pass",
+    "cli/test_rebuild.py": "a process that is to be interrupted where it stands still",
+    "filesystems/disks.py": "asks the kernel again, with a deadline",
+    "filesystems/failing_disk.py": "asks the kernel again, with a deadline",
+    "filesystems/test_failing_disk.py": "a program without the tests' modules, with a deadline",
+    "filesystems/test_full_disk.py": "a program without the tests' modules, with a deadline",
+    "log/commitlog/test_group_commit.py": "a slow disk; and a thread that must not wake meanwhile",
+    "process/test_exit.py": "a slow close; and a fork beside threads that want the GIL",
+    "process/test_follow_latency.py": "puts at a rate",
+    "process/test_signals_in_close.py": "a signal in the middle of a call",
+    "spark/cluster_job.py": "rows that come slowly",
+    "spark/processes.py": "looks again for processes that are being started",
+    "support/forking.py": "a fork beside threads that want the GIL",
+    "support/waiting.py": "the loop that waits for a condition",
+    "support/whole_run.py": "looks at the parts that run",
+    "syscall_faults/injecting.py": "a slow disk",
+    "unit/test_populating.py": "a thread that must not wake meanwhile",
+}
+
+
+def test_tests_wait_for_conditions() -> None:
+    found = {
+        path.relative_to(TESTS).as_posix()
+        for path in TESTS.rglob("*.py")
+        if SLEEP.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == ALLOWED.keys()
