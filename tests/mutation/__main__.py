@@ -37,7 +37,7 @@ RECOVERY = (
     "log/recovery/marks.py",
     "log/recovery/progress.py",
     "log/recovery/batches.py",
-    "log/follow/log_end.py",
+    "log/follow/log_view.py",
     "log/recovery/repair.py",
     "log/recovery/walk.py",
     "log/recovery/quarantine.py",
