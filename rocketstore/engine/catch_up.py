@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
+from rocketstore.log.queues.lost_queues import digest_below
 from rocketstore.log.recovery.progress import drop_progress
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class CatchUp:
             indexed = NOT_INDEXED
         elif index.sync():
             indexed = min(positions.indexed, last.flushed)
-        count, digest = self.queues.digest_below(dispatched)
+        count, digest = digest_below(self.queues, dispatched)
         self.checkpoint = dataclasses.replace(
             last,
             generation=last.generation + 1,

@@ -391,7 +391,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         catch_up.file = opening.own_file
     catch_up.run(dispatcher, index, report.end)
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
-        queues.made_anew(report.end)
+        queues.note_rebuilt(report.end)
     queues.know_ends(report.end)
     parts = ReadParts(
         path=request.path,

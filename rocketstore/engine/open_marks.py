@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rocketstore.log.index.names import names_in
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.lock import OUR_MARK, rocketstore_wrote_last
+from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queues import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.progress import load_progress
@@ -72,10 +73,10 @@ def read_marks(found: Found) -> recovery.Marks:
         derived_end = max(queues.max_physical_end(), batches_end(layout), 0)
     if trusted and own is not None:
         names = own.queue_count, own.queues_digest
-        lost = queues.has_lost_any(names, own.dispatched)
+        lost = has_lost_any(queues, names, own.dispatched)
         # After a clean stop it shows when a queue is used: looking into all of them takes too long.
         clean_stop = found.clean and own.clean and own.cut < 0
-        lost = lost or (not clean_stop and queues.has_shortened(own.dispatched))
+        lost = lost or (not clean_stop and has_shortened(queues, own.dispatched))
         dispatch_from = 0 if lost else None  # D-18
     return recovery.Marks(
         own=own,

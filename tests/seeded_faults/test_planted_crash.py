@@ -163,8 +163,8 @@ FAULTS = (
     (
         Fault(
             "queue_names_not_synced",
-            "rocketstore/log/queues/consume_queue.py",
-            (("        self._files.next_files.sync_names()\n", ""),),
+            "rocketstore/log/queues/queue_files.py",
+            (("        self.next_files.sync_names()\n", ""),),
         ),
         ("single", "trimmed in the system"),
     ),

@@ -136,7 +136,7 @@ class LoopHelper:
         if queue.files:
             queue.publish(self._loop.next_offset(raw, queue.queue_id))
             filled = queue.fill_gap(queue_offset)
-            if filled:  # else the open has filled it (`made_anew`)
+            if filled:  # else the open has filled it (`note_rebuilt`)
                 logger.warning(
                     "%s/%d: no record for %s in front of %d, filled with pre-blanks",
                     queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,

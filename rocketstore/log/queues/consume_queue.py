@@ -1,8 +1,7 @@
 """One consume queue: for each message of a (topic, queue id), where its record is.
 
-Unit n stands at byte 20·n of an endless file, so the queue offset in a record decides where its unit goes and
-dispatching twice changes nothing. Files are mapped when they are needed and given back when a store has many queues
-and this one rests; blocks are reserved ahead of the writes: a full disk is an exception and no signal (D-19).
+Unit n is at byte 20 n of an endless file (`queue_files`). So the queue offset in a record decides
+where its unit goes, and dispatching a record twice changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ __all__ = ["ConsumeQueue"]
 
 
 class ConsumeQueue:
-    """Units of one queue. Only the dispatcher writes them; `max_offset` is what it has published."""
+    """The units of one queue. Only the dispatcher writes them; readers see those it has published,
+    below `max_offset`."""
 
     def __init__(
         self, topic: str, queue_id: int, files: QueueFiles, log_minimum: Callable[[], int]
@@ -57,16 +57,12 @@ class ConsumeQueue:
                 self.loaded = True
             return files
 
-    def park(self) -> bool:
-        """As `QueueFiles.park`."""
-        return self._files.park()
-
     def _find_end(self) -> None:
         """ReadFailedError where the disk does not return the units: then no end can be believed,
         and the next caller looks again."""
         last = self._files.last
         if last is not None:
-            self._max_offset = last.start_offset // UNIT_SIZE + queue_file.written_units(last)
+            self.end.value = last.start_offset // UNIT_SIZE + queue_file.written_units(last)
 
     @property
     def name(self) -> str:
@@ -79,64 +75,57 @@ class ConsumeQueue:
     # ---- reading ----
 
     @property
-    def _max_offset(self) -> int:
-        return self.end.value
-
-    @_max_offset.setter
-    def _max_offset(self, value: int) -> None:
-        self.end.value = value
-
-    @property
     def written_end(self) -> int:
-        """Queue offset behind the last unit."""
+        """Queue offset after the last unit."""
         self.load()
-        return self._max_offset
+        return self.end.value
 
     @property
     def max_offset(self) -> int:
-        """The same, or where the queue is known to have ended: what lies between is missing."""
+        """The same, or the least end known from the last close; units between the two are
+        missing."""
         return max(self.written_end, self.known_end)
 
     @property
     def min_offset(self) -> int:
-        """Queue offset of the first message whose record is still in the log; pre-blanks do not count."""
+        """Queue offset of the first message whose record is still in the log; pre-blanks do not
+        count."""
         self.load()
         minimum = self._log_minimum()
         if minimum != self._min_for:
             self._min_offset = self._find_minimum(minimum)
-            self._min_for = minimum if self._min_offset < self._max_offset else -1
-        return min(self._min_offset, self._max_offset)
+            self._min_for = minimum if self._min_offset < self.end.value else -1
+        return min(self._min_offset, self.end.value)
 
     def _find_minimum(self, minimum: int) -> int:
         for file in self._snapshot():
             first = file.start_offset // UNIT_SIZE
-            count = min(self.units_per_file, self._max_offset - first)
+            count = min(self.units_per_file, self.end.value - first)
             if count <= 0:
                 break
             found = queue_file.first_kept(file, 0, count, minimum)
             if found < count:
                 return first + found
-        return self._max_offset
+        return self.end.value
 
     def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
-        """File, byte position of the unit in it, units readable from there in this file."""
+        """File, byte position of the unit in it, units readable from there in this file; None if
+        there is no such unit."""
         file = file_at(self._snapshot(), self.file_size, queue_offset * UNIT_SIZE)
         if file is None:
             return None
         position = queue_offset * UNIT_SIZE - file.start_offset
-        available = min(file.end_offset // UNIT_SIZE, self._max_offset) - queue_offset
+        available = min(file.end_offset // UNIT_SIZE, self.end.value) - queue_offset
         return (file, position, available) if available > 0 else None
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """(physical_offset, size, tags_code) of one unit; None where none is."""
-        located = self.locate(queue_offset)
-        return (
-            None if located is None else queue_file.read_unit(located[0], located[1] // UNIT_SIZE)
-        )
+        """(physical_offset, size, tags_code) of one unit; None if there is none."""
+        place = self.locate(queue_offset)
+        return None if place is None else queue_file.read_unit(place[0], place[1] // UNIT_SIZE)
 
     @property
     def physical_begin(self) -> int | None:
-        """Of the first record that is still in the log; None for an empty queue."""
+        """Offset of the first record that is still in the log; None for an empty queue."""
         first = self.unit(self.min_offset)
         return None if first is None else first[0]
 
@@ -144,7 +133,7 @@ class ConsumeQueue:
     def physical_end(self) -> int:
         """End of the record of the last unit; -1 for an empty queue."""
         for file in reversed(self._snapshot()):
-            count = min(self.units_per_file, self._max_offset - file.start_offset // UNIT_SIZE)
+            count = min(self.units_per_file, self.end.value - file.start_offset // UNIT_SIZE)
             end = queue_file.physical_end(file, max(0, count))
             if end >= 0:
                 return end
@@ -157,12 +146,12 @@ class ConsumeQueue:
         self.end.raise_to(max_offset)
 
     def room_for(self, queue_offset: int) -> tuple[MappedFile, int, int]:
-        """(file, queue offset of its first unit, units that may be written in it) with `queue_offset`
-        inside. Makes the file, and fills what lies before a queue's first unit with pre-blanks.
+        """(file, queue offset of its first unit, units that may be written in it) with
+        `queue_offset` inside. Makes the file, and fills what lies before a queue's first unit with
+        pre-blanks.
 
-        Raises:
-            DiskFullError, OSError: no room; nothing was changed.
-            UnitRefusedError: there is no such place, or the gap before it is too large to be believed.
+        Raises: DiskFullError, OSError: no room; nothing was changed. UnitRefusedError: there is no
+            such place, or the gap before it is too large to be believed.
         """
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             raise UnitRefusedError(f"{self.name}: no unit {queue_offset}")
@@ -176,13 +165,13 @@ class ConsumeQueue:
                 if position > begin:
                     self._files.reserve(file, position - begin)
                     queue_file.fill_pre_blank(file, 0, (position - begin) // UNIT_SIZE)
-                self._max_offset = max(self._max_offset, queue_offset)
+                self.end.value = max(self.end.value, queue_offset)
             limit = self._files.reserve(file, position - begin + UNIT_SIZE)
             self._files.ask_if_full_soon(file, position)
         return file, begin // UNIT_SIZE, limit // UNIT_SIZE
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Stores one unit, whatever stood there; a gap in front is filled with pre-blanks (K-56)."""
+        """Stores one unit, whatever was there; a gap before it is filled with pre-blanks (K-56)."""
         with self._files.lock:
             self.fill_gap(queue_offset)
             file, first, _ = self.room_for(queue_offset)
@@ -191,34 +180,28 @@ class ConsumeQueue:
 
     def fill_gap(self, queue_offset: int) -> int:
         """Pre-blanks from the end of the queue up to `queue_offset`; returns how many."""
-        if not self._snapshot() or queue_offset <= self._max_offset:
+        if not self._snapshot() or queue_offset <= self.end.value:
             return 0
-        filled = check_gap(self.name, self._max_offset, queue_offset)
-        while self._max_offset < queue_offset:
-            file, first, _ = self.room_for(self._max_offset)
-            count = min(queue_offset, first + self.units_per_file) - self._max_offset
-            self._files.reserve(file, (self._max_offset - first + count) * UNIT_SIZE)
-            queue_file.fill_pre_blank(file, self._max_offset - first, count)
-            self._max_offset += count
+        filled = check_gap(self.name, self.end.value, queue_offset)
+        while self.end.value < queue_offset:
+            file, first, _ = self.room_for(self.end.value)
+            count = min(queue_offset, first + self.units_per_file) - self.end.value
+            self._files.reserve(file, (self.end.value - first + count) * UNIT_SIZE)
+            queue_file.fill_pre_blank(file, self.end.value - first, count)
+            self.end.value += count
         return filled
 
-    # ---- care ----
+    # ---- sync, truncate, trim ----
 
     def sync(self, first_unit: int, end_unit: int) -> None:
-        """Forces the units [first_unit, end_unit) to the disk, with the names of their files (D-18). Raises
+        """Syncs the units [first_unit, end_unit), and the names of their files (D-18). Raises
         OSError."""
-        if self._files.access != "write":
-            return
-        self._files.next_files.sync_names()
-        for file in self._snapshot():
-            low = max(file.start_offset, first_unit * UNIT_SIZE)
-            high = min(file.end_offset, end_unit * UNIT_SIZE)
-            if low < high:
-                file.sync(low - file.start_offset, high - file.start_offset)
+        self._files.sync(first_unit * UNIT_SIZE, end_unit * UNIT_SIZE)
 
     def truncate_from(self, physical_offset: int) -> bool:
-        """Clears, on disk, every unit at or beyond `physical_offset` and everything behind; True when
-        something was cleared. Files that hold nothing else go, but the first."""
+        """Clears, on disk, the first unit at or beyond `physical_offset` and all bytes after it.
+        Files that hold nothing else are removed, except for the first. Whether it cleared
+        something."""
         with self._files.lock:
             self._snapshot()
             changed = self._truncate_from(physical_offset)
@@ -229,33 +212,34 @@ class ConsumeQueue:
     def _truncate_from(self, physical_offset: int) -> bool:
         changed = False
         while (last := self._files.last) is not None:
-            before = self._max_offset
+            before = self.end.value
             if self._ends_below(last, physical_offset):
                 break
             left = queue_file.cut(last, physical_offset)
-            self._max_offset = last.start_offset // UNIT_SIZE + left
-            if self._max_offset < before:
+            self.end.value = last.start_offset // UNIT_SIZE + left
+            if self.end.value < before:
                 changed = True
                 if self._files.access == "write":
                     last.sync(left * UNIT_SIZE, last.size)
             if left or len(self._files.snapshot()) == 1:
                 break
             self._files.remove_from(last.start_offset)
-            self._find_end()  # units at the end of the file before may never have reached the disk
+            self._find_end()  # the last units of the file before may never have reached the disk
             changed = True
         self._min_for = -1
         return changed
 
     def _ends_below(self, file: MappedFile, physical_offset: int) -> bool:
-        """Whether the file has neither a unit at or beyond `physical_offset` nor anything behind its end;
-        told without looking at its units, nearly always."""
-        written = self._max_offset - file.start_offset // UNIT_SIZE
+        """Whether the file has no unit at or beyond `physical_offset`, and no bytes after its end.
+        Nearly always without a look at its units."""
+        written = self.end.value - file.start_offset // UNIT_SIZE
         end = queue_file.physical_end(file, written)
         stale = file.find_data(written * UNIT_SIZE, file.size) < file.size
         return 0 <= end <= physical_offset and not stale
 
     def trim(self, minimum: int) -> list[str]:
-        """Removes whole files whose last record lies below `minimum`; the last file always stays."""
+        """Removes whole files whose last record lies below `minimum`; the last file always
+        stays."""
         keep = 0
         with self._files.lock:
             for file in self._snapshot()[:-1]:

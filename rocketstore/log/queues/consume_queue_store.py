@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rocketstore._native.checkpoint import crc32c
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.consume_queue import ConsumeQueue
-from rocketstore.log.queues.directories import QueueDirectories, queues_in
+from rocketstore.log.queues.directories import QueueDirectories, names_digest, queues_in
 from rocketstore.log.queues.mapping_cache import MappedQueues
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.queue_preallocator import FirstFiles, NextFiles, QueuePreallocator
@@ -24,7 +23,7 @@ from rocketstore.log.queues.saved_ends import (
     queue_key,
     save_queue_ends,
 )
-from rocketstore.log.queues.units import UnitRefusedError, has_units_up_to
+from rocketstore.log.queues.units import UnitRefusedError
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -41,18 +40,14 @@ class ConsumeQueueStore:
     """Queues by topic and id. Only the dispatcher adds some."""
 
     def __init__(
-        self,
-        layout: StoreLayout,
-        access: Access,
-        file_size: int,
-        log_minimum: Callable[[], int],
+        self, layout: StoreLayout, access: Access, file_size: int, log_minimum: Callable[[], int]
     ) -> None:
         self._layout = layout
         self._access: Access = access
-        self._file_size = file_size
+        self.file_size = file_size
         self._log_minimum = log_minimum
-        self._lock = threading.RLock()  # a signal's handler may come inside
-        #: By topic and queue id; None: it has a directory, and nobody has asked for it.
+        self._lock = threading.RLock()  # a signal handler may interrupt its owner
+        #: By topic and queue id; None: it has a directory, and no caller has asked for it.
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._making: dict[tuple[str, int], ConsumeQueue] = {}
         self._mapped = MappedQueues()
@@ -63,17 +58,17 @@ class ConsumeQueueStore:
             layout.consume_queue, layout.tmp, file_size, lambda wanted: self.ask_ahead(wanted)
         )
         self._digest: tuple[int, int] | None = None
-        self._ends = QueueEnds()
+        self.ends = QueueEnds()
         self._ends_hold = False
         self._failed = False
 
     def load(self) -> None:
-        """Knows every queue that has a directory; its files are opened when they are needed."""
+        """Lists every queue that has a directory; its files are opened when they are needed."""
         if self._access == "memory":
             return
-        self._ends = load_queue_ends(self._layout)
+        self.ends = load_queue_ends(self._layout)
         for topic, queue_id, _ in queues_in(self._layout.consume_queue):
-            # An object for each would cost seconds and megabytes where they are many.
+            # No object for each yet: for many queues they would cost seconds and megabytes.
             self._queues.setdefault(topic, {})[queue_id] = None
 
     def add(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -88,7 +83,7 @@ class ConsumeQueueStore:
         files = QueueFiles(
             self._layout.queue_directory(topic, queue_id),
             self._access,
-            self._file_size,
+            self.file_size,
             tmp_directory=self._layout.tmp,
             make_directory=self._directories.make,
             mapped=self._mapped.mapped,
@@ -97,8 +92,8 @@ class ConsumeQueueStore:
         )
         new = ConsumeQueue(topic, queue_id, files, self._log_minimum)
         if self._ends_hold:
-            new.known_end = self._ends.least(topic, queue_id)
-        # A handler may make it anywhere in here, too. Whoever was the first to note his is taken, by both.
+            new.known_end = self.ends.least(topic, queue_id)
+        # A signal handler may make the queue, too, at any line here. The first one noted wins.
         key = topic, queue_id
         new = self._making.setdefault(key, new)
         queues[queue_id] = queue = queues.get(queue_id) or new
@@ -163,8 +158,8 @@ class ConsumeQueueStore:
             queue.trim(minimum)
 
     def sync(self, dirty: Iterable[tuple[str, int, int, int]]) -> bool:
-        """Forces (topic, queue id, first unit, end unit) ranges. False once a sync has failed: the queue
-        files are degraded then, and never synced again (D-13); the next open rebuilds what they lost."""
+        """Syncs (topic, queue id, first unit, end unit) ranges. False once a sync has failed: then
+        the queue files are degraded and never synced again (D-13); the next open rebuilds them."""
         if self._failed:
             return False
         ranges = list(dirty)
@@ -188,7 +183,7 @@ class ConsumeQueueStore:
         return self._failed
 
     def degrade(self, cause: BaseException) -> None:
-        """What stands in the queue files is not trusted to be on disk any more."""
+        """From here on no caller trusts the queue files to be on disk."""
         if not self._failed:
             self._failed = True
             logger.error("consume queues are not synced any more: %s", cause)
@@ -196,70 +191,32 @@ class ConsumeQueueStore:
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
         with self._lock:
-            if self._digest is None or self._digest[0] != len(self):  # none is ever taken away
-                self._digest = _digest(
+            if self._digest is None or self._digest[0] != len(self):  # queues are never removed
+                self._digest = names_digest(
                     (topic, n) for topic, queues in list(self._queues.items()) for n in list(queues)
                 )
             return self._digest
 
-    def digest_below(self, dispatched: int) -> tuple[int, int]:
-        """The same of those whose first record lies below `dispatched`. While queues are brought up to the end of a
-        log, others may be left of a process that was killed, their names not on disk."""
-        return _digest(
-            (queue.topic, queue.queue_id)
-            for queue in self.all()
-            if (begin := queue.physical_begin) is not None and begin < dispatched
-        )
-
-    def has_lost_any(self, digest: tuple[int, int], dispatched: int) -> bool:
-        """Whether a queue is missing since a checkpoint said `digest`. One whose first record lies at or
-        behind `dispatched` may be new since then, the last ones first; it is filled by dispatching from there.
-        Without a record in the log a queue is either very old or very new.
-        """
-        if self.digest() == digest:
-            return False
-        begins = [(queue.physical_begin, (queue.topic, queue.queue_id)) for queue in self.all()]
-        empty = [name for begin, name in begins if begin is None]
-        filled = sorted((begin, name) for begin, name in begins if begin is not None)
-        by_age = [name for _, name in filled]
-        believed = (
-            [name for begin, name in filled if begin < dispatched],
-            by_age[: digest[0]],
-            [*empty, *by_age][: digest[0]],
-        )
-        return all(_digest(names) != digest for names in believed)
-
-    # ---- where queues ended when the store was closed ----
-
-    def has_shortened(self, dispatched: int) -> bool:
-        """Whether a queue ends before where it ended then: units or files of it are missing. Not asked where
-        our checkpoint says that queues have less of the log: they are being made anew."""
-        return 0 < self._ends.log_end <= dispatched and any(map(self._is_shorter, self.all()))
-
-    def _is_shorter(self, queue: ConsumeQueue) -> bool:
-        least = self._ends.least(queue.topic, queue.queue_id)
-        if not least or has_units_up_to(queue.directory, self._file_size, least):
-            return False
-        return queue.written_end < least
+    # ---- least ends, as saved by the last close ----
 
     def know_ends(self, log_end: int) -> None:
-        """From now on queues that end before are known to lack something. Nothing is known where the log ends
-        before, at `log_end`."""
-        if self._ends.log_end > log_end:
+        """Gives each queue its saved end, below which units are missing. A log that ends earlier,
+        at `log_end`, makes the saved ends void."""
+        if self.ends.log_end > log_end:
             self.forget_ends()
             return
         self._ends_hold = True
         for queue in self._made_ones():
-            queue.known_end = self._ends.least(queue.topic, queue.queue_id)
+            queue.known_end = self.ends.least(queue.topic, queue.queue_id)
 
-    def made_anew(self, log_end: int) -> None:
-        """All units come from the log: what was known of ends is used up. What the log has no message for, behind
-        the last one, was handed out before: pre-blanks hold its place."""
-        if self._ends.log_end > log_end:
+    def note_rebuilt(self, log_end: int) -> None:
+        """After a rebuild: drops the saved ends. Offsets above the last message were already
+        assigned, so pre-blank units fill them."""
+        if self.ends.log_end > log_end:
             return
         filled = []
         for queue in self._made_ones():
-            end = self._ends.least(queue.topic, queue.queue_id)
+            end = self.ends.least(queue.topic, queue.queue_id)
             if queue.written_end >= end or not queue.files:
                 continue
             try:
@@ -276,33 +233,34 @@ class ConsumeQueueStore:
                 "put one, or run repair, before RocketMQ starts",
                 queue.name, end, lost,
             )  # fmt: skip
-        # Pre-blanks behind units that a loss of power takes say nothing.
+        # Pre-blanks mean nothing if a loss of power takes the units before them.
         if not filled or self._access != "write" or self.sync(filled):
             self.forget_ends()
 
     def forget_ends(self) -> None:
-        """What was known is of another log, or of other queues: nothing is, now or later."""
-        self._ends = QueueEnds()
+        """Drops the saved ends, which are of another log or of other queues."""
+        self.ends = QueueEnds()
         if self._access == "write":
             drop_queue_ends(self._layout)
 
     def save_ends(self, log_end: int) -> None:
-        """At a clean close: all units are durable, of a log up to `log_end`."""
+        """At a clean close, when all units of the log up to `log_end` are durable."""
         found: dict[int, int] = {}
         for queue in self._made_ones():
             if queue.loaded and queue.max_offset:
                 key = queue_key(queue.topic, queue.queue_id)
                 found[key] = min(queue.max_offset, found.get(key, queue.max_offset))
-        ends = self._ends.with_ends(log_end, found)
-        if ends != self._ends:
+        ends = self.ends.with_ends(log_end, found)
+        if ends != self.ends:
             save_queue_ends(self._layout, ends)
 
     def end_for_puts(self, topic: str, queue_id: int) -> int:
         """Offset of the next message of a queue, as far as its units tell.
 
         Raises:
-            ReadFailedError: it lacks units of messages that are in the log; another message must not get the
-                offset of one of them. The next open makes them anew, since this one does not stop cleanly.
+            ReadFailedError: it lacks units of messages that are in the log; another message must
+                not get one of their offsets. This run does not stop cleanly now, so the next open
+                rebuilds them.
         """
         queue = self.get(topic, queue_id)
         if queue is None:
@@ -314,25 +272,16 @@ class ConsumeQueueStore:
             "store was closed: files of the queue, or their units, are missing; what was not "
             "trimmed of the messages is in the log"
         )
-        error.add_note("close the store and open it again: that makes them anew")
+        error.add_note("close the store and open it again: that rebuilds them")
         self.degrade(error)
         raise error
 
     def _made_ones(self) -> list[ConsumeQueue]:
         with self._lock:
-            return [
-                queue
-                for queues in list(self._queues.values())
-                for queue in list(queues.values())
-                if queue
-            ]
+            topics = list(self._queues.values())
+            return [queue for queues in topics for queue in list(queues.values()) if queue]
 
     def close(self) -> None:
         for queue in self._made_ones():
             queue.close()
         self._first_files.drop(closed=True)
-
-
-def _digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:
-    names = sorted(f"{topic}/{queue_id}" for topic, queue_id in queues)
-    return len(names), crc32c("\n".join(names).encode())

@@ -1,5 +1,6 @@
-"""The directories of queues and of their topics. Their names come to the disk with the units in them, and not
-before (D-18): until then nothing relies on them, and a store may get thousands in a second."""
+"""The directories of queues and of their topics. Their names come to the disk with the units in
+them, and not before (D-18): until then nothing relies on them, and a store may get thousands in a
+second."""
 
 from __future__ import annotations
 
@@ -9,17 +10,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rocketstore._native import syscalls
+from rocketstore._native.checkpoint import crc32c
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_topic
 
-__all__ = ["QueueDirectories", "directory_names", "is_queue_id", "queues_in"]
+__all__ = ["QueueDirectories", "directory_names", "is_queue_id", "names_digest", "queues_in"]
 
 logger = logging.getLogger(__name__)
 
 
 def queues_in(root: Path) -> Iterator[tuple[str, int, str]]:
-    """Topic, queue id and path of each queue that has a directory; other names are no queues (format 6.1).
-    There may be many: with a `Path` for each this takes three times as long."""
+    """Topic, queue id and path of each queue that has a directory; other names are no queues
+    (format 6.1). There may be many: with a `Path` for each this takes three times as long."""
     top = os.fspath(root)
     for topic in directory_names(top):
         if not is_safe_topic(os.fsencode(topic)):
@@ -31,7 +33,8 @@ def queues_in(root: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def directory_names(path: str | os.PathLike[str]) -> list[str]:
-    """Directories in a directory, in order; none where there is no such directory. Links do not count."""
+    """Directories in a directory, in order; none where there is no such directory. Links do not
+    count."""
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -44,6 +47,12 @@ def is_queue_id(name: str) -> bool:
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
         return False
     return str(int(name)) == name and int(name) <= QUEUE_ID_MAX
+
+
+def names_digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:
+    """Count of (topic, queue id) names, and CRC-32C of them, sorted: what our checkpoint keeps."""
+    names = sorted(f"{topic}/{queue_id}" for topic, queue_id in queues)
+    return len(names), crc32c("\n".join(names).encode())
 
 
 class QueueDirectories:
@@ -62,7 +71,8 @@ class QueueDirectories:
                 self._synced.discard(path.parent)
 
     def sync(self, directories: Iterable[Path]) -> None:
-        """The names of these queues' directories, and of their topics', are on disk. Raises OSError."""
+        """The names of these queues' directories, and of their topics', are on disk. Raises
+        OSError."""
         for parent in (self._root, *{directory.parent for directory in directories}):
             if parent not in self._synced:
                 self._synced.add(parent)  # before: what is made meanwhile takes it away again

@@ -1,7 +1,8 @@
 """Extension units: what stands for a tags code that is an address (format 6.5).
 
-A broker with `enableConsumeQueueExt` writes them beside each queue. Here they are read: they hold the real
-tags code of a message and its store time. What the bits of their maps mean is the broker's affair.
+A broker with `enableConsumeQueueExt` writes them beside each queue. Here they are read: they hold
+the real tags code of a message and its store time. What the bits of their maps mean is the broker's
+affair.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class ExtensionUnits:
         return ExtensionUnits(f"{os.path.dirname(above)}/consumequeue_ext/{topic}/{queue}")
 
     def unit(self, address: int) -> ExtensionUnit | None:
-        """The unit at an address; None where there is none, or no whole one: then nothing is known."""
+        """The unit at an address; None where there is none, or no whole one: then nothing is
+        known."""
         offset = address - _FIRST_ADDRESS
         with self._lock:
             file = self._file_of(offset)
@@ -99,8 +101,8 @@ def is_address(tags_code: int) -> bool:
 def with_addresses(
     tags_codes: frozenset[int], units: bytes, extension: ExtensionUnits
 ) -> frozenset[int]:
-    """Codes to look for in some queue units: with them the addresses that stand for one of these codes,
-    and those of which nothing is known, so that their records have to be looked at."""
+    """Codes to look for in some queue units: with them the addresses that stand for one of these
+    codes, and those of which nothing is known, so that their records have to be looked at."""
     found = set(tags_codes)
     for address in [code for (code,) in _TAGS_CODE.iter_unpack(units) if code <= LAST_ADDRESS]:
         unit = extension.unit(address)

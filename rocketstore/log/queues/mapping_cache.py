@@ -1,4 +1,5 @@
-"""Which queues have their files mapped, so that a store may have far more queues than a process mappings."""
+"""Which queues have their files mapped, so that a store may have far more queues than a process
+mappings."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rocketstore._native.turn import Turn
 
 __all__ = ["POINTED_MAX", "MappedQueues"]
 
-#: Queues whose file the dispatcher holds, those it wrote last; the unit of another one stops it a moment.
+#: Queues whose file the dispatcher holds, those it wrote last; the unit of another one stops it a
+#: moment.
 POINTED_MAX: Final = MAPPED_FILES_MAX * 54 // 100
 #: Files of stores in this process beyond which queues that rest give theirs back.
 MANY_FILES: Final = MAPPED_FILES_MAX - POINTED_MAX
@@ -33,7 +35,8 @@ class Parkable(Protocol):
 class MappedQueues:
     """The queues of one store that have mapped their files, in the order in which they did.
 
-    Those that rest are parked, the oldest first; one that was used since its last turn gets another.
+    Those that rest are parked, the oldest first; one that was used since its last turn gets
+    another.
     """
 
     def __init__(self) -> None:
@@ -44,7 +47,8 @@ class MappedQueues:
     def mapped(self, queue: Parkable) -> None:
         """To be told by a queue that has just mapped its files."""
         with self._turn as nested:
-            # A queue's own lock is held here, so that those of others must not be waited for: `park` does not.
+            # A queue's own lock is held here, so that those of others must not be waited for:
+            # `park` does not.
             self._move_to_the_end(queue)
             if nested or mapped_files() <= MANY_FILES:
                 return  # a signal's handler: this thread may be parking

@@ -30,8 +30,8 @@ NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 def is_listed(topic: str) -> bool:
-    """Whether messages of a topic may be in further queues. One that is sent again or later keeps the
-    properties of the message that it was, whose units in these queues stay what they are."""
+    """Whether messages of a topic may be in further queues. One that is sent again or later keeps
+    the properties of the message that it was, whose units in these queues stay what they are."""
     return not topic.startswith(NEVER_LISTED) and topic != "SCHEDULE_TOPIC_XXXX"
 
 
@@ -70,7 +70,8 @@ def listed_queues(
 def check_place(
     queue: ConsumeQueue, queue_offset: int, physical_offset: int
 ) -> tuple[int, int, int] | None:
-    """The unit that stands where a record says it is in a further queue; UnitRefusedError where it cannot be."""
+    """The unit that stands where a record says it is in a further queue; UnitRefusedError where it
+    cannot be."""
     there = queue.unit(queue_offset)
     if there is not None and there[0] < physical_offset and 0 < there[1] < PRE_BLANK_SIZE:
         raise UnitRefusedError(f"{queue.name}: unit {queue_offset} is of the record at {there[0]}")

@@ -33,7 +33,8 @@ class PutQueues:
         self._max_light_queues = max_light_queues
         #: Light queues that there are; listed at the first use.
         self._light: set[str] | None = None
-        #: Those that puts which have not ended would make: their next offsets before, and how many such puts.
+        #: Those that puts which have not ended would make: their next offsets before, and how many
+        #: such puts.
         self._coming: dict[str, tuple[int, int]] = {}
         self._lock = threading.RLock()
         self._states: dict[tuple[str, int], QueueState] = {}
@@ -60,8 +61,8 @@ class PutQueues:
     def listed(
         self, topic: str, queue_id: int, properties: Mapping[str, str], *, light: bool
     ) -> list[QueueState]:
-        """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7); `settle` them when the put has
-        ended."""
+        """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7); `settle` them when
+        the put has ended."""
         names = properties.get("INNER_MULTI_DISPATCH", "")
         if not names or not is_listed(topic):
             return []
@@ -132,7 +133,8 @@ class PutQueues:
     def totals(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes put to each topic since the store was opened."""
         totals: dict[str, tuple[int, int]] = {}
-        # Not a list of the pairs: each is an object, for which the collector may run, and then other threads.
+        # Not a list of the pairs: each is an object, for which the collector may run, and then
+        # other threads.
         for (topic, _), state in self._states.copy().items():
             messages, size = totals.get(topic, (0, 0))
             totals[topic] = (messages + state.messages, size + state.bytes)

@@ -168,7 +168,8 @@ class QueueFiles:
         self._files.restore(file)
 
     def reserve(self, file: MappedFile, wanted: int) -> int:
-        """Bytes of `file`, from its start, that have blocks; at least `wanted`. OSError: no room."""
+        """Bytes of `file`, from its start, that have blocks; at least `wanted`. OSError: no
+        room."""
         if self.access != "write":
             return file.size
         before = reserved = self._reserved.get(file.start_offset, 0)
@@ -181,9 +182,21 @@ class QueueFiles:
         return reserved
 
     def ask_if_full_soon(self, file: MappedFile, position: int) -> None:
-        """Asks for the next file when `file`, written up to `position`, is the last and full soon."""
+        """Asks for the next file when `file`, written up to `position`, is the last and full
+        soon."""
         if file is self._files.last and self.next_files.fills_soon(position):
             self._ask_ahead(self.next_files)
+
+    def sync(self, begin: int, end: int) -> None:
+        """Syncs the bytes [begin, end), and before them the names of files (D-18). Raises
+        OSError."""
+        if self.access != "write":
+            return
+        self.next_files.sync_names()
+        for file in self.snapshot():
+            low, high = max(file.start_offset, begin), min(file.end_offset, end)
+            if low < high:
+                file.sync(low - file.start_offset, high - file.start_offset)
 
     # ---- shrinking ----
 

@@ -1,9 +1,9 @@
 """`rocketstore/queue_ends`: where queues ended when the store was closed (format.md 20.9).
 
-A clean open does not look into the directories of its queues, there may be many. A queue that ends before
-what is known here has lost files or units, which is noticed when it is used first: what was durable then
-does not go by itself. A queue may have grown since, so these are lower bounds; one whose end was never seen
-by a close has none.
+A clean open does not look into the directories of its queues, there may be many. A queue that ends
+before what is known here has lost files or units, which is noticed when it is used first: what was
+durable then does not go by itself. A queue may have grown since, so these are lower bounds; one
+whose end was never seen by a close has none.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ ROW_BYTES: Final = 16
 
 
 def queue_key(topic: str, queue_id: int) -> int:
-    """64 bits for the name of a queue: its CRC-32 and its CRC-32C. Names that differ in eight bytes in a row
-    at most never share theirs, two others of a million once in 30 million stores."""
+    """64 bits for the name of a queue: its CRC-32 and its CRC-32C. Names that differ in eight bytes
+    in a row at most never share theirs, two others of a million once in 30 million stores."""
     name = f"{topic}/{queue_id}".encode("utf-8", "surrogateescape")
     return zlib.crc32(name) << 32 | crc32c(name)
 
@@ -146,8 +146,8 @@ class FollowerEnds:
         self._seen: tuple[int, int] | None = None
 
     def least(self, topic: str, queue_id: int, found: int, log_end: int) -> int:
-        """What a queue ended at that seems to end at `found`, at least `found`, in a log that queues cover up
-        to `log_end`."""
+        """What a queue ended at that seems to end at `found`, at least `found`, in a log that
+        queues cover up to `log_end`."""
         self._look()
         if found >= self._ends.least(topic, queue_id):
             return found

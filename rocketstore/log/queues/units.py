@@ -34,15 +34,17 @@ class UnitRefusedError(ValueError):
 
 
 def check_gap(queue: str, end: int, queue_offset: int) -> int:
-    """Units that are missing between the end of a queue and an offset; UnitRefusedError for too many."""
+    """Units that are missing between the end of a queue and an offset; UnitRefusedError for too
+    many."""
     if queue_offset - end > GAP_UNITS_MAX:
         raise UnitRefusedError(f"{queue}: {queue_offset} is too far behind its end, {end}")
     return queue_offset - end
 
 
 def has_units_up_to(directory: str | os.PathLike[str], file_size: int, end: int) -> bool:
-    """Whether the file of a queue in which the unit in front of `end` stands has that one and all before it: told
-    by one read, where many queues are asked. False where they are too many for that, or it is not known."""
+    """Whether the file of a queue in which the unit in front of `end` stands has that one and all
+    before it: told by one read, where many queues are asked. False where they are too many for
+    that, or it is not known."""
     position = (end - 1) * UNIT_SIZE
     start = position - position % file_size
     size = position - start + UNIT_SIZE
@@ -62,8 +64,8 @@ def has_units_up_to(directory: str | os.PathLike[str], file_size: int, end: int)
 
 
 def _are_written(units: bytes) -> bool:
-    """Whether each unit has a physical offset of at least 0 and a size above 0. Looks at one byte of
-    all units at a time; a number is not negative if its first byte is an ASCII one."""
+    """Whether each unit has a physical offset of at least 0 and a size above 0. Looks at one byte
+    of all units at a time; a number is not negative if its first byte is an ASCII one."""
     sizes = [units[at::UNIT_SIZE] for at in range(8, 12)]
     if not (units[0::UNIT_SIZE].isascii() and sizes[0].isascii()):
         return False

@@ -169,7 +169,7 @@ def test_what_is_not_needed_leaves_nothing(tmp_path: Path, calls: Calls) -> None
     calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
     queue, following = prepared(tmp_path)
     assert len(list((tmp_path / "tmp").iterdir())) == 1
-    assert queue.park()
+    assert queue._files.park()
     assert not list((tmp_path / "tmp").iterdir())
     assert queue.unit(0) == (0, 100, 0)
     assert following.prepare()
