@@ -50,7 +50,7 @@ ADVICE = {
 }
 
 
-cdef int check_place(int64_t start_offset, int64_t size) except -1:
+cdef int check_unit(int64_t start_offset, int64_t size) except -1:
     if size <= 0 or start_offset < 0 or start_offset > INT64_MAX - size:
         raise ValueError(f"no file starts at {start_offset} with {size} bytes")
     return 0
@@ -135,7 +135,7 @@ cdef class MappedFile:
         cdef file_stat found
         if access not in ("write", "read", "private"):
             raise ValueError(f"access = {access!r}: one of 'write', 'read', 'private'")
-        check_place(start_offset, size)
+        check_unit(start_offset, size)
         cdef int fd = system.open(name, O_RDWR if access == "write" else O_RDONLY)
         try:
             check_file(fd, name, size, &found)
@@ -151,7 +151,7 @@ cdef class MappedFile:
         """Maps a file that is open for reading and writing; owns `fd` from here on unless it raises."""
         cdef str name = os.fspath(path)
         cdef file_stat found
-        check_place(start_offset, size)
+        check_unit(start_offset, size)
         check_file(fd, name, size, &found)
         mapping = map_memory(fd, name, size, PROT_READ | PROT_WRITE, MAP_SHARED)
         return describe(mapping, fd, name, start_offset, True, True).identify(&found)
@@ -159,7 +159,7 @@ cdef class MappedFile:
     @staticmethod
     def anonymous(int64_t start_offset, int64_t size):
         """Zeroed private memory without a file."""
-        check_place(start_offset, size)
+        check_unit(start_offset, size)
         mapping = map_memory(-1, None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS)
         return describe(mapping, -1, "", start_offset, True, False)
 

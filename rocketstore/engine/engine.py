@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.turn import Turn
 from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
 from rocketstore.errors import ConfigError
-from rocketstore.log.mapped_files.memory_log import CopiedLog
+from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.reader import Reader
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class MemoryEngine(Engine):
 
     def check_files(self) -> None:
         super().check_files()
-        if isinstance(self._segments, CopiedLog):
+        if isinstance(self._segments, MemoryLog):
             raise ConfigError(
                 "untrusted",
                 True,

@@ -45,8 +45,8 @@ from rocketstore.log.layout.store_json import (
     save_store_state,
 )
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.mapped_files.memory_log import CopiedLog
-from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.mapped_files.memory_log import MemoryLog
+from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.log.recovery import recovery
@@ -279,7 +279,7 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     """
     request = opening.request
     log = _load_log(request)
-    odd_sizes = bool(log.shapes)
+    odd_sizes = bool(log.wrong_sizes)
     if log.file_size is None or not log.files:
         log.file_size = request.options.config.commit_log_file_size_bytes
     config = _fit_config(request, log)
@@ -420,8 +420,8 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
 def _load_log(request: Request) -> MappedFileQueue:
     layout, untrusted = request.layout, request.options.untrusted
     if request.lock is not None:
-        LiveLinks(layout).restore()
-    log = (CopiedLog if untrusted else MappedFileQueue)(
+        SecondNames(layout).restore()
+    log = (MemoryLog if untrusted else MappedFileQueue)(
         layout.logs[0],
         "private" if untrusted else request.access,
         file_size=None,

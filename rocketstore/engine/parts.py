@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator
     from rocketstore.log.mapped_files.preallocator import Preallocator
-    from rocketstore.log.mapped_files.second_names import LiveLinks
+    from rocketstore.log.mapped_files.second_names import SecondNames
     from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.queues.put_states import PutQueues
+    from rocketstore.log.queues.put_states import PutStates
     from rocketstore.log.queues.queue_preallocator import QueuePreallocator
     from rocketstore.log.read.batch_queues import BatchQueues
     from rocketstore.log.recovery.report import RecoveryReport
@@ -82,12 +82,12 @@ class WriteParts:
     flusher: Flusher
     committer: Committer | None
     checkpointer: Checkpointer
-    put_queues: PutQueues
+    put_states: PutStates
     completions: Completions
     record_crc: bool
     ring: Ring | None
     pool: WriteBufferPool | None
-    live: LiveLinks
+    live: SecondNames
     queues: ConsumeQueueStore
     index: IndexStore | None
     expects_put: bool = False

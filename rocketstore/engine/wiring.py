@@ -27,7 +27,7 @@ from rocketstore.engine.tickets import Completions
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpointer import Checkpointer
-from rocketstore.log.commitlog.clock_monitor import ClockWatch
+from rocketstore.log.commitlog.clock_monitor import ClockMonitor
 from rocketstore.log.commitlog.commit_log import NEXT_SEGMENT_AT, CommitLog
 from rocketstore.log.commitlog.committer import Committer
 from rocketstore.log.commitlog.flusher import Flusher
@@ -38,9 +38,9 @@ from rocketstore.log.layout.store_json import load_store_state, save_store_state
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.mapped_files.populator import Populator
 from rocketstore.log.mapped_files.preallocator import Preallocator
-from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
-from rocketstore.log.queues.put_states import PutQueues
+from rocketstore.log.queues.put_states import PutStates
 from rocketstore.log.queues.queue_preallocator import QueuePreallocator
 from rocketstore.log.read.local_source import StoreSource
 from rocketstore.log.recovery import recovery
@@ -144,7 +144,7 @@ class Wiring:
         self.parts = parts
         self.own = own
         self.ring, self.pool = _write_path(parts)
-        self.put_queues = PutQueues(
+        self.put_states = PutStates(
             InitialOffset(
                 parts.dispatcher,
                 parts.positions,
@@ -157,8 +157,8 @@ class Wiring:
             max_light_queues=config.max_light_queues,
         )
         put_times = Durations(PUT_TIME_BOUNDS_NS)
-        self.statistics = StoreStatistics(self.put_queues.totals, put_times=put_times.take)
-        self.live = LiveLinks(parts.layout)
+        self.statistics = StoreStatistics(self.put_states.totals, put_times=put_times.take)
+        self.live = SecondNames(parts.layout)
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
         self.preallocator = self._make_preallocator()
@@ -193,7 +193,7 @@ class Wiring:
             flusher=self.flusher,
             committer=self.committer,
             checkpointer=self.checkpointer,
-            put_queues=self.put_queues,
+            put_states=self.put_states,
             completions=Completions(
                 log,
                 _reached(parts),
@@ -343,7 +343,7 @@ class Wiring:
             lambda end, start: recovery.fingerprint(parts.log, end, start),
             self.fail,
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
-            every_second=(self.statistics.sample, ClockWatch().look),
+            every_second=(self.statistics.sample, ClockMonitor().look),
         )
 
 

@@ -84,18 +84,18 @@ class WritingEngine(Engine):
         return self.write.record_crc
 
     def check_topic(self, topic: str) -> bytes:
-        return self.write.put_queues.check_topic(topic)
+        return self.write.put_states.check_topic(topic)
 
     def queue_state(self, topic: str, queue_id: int) -> QueueState:
-        return self.write.put_queues.state(topic, queue_id)
+        return self.write.put_states.state(topic, queue_id)
 
-    def light_queues(
+    def multi_dispatch_queues(
         self, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> list[QueueState]:
         """States of the further queues that a message is listed in; none unless the option is on."""
         if not self.config.multi_dispatch_enabled:
             return []
-        return self.write.put_queues.listed(
+        return self.write.put_states.listed(
             topic, queue_id, properties, light=self.config.light_queue_enabled
         )
 

@@ -87,7 +87,7 @@ def put_message(
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
     host = engine.config.store_host
-    lights = engine.light_queues(topic, queue_id, fields)
+    lights = engine.multi_dispatch_queues(topic, queue_id, fields)
     try:
         return native.put_message(
             engine.plain_writer(topic, queue_id),
@@ -106,4 +106,4 @@ def put_message(
         )
     finally:
         if lights:
-            engine.write.put_queues.settle(lights)
+            engine.write.put_states.settle(lights)

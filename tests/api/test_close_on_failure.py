@@ -10,8 +10,7 @@ import pytest
 
 from rocketstore import StoreFailedError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
-from rocketstore.log.mapped_files import new_file
-from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.mapped_files import new_file, second_names
 from tests.support.small_store import Calls, everything, open_small
 
 
@@ -31,7 +30,7 @@ def descriptors(root: Path) -> list[str]:
 def test_names_that_a_failed_disk_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-36: neither the second name of a segment nor an unused segment that cannot be removed keeps a
     store locked; the next open deals with them."""
-    for module in (live_links, new_file):
+    for module in (second_names, new_file):
         calls = Calls(module.syscalls)
         calls.errors["unlink"] = OSError(errno.EIO, "the disk failed")
         monkeypatch.setattr(module, "syscalls", calls)

@@ -16,7 +16,7 @@ from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.file_system import FileSystem
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from tests.support.live_writer import java_writer
 from tests.support.small_store import SMALL, everything, open_small
@@ -42,7 +42,7 @@ def broken(*_: object) -> None:
     (wiring, "Ring", no_memory, MemoryError),
     (ConsumeQueueStore, "load", broken, OSError),
     (Checkpointer, "begin", no_memory, MemoryError),
-    (LiveLinks, "add", broken, OSError),
+    (SecondNames, "add", broken, OSError),
 ])  # fmt: skip
 def test_the_next_open_finds_a_clean_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Any, error: Any

@@ -14,7 +14,7 @@ import pytest
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
 from rocketstore._native import syscalls
 from rocketstore.engine.trim import Trim
-from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.mapped_files import second_names
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.read.local_source import StoreSource
 from rocketstore.log.read.reader import Reader
@@ -208,7 +208,7 @@ def test_a_second_name_that_stays_fails_no_put(
 ) -> None:
     """The segment is not trimmed before: the next open would bring it back."""
     with monkeypatch.context() as patch:
-        patch.setattr(live_links, "unlink_if_there", refused)
+        patch.setattr(second_names, "unlink_if_there", refused)
         store, results = filled(tmp_path, durability="disk")
         assert parts(store).commit_log.failure is None
         with pytest.raises(PermissionError, match=f"live/{0:020d}"):
@@ -225,13 +225,13 @@ def test_a_second_name_that_stays_keeps_nothing_in_front_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a trim that ends before it."""
-    real = live_links.unlink_if_there
+    real = second_names.unlink_if_there
 
     def kept(path: str) -> None:
         (refused if path.endswith(f"/live/{3 * SEGMENT:020d}") else real)(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(live_links, "unlink_if_there", kept)
+        patch.setattr(second_names, "unlink_if_there", kept)
         store, _ = filled(tmp_path, durability="disk")
         assert store.trim(before_offset=SEGMENT) == SEGMENT
         for _ in range(2):

@@ -18,7 +18,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native.mapped_file import mapped_bytes, mapped_files
-from rocketstore.log.mapped_files.memory_log import CopiedLog
+from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.tools import verify
 from tests.corruption.reference import INDEX, SEGMENT, Reference, make_reference
 
@@ -138,7 +138,7 @@ def test_stores_opened_untrusted(reference: Reference) -> None:
 
 def test_logs_copied(reference: Reference) -> None:
     def act() -> None:
-        log = CopiedLog(reference.root / "commitlog")
+        log = MemoryLog(reference.root / "commitlog")
         log.load()
         log.close()
 

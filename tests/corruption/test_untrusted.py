@@ -12,7 +12,7 @@ import rocketstore
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreReadOnlyError
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.mapped_files import memory_log as copied_log
-from rocketstore.log.mapped_files.memory_log import CopiedLog
+from rocketstore.log.mapped_files.memory_log import MemoryLog
 from tests.corruption.judging import fields_of
 from tests.corruption.reference import SEGMENT, Reference, make_reference
 from tests.support.made_store import rocketmq_store, write_at
@@ -138,8 +138,8 @@ def test_a_log_beyond_the_bound_is_refused_before_it_is_read(tmp_path: Path) -> 
     for number in range(3):
         (tmp_path / f"{number * 8192:020d}").write_bytes(b"x" * 8192)
     with pytest.raises(ReadFailedError, match="does not fit into memory"):
-        CopiedLog(tmp_path, room_bytes=16384).load()
-    log = CopiedLog(tmp_path, room_bytes=3 * 8192)
+        MemoryLog(tmp_path, room_bytes=16384).load()
+    log = MemoryLog(tmp_path, room_bytes=3 * 8192)
     log.load()
     assert [file.read(0, 8192) for file in log.files] == [b"x" * 8192] * 3
 
@@ -149,7 +149,7 @@ def test_a_file_that_grows_meanwhile_does_not_get_past_the_bound(tmp_path: Path)
     path = tmp_path / f"{0:020d}"
     path.touch()
     os.truncate(path, 8192)
-    log = CopiedLog(tmp_path, room_bytes=4096)
+    log = MemoryLog(tmp_path, room_bytes=4096)
     log.load()
     assert log.files[0].read(0, 8192) == bytes(8192)
     path.write_bytes(b"x" * 8192)
@@ -162,7 +162,7 @@ def test_holes_take_neither_time_nor_memory(tmp_path: Path) -> None:
         path = tmp_path / f"{number << 30:020d}"
         path.touch()
         os.truncate(path, 1 << 30)
-    log = CopiedLog(tmp_path)
+    log = MemoryLog(tmp_path)
     log.load()
     assert sum(file.size for file in log.files) == 64 << 30
     assert all(isinstance(file, MappedFile) for file in log.files)
@@ -173,7 +173,7 @@ def test_a_file_that_no_log_has_is_refused(tmp_path: Path) -> None:
     path.touch()
     os.truncate(path, 1 << 40)
     with pytest.raises(ReadFailedError, match=str(path)):
-        CopiedLog(tmp_path).load()
+        MemoryLog(tmp_path).load()
 
 
 @pytest.mark.parametrize("name", ["clean-533", "torn-533", "damaged-533", "clean-498"])

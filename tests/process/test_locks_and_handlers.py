@@ -14,9 +14,8 @@ from rocketstore.consuming import group_offsets as consumer_offsets
 from rocketstore.engine import tickets
 from rocketstore.log.dispatch import arrival_notifier as arrivals
 from rocketstore.log.dispatch import dispatcher
-from rocketstore.log.queues import consume_queue_store, extension_units
+from rocketstore.log.queues import consume_queue_store, extension_units, put_states
 from rocketstore.log.queues import mapping_cache as mapped_queues
-from rocketstore.log.queues import put_states as put_queues
 from rocketstore.stats import histogram, statistics
 from tests.support.small_store import everything, open_small
 from tests.support.striking import at_each_line
@@ -64,7 +63,7 @@ def test_statistics_that_a_handler_asks_for() -> None:
 
 def test_a_queue_that_a_handler_puts_to_first() -> None:
     """One state: two would give the same queue offset twice."""
-    queues = put_queues.PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    queues = put_states.PutStates(lambda topic, queue_id: 0, wide_topics=False)
     topics = map(str, itertools.count())
     topic, found = "", []
 
@@ -73,7 +72,7 @@ def test_a_queue_that_a_handler_puts_to_first() -> None:
         topic = next(topics)
         found.append((topic, queues.state(topic, 0)))
 
-    lines = at_each_line(put_queues, work, lambda: found.append((topic, queues.state(topic, 0))))
+    lines = at_each_line(put_states, work, lambda: found.append((topic, queues.state(topic, 0))))
     assert lines > 8
     assert all(state is queues.state(of, 0) for of, state in found)
 
@@ -153,7 +152,7 @@ def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
         def park(self) -> bool:
             return False
 
-    order = mapped_queues.MappedQueues()
+    order = mapped_queues.MappingCache()
     for wanted in (0, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mapped_queues, "MANY_FILES", wanted)

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native import syscalls
-from rocketstore.log.commitlog.clock_monitor import ClockWatch
+from rocketstore.log.commitlog.clock_monitor import ClockMonitor
 from tests.process.other_process import SMALL, TOPIC, other_process
 from tests.support import native_probe
 from tests.support.checkpoints import rocketmq_times
@@ -84,7 +84,7 @@ def test_a_step_is_said_once(
 ) -> None:
     """One of more than 10 s, and how far store times are off from then on."""
     real = syscalls.realtime_ms
-    watch = ClockWatch()
+    watch = ClockMonitor()
     for step_s, said in (
         (9, ""),
         (3600, "by +3600 s"),

@@ -23,8 +23,7 @@ from rocketstore.log.layout import lock
 from rocketstore.log.layout import positions_page as positions
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.mapped_files import new_file
-from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.mapped_files import new_file, second_names
 from rocketstore.tools import verify
 from tests.support.small_store import Calls, dispatched, open_small, until, watched
 
@@ -94,7 +93,7 @@ def _raise(error: BaseException) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(checkpoint, "fdatasync"), (positions, "fallocate"), (live_links, "link"), (lock, "fsync")],
+    [(checkpoint, "fdatasync"), (positions, "fallocate"), (second_names, "link"), (lock, "fsync")],
 )
 def test_an_open_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
@@ -144,7 +143,7 @@ def test_a_listener_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyP
             open_small(tmp_path, on_arrival=lambda *_: None)
     threads = threading.active_count()
     with monkeypatch.context() as patch:
-        failing(patch, live_links, "link")
+        failing(patch, second_names, "link")
         patch.setattr(positions.PositionsPage, "go_live", lambda _: _raise(full()))
         with pytest.raises(OSError, match="quota"):
             open_small(tmp_path, on_arrival=lambda *_: None)
@@ -257,7 +256,7 @@ def test_a_roll_that_fails_leaves_no_gap(tmp_path: Path, monkeypatch: pytest.Mon
     with open_small(tmp_path) as store:
         writer = store.writer("t")
         writer.put(b"first")
-        calls = failing(monkeypatch, live_links, "link")
+        calls = failing(monkeypatch, second_names, "link")
         put = 1
         with contextlib.suppress(OSError):
             while put < 20:

@@ -8,14 +8,14 @@ from typing import Final
 
 from rocketstore._native import syscalls
 
-__all__ = ["ClockWatch"]
+__all__ = ["ClockMonitor"]
 
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 10_000
 
 
-class ClockWatch:
+class ClockMonitor:
     """`look` is called each second: a step is logged once, and again when the clock is stepped
     back."""
 

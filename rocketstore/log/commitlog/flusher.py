@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketstore._native.ring import Ring
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.layout.positions_page import PositionsPage
-    from rocketstore.log.mapped_files.second_names import LiveLinks
+    from rocketstore.log.mapped_files.second_names import SecondNames
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Flusher(Worker):
         least_pages: int,
         thorough_interval_ms: int,
         zeros_ahead: bool,
-        live: LiveLinks,
+        live: SecondNames,
         page: PositionsPage,
         record_latency: Callable[[int], None],
     ) -> None:

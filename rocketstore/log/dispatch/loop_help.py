@@ -18,7 +18,7 @@ from rocketstore.log.dispatch.first_unit import first_stays
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.extension_units import is_address
 from rocketstore.log.queues.mapping_cache import POINTED_MAX
-from rocketstore.log.queues.multi_dispatch import check_place, is_listed, listed_queues
+from rocketstore.log.queues.multi_dispatch import check_unit, is_multi_dispatched, record_queues
 from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.values.plural import counted
 
@@ -183,7 +183,7 @@ class LoopHelper:
 
     def _put_lights(self) -> None:
         record = self._record()
-        if is_listed(os.fsdecode(record.topic)):
+        if is_multi_dispatched(os.fsdecode(record.topic)):
             self._put_listed(record)
         self._loop.lights_written()
 
@@ -193,7 +193,7 @@ class LoopHelper:
         unit = record.physical_offset, record.size, record.tags_code
         self.hand_over_arrivals()  # they know queues by their places
         properties = decode_properties(record.properties)
-        listed = listed_queues(properties, record.queue_id, record.physical_offset)
+        listed = record_queues(properties, record.queue_id, record.physical_offset)
         for name, target, offset in listed:
             try:
                 self.put_unit(name, target, offset, unit)
@@ -211,7 +211,7 @@ class LoopHelper:
         queue = self._queue(raw, queue_id)
         if (raw, queue_id) in self._known:  # the loop writes units ahead of what the queue tells of
             queue.publish(self._loop.next_offset(raw, queue_id))
-        if check_place(queue, queue_offset, unit[0]) != unit:
+        if check_unit(queue, queue_offset, unit[0]) != unit:
             if not queue.files:
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)

@@ -24,7 +24,7 @@ from rocketstore.log.follow.writer_monitor import WriterMonitor
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.layout.store_json import time_breaks
 from rocketstore.log.queues.directories import directory_names, is_queue_id
-from rocketstore.log.queues.mapping_cache import MappedQueues
+from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.saved_ends import FollowerEnds
 from rocketstore.log.read.batch_queues import BatchQueues
 from rocketstore.log.read.read_view import ReadView
@@ -68,7 +68,7 @@ class Follower:
         self._watch = WriterMonitor(layout)
         self._log = LogView(layout, verify)
         self._queues: dict[tuple[str, int], FollowerQueue] = {}
-        self._mapped = MappedQueues()
+        self._mapped = MappingCache()
         self._ends = FollowerEnds(layout)
         self._changes = -1
         self._look_ms = SHORTEST_LOOK_MS

@@ -64,7 +64,7 @@ class FollowerQueue:
         self._known_of = known_end
         self._known_end = 0
         self.used = False
-        self.extension = ExtensionUnits.beside(directory)
+        self.extension = ExtensionUnits.of_queue(directory)
         self._lock = threading.Lock()
         self._starts: list[int] = []  # in order
         # Starts of files that have lost their end: none of them is read.

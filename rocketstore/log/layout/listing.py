@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketstore._native.mapped_file import MappedFile
 
 __all__ = [
-    "Shape",
+    "WrongSize",
     "file_at",
     "has_place",
     "list_files",
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WrongSize:
     """A file that is not as long as the files of its queue, or whose place is taken by the one before."""
 
     path: str

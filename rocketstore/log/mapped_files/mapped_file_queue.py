@@ -20,7 +20,7 @@ from rocketstore._native import syscalls
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.listing import (
-    Shape,
+    WrongSize,
     list_segments,
     make_directory,
     usual_size,
@@ -29,7 +29,7 @@ from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_files import MappedFiles
 from rocketstore.log.mapped_files.new_file import NewFile, fill_blocks, raise_disk_error
 
-__all__ = ["Access", "MappedFileQueue", "Shape"]
+__all__ = ["Access", "MappedFileQueue", "WrongSize"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class MappedFileQueue(MappedFiles):
         self._tmp = tmp_directory
         self._more = more_directories
         # Each replaced as a whole, under the lock.
-        self.shapes: list[Shape] = []
+        self.wrong_sizes: list[WrongSize] = []
         self.aliens: list[str] = []
 
     # ---- load ----
@@ -75,7 +75,7 @@ class MappedFileQueue(MappedFiles):
         """Maps every file of the directory, in order; none keeps a descriptor. Names that are not 20
         digits are ignored.
 
-        Never fails on what bytes are found. A file of a wrong length (`shapes`) is mapped up to its
+        Never fails on what bytes are found. A file of a wrong length (`wrong_sizes`) is mapped up to its
         end, at most up to the file size. An empty file, or one that begins inside the file before
         it, is not mapped.
         """
@@ -86,7 +86,7 @@ class MappedFileQueue(MappedFiles):
             if self.file_size is None and found:
                 self.file_size = usual_size(found)
             files: list[MappedFile] = []
-            self.shapes = []
+            self.wrong_sizes = []
             for number, (start, size, path) in enumerate(found):
                 low = files[-1].end_offset if files else 0
                 last = number == len(found) - 1
@@ -106,9 +106,9 @@ class MappedFileQueue(MappedFiles):
         usable = min(size, wanted)
         placed = low <= start and start + wanted < 1 << 63
         if size != wanted or usable == 0 or not placed:
-            shape = Shape(path, size, wanted, last)
-            self.shapes.append(shape)
-            logger.warning("%s: wrong length%s", shape, "" if placed else ", or in another's place")
+            wrong = WrongSize(path, size, wanted, last)
+            self.wrong_sizes.append(wrong)
+            logger.warning("%s: wrong length%s", wrong, "" if placed else ", or in another's place")
         if usable == 0 or not placed:
             return None
         return self._open(path, start, usable)
@@ -120,7 +120,7 @@ class MappedFileQueue(MappedFiles):
         return file
 
     def repair_last(self, *, sparse: bool = False) -> None:
-        """Gives each file in `shapes`, as a rule the last one, its right length on disk. Recovery
+        """Gives each file in `wrong_sizes`, as a rule the last one, its right length on disk. Recovery
         calls it, after it has copied what is cut off here (D-21). With private access nothing on
         disk changes: a file in memory replaces a short one.
 
@@ -131,49 +131,49 @@ class MappedFileQueue(MappedFiles):
         with self._lock:
             if self.access == "read":
                 self._check_write("repair files")
-            for shape in list(self.shapes):
-                if shape.found_bytes == 0 and shape.last:
+            for wrong in list(self.wrong_sizes):
+                if wrong.found_bytes == 0 and wrong.last:
                     if self.access != "write":
                         continue  # its name is not needed
-                    syscalls.unlink(shape.path)
+                    syscalls.unlink(wrong.path)
                     syscalls.sync_directory(os.fspath(self.directory))
-                elif self._placed(shape) and self.access != "write":
-                    self._repair_in_memory(shape)
-                elif self._placed(shape):
-                    self._repair(shape, sparse=sparse)
+                elif self._placed(wrong) and self.access != "write":
+                    self._repair_in_memory(wrong)
+                elif self._placed(wrong):
+                    self._repair(wrong, sparse=sparse)
                 else:
                     continue  # it overlaps another file: neither used nor changed
-                self.shapes = [other for other in self.shapes if other is not shape]
-                logger.warning("%s: repaired", shape)
+                self.wrong_sizes = [other for other in self.wrong_sizes if other is not wrong]
+                logger.warning("%s: repaired", wrong)
 
-    def _placed(self, shape: Shape) -> bool:
+    def _placed(self, wrong: WrongSize) -> bool:
         """Whether the whole file fits between the others."""
-        start, end = shape.start_offset, shape.start_offset + shape.wanted_bytes
+        start, end = wrong.start_offset, wrong.start_offset + wrong.wanted_bytes
         others = [file for file in self.files if file.start_offset != start]
         clear = all(file.end_offset <= start or file.start_offset >= end for file in others)
         return clear and end < 1 << 63
 
-    def _repair_in_memory(self, shape: Shape) -> None:
-        if shape.missing_bytes:
-            whole = MappedFile.anonymous(shape.start_offset, shape.wanted_bytes)
-            short = self.find(shape.start_offset)
+    def _repair_in_memory(self, wrong: WrongSize) -> None:
+        if wrong.missing_bytes:
+            whole = MappedFile.anonymous(wrong.start_offset, wrong.wanted_bytes)
+            short = self.find(wrong.start_offset)
             if short is not None:
                 whole.write(0, short.read(0, short.size))
             self._replace(whole)
 
-    def _repair(self, shape: Shape, *, sparse: bool) -> None:
-        fd = syscalls.open(shape.path, os.O_RDWR)
+    def _repair(self, wrong: WrongSize, *, sparse: bool) -> None:
+        fd = syscalls.open(wrong.path, os.O_RDWR)
         try:
-            if shape.missing_bytes:
-                fill_blocks(fd, shape.found_bytes, shape.wanted_bytes, sparse=sparse)
+            if wrong.missing_bytes:
+                fill_blocks(fd, wrong.found_bytes, wrong.wanted_bytes, sparse=sparse)
             else:
-                syscalls.ftruncate(fd, shape.wanted_bytes)
+                syscalls.ftruncate(fd, wrong.wanted_bytes)
             syscalls.fsync(fd)
         except OSError as error:
-            raise_disk_error(error, shape.path, shape.missing_bytes)
+            raise_disk_error(error, wrong.path, wrong.missing_bytes)
         finally:
             syscalls.close(fd)
-        self._replace(self._open(shape.path, shape.start_offset, shape.wanted_bytes))
+        self._replace(self._open(wrong.path, wrong.start_offset, wrong.wanted_bytes))
 
     def start_for(self, offset: int) -> int:
         """Start of the file that would contain `offset` (semantics 4.1)."""

@@ -18,7 +18,7 @@ from rocketstore._native.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 
-__all__ = ["CopiedLog"]
+__all__ = ["MemoryLog"]
 
 #: Read at a time. Pieces of zeros are not stored, so what was never written takes no memory.
 PIECE_BYTES: Final = 1 << 20
@@ -28,7 +28,7 @@ FILE_BYTES_MAX: Final = 1 << 31
 FILES_MAX: Final = 20_000
 
 
-class CopiedLog(MappedFileQueue):
+class MemoryLog(MappedFileQueue):
     """A log in private memory. Together its files take at most `room_bytes`."""
 
     def __init__(

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["LiveLinks"]
+__all__ = ["SecondNames"]
 
 BOTH_NAMES = 2
 
 
-class LiveLinks:
+class SecondNames:
     """The links of one store. Prepared by who makes a segment, so that the put which takes it waits for no
     directory; added by that put; checked by the flusher."""
 

@@ -32,7 +32,7 @@ class ConsumeQueue:
         self.file_size = files.file_size
         self._files = files
         self._log_minimum = log_minimum
-        self.extension = ExtensionUnits.beside(files.directory)
+        self.extension = ExtensionUnits.of_queue(files.directory)
         self.loaded = False
         #: Least end at the last close, a queue offset; 0: not known (format 20.9).
         self.known_end = 0

@@ -13,7 +13,7 @@ from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import QueueDirectories, names_digest, queues_in
-from rocketstore.log.queues.mapping_cache import MappedQueues
+from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.queue_preallocator import FirstFiles, NextFiles, QueuePreallocator
 from rocketstore.log.queues.saved_ends import (
@@ -50,7 +50,7 @@ class ConsumeQueueStore:
         #: By topic and queue id; None: it has a directory, and no caller has asked for it.
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._making: dict[tuple[str, int], ConsumeQueue] = {}
-        self._mapped = MappedQueues()
+        self._mapped = MappingCache()
         #: Called when files will be needed soon.
         self.ask_ahead: Callable[[NextFiles | FirstFiles], None] = lambda _: None
         self._directories = QueueDirectories(layout.consume_queue)

@@ -47,7 +47,7 @@ class ExtensionUnits:
         self._files: dict[int, MappedFile] = {}
 
     @staticmethod
-    def beside(queue_directory: Path) -> ExtensionUnits:
+    def of_queue(queue_directory: Path) -> ExtensionUnits:
         """Those of the queue whose units lie in a directory."""
         above, topic, queue = os.fspath(queue_directory).rsplit(os.sep, 2)
         return ExtensionUnits(f"{os.path.dirname(above)}/consumequeue_ext/{topic}/{queue}")

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from rocketstore._native.mapping import MAPPED_FILES_MAX, mapped_files
 from rocketstore._native.turn import Turn
 
-__all__ = ["POINTED_MAX", "MappedQueues"]
+__all__ = ["POINTED_MAX", "MappingCache"]
 
 #: Queues whose file the dispatcher holds, those it wrote last; the unit of another one stops it a
 #: moment.
@@ -32,7 +32,7 @@ class Parkable(Protocol):
         ...
 
 
-class MappedQueues:
+class MappingCache:
     """The queues of one store that have mapped their files, in the order in which they did.
 
     Those that rest are parked, the oldest first; one that was used since its last turn gets

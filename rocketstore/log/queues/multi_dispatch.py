@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from rocketstore._native.message import Message
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
-__all__ = ["check_place", "is_listed", "light_queues", "listed_queues", "offset_in_queue"]
+__all__ = [
+    "check_unit",
+    "is_multi_dispatched",
+    "multi_dispatch_queues",
+    "offset_in_queue",
+    "record_queues",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +35,13 @@ NEVER_LISTED = ("%RETRY%", "rmq_sys_")
 NUMBER = re.compile(r"[0-9]{1,19}")
 
 
-def is_listed(topic: str) -> bool:
+def is_multi_dispatched(topic: str) -> bool:
     """Whether messages of a topic may be in further queues. One that is sent again or later keeps
     the properties of the message that it was, whose units in these queues stay what they are."""
     return not topic.startswith(NEVER_LISTED) and topic != "SCHEDULE_TOPIC_XXXX"
 
 
-def light_queues(message: Message) -> list[tuple[str, int, int]]:
+def multi_dispatch_queues(message: Message) -> list[tuple[str, int, int]]:
     """Further queues of a message: name, queue id, queue offset."""
     properties = message.properties
     names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
@@ -49,7 +55,7 @@ def light_queues(message: Message) -> list[tuple[str, int, int]]:
     ]
 
 
-def listed_queues(
+def record_queues(
     properties: Mapping[str, str], queue_id: int, physical_offset: int
 ) -> list[tuple[str, int, int]]:
     """The same of a record that is dispatched, whose names become directories."""
@@ -67,7 +73,7 @@ def listed_queues(
     ]
 
 
-def check_place(
+def check_unit(
     queue: ConsumeQueue, queue_offset: int, physical_offset: int
 ) -> tuple[int, int, int] | None:
     """The unit that stands where a record says it is in a further queue; UnitRefusedError where it
@@ -88,7 +94,7 @@ def check_place(
 def offset_in_queue(message: Message, topic: str, queue_id: int) -> int:
     """Queue offset of a message in the queue that it was read from."""
     if message.topic != topic or message.queue_id != queue_id:
-        for name, listed_id, queue_offset in light_queues(message):
+        for name, listed_id, queue_offset in multi_dispatch_queues(message):
             if (name, listed_id) == (topic, queue_id):
                 return queue_offset
     return message.queue_offset

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from rocketstore._native.queue_state import QueueState
 from rocketstore.errors import MessageRejectedError
 from rocketstore.log.layout.paths import check_topic, is_safe_topic
-from rocketstore.log.queues.multi_dispatch import LIGHT_PREFIX, is_listed
+from rocketstore.log.queues.multi_dispatch import LIGHT_PREFIX, is_multi_dispatched
 
-__all__ = ["PutQueues"]
+__all__ = ["PutStates"]
 
 MAX_LISTED = 256
 
 
-class PutQueues:
+class PutStates:
     """(topic, queue id) → QueueState, made at the first use. Only the appender changes a state."""
 
     def __init__(
@@ -64,7 +64,7 @@ class PutQueues:
         """States of the queues that INNER_MULTI_DISPATCH names (format.md 6.7); `settle` them when
         the put has ended."""
         names = properties.get("INNER_MULTI_DISPATCH", "")
-        if not names or not is_listed(topic):
+        if not names or not is_multi_dispatched(topic):
             return []
         places, new = [], []
         for name in names.split(","):

@@ -77,7 +77,7 @@ class QueueFiles:
             self.used = True
             if not self._mapped:
                 self._files.load()
-                if self._files.shapes and self.access != "read":
+                if self._files.wrong_sizes and self.access != "read":
                     self._files.repair_last()
                     self._only_in_memory = self.access != "write"
                 for file in self._files.files:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.scanner import read_message
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.mapped_files.memory_log import CopiedLog
+from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.batch_queue import BatchUnit
 from rocketstore.log.read.batch_queues import BatchQueues
 from rocketstore.log.read.inner_batch import count_of, is_inner_batch
@@ -30,7 +30,7 @@ def recovered_batches(
     """Batch queues up to the end of a recovered log. Units of records that RocketMQ had not dispatched are
     made in memory: its recovery would write them."""
     view = ReadView(0, report.begin, report.end, report.end)
-    if isinstance(log, CopiedLog):
+    if isinstance(log, MemoryLog):
         return _NoBatchQueues(layout, lambda: view)
     batches = BatchQueues(layout, lambda: view)
     if log.access != "write" and report.mode.endswith("unclean") and batches.topics():

@@ -144,7 +144,7 @@ class _Recovery:
         for start, end in log.gaps:
             if end > given_up:  # D-27: unlinks come to the disk in any order
                 self._missing(f"between {start} and {end}")
-        for shape in log.shapes:
+        for shape in log.wrong_sizes:
             if not shape.last:
                 wrong = (
                     f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"

@@ -85,7 +85,7 @@ class LogRepair:
     def prepare(self, durable: int, start: int) -> None:
         """Files of a wrong length get theirs; what retention has given up goes (D-27)."""
         self._durable, self._noted = durable, start
-        if self._log.shapes:
+        if self._log.wrong_sizes:
             self._repair_lengths()
         minimum = self._last.minimum
         if minimum > self._log.begin_offset:
@@ -99,7 +99,7 @@ class LogRepair:
     def _repair_lengths(self) -> None:
         log = self._log
         whole = []
-        for shape in log.shapes:
+        for shape in log.wrong_sizes:
             start = parse_segment_name(os.path.basename(shape.path))
             note = f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"
             if start is None or (shape.wanted_bytes and start % shape.wanted_bytes):
@@ -117,7 +117,7 @@ class LogRepair:
                     )
                 whole.append(shape)
             self.notes.append(note)
-        log.shapes = whole
+        log.wrong_sizes = whole
         log.repair_last()
 
     # ---- what stays becomes durable (D-23) ----

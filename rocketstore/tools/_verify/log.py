@@ -20,7 +20,7 @@ from rocketstore._native.scanner import (
 )
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.paths import is_safe_topic
-from rocketstore.log.queues.multi_dispatch import is_listed, light_queues
+from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, multi_dispatch_queues
 from rocketstore.log.recovery.parallel_scan import part_begin
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
@@ -313,7 +313,7 @@ class _Walk:
             self._facts.batches[place] = self._facts.batches.get(place, 0) + 1
             return
         own = (message.topic, message.queue_id, message.queue_offset)
-        further = light_queues(message) if is_listed(message.topic) else []
+        further = multi_dispatch_queues(message) if is_multi_dispatched(message.topic) else []
         for topic, queue_id, queue_offset in (own, *further):
             if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
                 continue  # Such a name gets no queue; its record is read by offset.

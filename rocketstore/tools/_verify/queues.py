@@ -17,7 +17,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
-from rocketstore.log.queues.multi_dispatch import light_queues
+from rocketstore.log.queues.multi_dispatch import multi_dispatch_queues
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.tools.filler_records import is_pointed_filler
 from rocketstore.tools.parallel import map_on_all_cores
@@ -176,7 +176,7 @@ class _QueueWalk:
         self._topic = topic
         self._queue_id = queue_id
         self._directory = directory
-        self._extension = ExtensionUnits.beside(directory)
+        self._extension = ExtensionUnits.of_queue(directory)
         self._facts = facts
         self._findings = findings
         self._growing = growing
@@ -340,7 +340,7 @@ class _QueueWalk:
             return f"says {size} bytes, the record at {physical_offset} has {message.size}"
         if is_pointed_filler(message):
             return ""
-        if place != own and place not in light_queues(message):
+        if place != own and place not in multi_dispatch_queues(message):
             return f"points to {physical_offset}, the record of {own[0]}/{own[1]} at {own[2]}"
         expected = message.tags_code
         if code != expected and not is_address(code) and message.topic != SCHEDULE_TOPIC:

@@ -13,9 +13,8 @@ from rocketstore._native.dispatcher import DispatchLoop
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
-from rocketstore.log.mapped_files import mapped_file_queue
-from rocketstore.log.mapped_files import second_names as live_links
-from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.mapped_files import mapped_file_queue, second_names
+from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.queue_files import QueueFiles
@@ -128,8 +127,8 @@ def test_second_names_are_gone_for_good_before_recovery_removes_a_segment(
     make_directories(layout)
     for directory in (layout.commit_log, layout.live):
         (directory / segment_name(0)).write_bytes(bytes(4096))
-    calls = watched(monkeypatch, live_links)
-    LiveLinks(layout).restore()
+    calls = watched(monkeypatch, second_names)
+    SecondNames(layout).restore()
     assert calls.made == ["unlink", "sync_directory"]
 
 

@@ -33,7 +33,7 @@ def test_files_are_loaded_in_order(directory: Path) -> None:
     queue = loaded(directory)
     assert starts(queue) == [0, SIZE, 2 * SIZE]
     assert [file.read(0, 1) for file in queue.files] == [b"0", b"1", b"2"]
-    assert (queue.shapes, queue.gaps, queue.aliens) == ([], [], [])
+    assert (queue.wrong_sizes, queue.gaps, queue.aliens) == ([], [], [])
     queue.close()
 
 
@@ -82,7 +82,7 @@ def test_a_short_last_file_is_mapped_as_far_as_it_goes(
     put(directory, 0)
     path = put(directory, SIZE, size, b"x")
     queue = loaded(directory, access)
-    [shape] = queue.shapes
+    [shape] = queue.wrong_sizes
     assert (shape.path, shape.found_bytes, shape.wanted_bytes) == (str(path), size, SIZE)
     assert shape.last
     last = queue.last
@@ -123,7 +123,7 @@ def test_an_impossible_start_is_told_and_not_used(directory: Path) -> None:
     (directory / f"{2**63 - 1:020d}").write_bytes(bytes(SIZE))
     queue = loaded(directory)
     assert queue.files == ()
-    assert len(queue.shapes) == 1
+    assert len(queue.wrong_sizes) == 1
     queue.close()
 
 
@@ -162,14 +162,14 @@ def test_repair_gives_a_short_last_file_its_length_and_blocks(directory: Path) -
     last = queue.last
     assert last is not None
     view = last.view(0, 100)
-    assert [shape.missing_bytes for shape in queue.shapes] == [SIZE - 100]
+    assert [shape.missing_bytes for shape in queue.wrong_sizes] == [SIZE - 100]
     queue.repair_last()
     assert path.read_bytes() == (b"x" * 100).ljust(SIZE, b"\0")
     assert queue.last is not last
     assert queue.last is not None
     assert queue.last.size == SIZE
     assert blocks(queue.last) >= SIZE
-    assert queue.shapes == []
+    assert queue.wrong_sizes == []
     queue.repair_last()
     queue.create(2 * SIZE, sparse=False)
     assert view == b"x" * 100
@@ -194,7 +194,7 @@ def test_an_empty_last_file_is_ignored_and_removed_by_repair(
     path = put(directory, SIZE, 0)
     queue = loaded(directory)
     assert starts(queue) == [0]
-    [shape] = queue.shapes
+    [shape] = queue.wrong_sizes
     assert (shape.found_bytes, shape.last) == (0, True)
     assert path.exists()
     with pytest.MonkeyPatch.context() as patch:
@@ -210,12 +210,12 @@ def test_a_long_last_file_is_read_up_to_the_file_size(directory: Path) -> None:
     path = put(directory, 0, SIZE + 10, b"x")
     queue = loaded(directory)
     assert queue.end_offset == SIZE
-    [shape] = queue.shapes
+    [shape] = queue.wrong_sizes
     assert (shape.found_bytes, shape.wanted_bytes, shape.missing_bytes) == (SIZE + 10, SIZE, 0)
     assert path.stat().st_size == SIZE + 10
     queue.repair_last()
     assert path.read_bytes() == b"x" * SIZE
-    assert queue.shapes == []
+    assert queue.wrong_sizes == []
     queue.close()
 
 
@@ -225,7 +225,7 @@ def test_a_wrong_length_in_the_middle_is_told_and_can_be_read(directory: Path, s
     for start, length in ((0, SIZE), (SIZE, size), (2 * SIZE, SIZE)):
         put(directory, start, length, b"x")
     queue = loaded(directory)
-    [shape] = queue.shapes
+    [shape] = queue.wrong_sizes
     assert (shape.found_bytes, shape.last) == (size, False)
     assert queue.gaps == ([] if size else [(SIZE, 2 * SIZE)])  # what is there is told once
     assert queue.find(2 * SIZE) is queue.last
@@ -235,7 +235,7 @@ def test_a_wrong_length_in_the_middle_is_told_and_can_be_read(directory: Path, s
         assert file.read(0, min(size, SIZE)) == b"x" * min(size, SIZE)
     queue.repair_last()
     assert starts(queue) == [0, SIZE, 2 * SIZE]
-    assert (queue.gaps, queue.shapes) == ([], [])
+    assert (queue.gaps, queue.wrong_sizes) == ([], [])
     file = queue.find(SIZE)
     assert file is not None
     assert file.read(0, SIZE) == (b"x" * min(size, SIZE)).ljust(SIZE, b"\0")
@@ -250,10 +250,10 @@ def test_a_file_inside_the_one_before_is_told_and_neither_used_nor_changed(
     put(directory, SIZE, fill=b"c")
     queue = loaded(directory)
     assert starts(queue) == [0, SIZE]
-    assert [shape.start_offset for shape in queue.shapes] == [100]
+    assert [shape.start_offset for shape in queue.wrong_sizes] == [100]
     queue.repair_last()
     assert inside.read_bytes() == b"b" * 50
-    assert [shape.start_offset for shape in queue.shapes] == [100]
+    assert [shape.start_offset for shape in queue.wrong_sizes] == [100]
     queue.close()
 
 
@@ -324,7 +324,7 @@ def test_what_lies_in_the_place_of_another_is_not_repaired(directory: Path, acce
     queue = loaded(directory, access)
     queue.repair_last()
     assert [(file.start_offset, file.size) for file in queue.files] == [(0, SIZE)]
-    assert len(queue.shapes) == 1
+    assert len(queue.wrong_sizes) == 1
     queue.close()
 
 

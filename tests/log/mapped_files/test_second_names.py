@@ -11,9 +11,9 @@ import pytest
 
 from rocketstore._native.mapped_file import MappedFile
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.mapped_files import second_names as live_links
+from rocketstore.log.mapped_files import second_names
 from rocketstore.log.mapped_files.new_file import NewFile, withdraw_file
-from rocketstore.log.mapped_files.second_names import LiveLinks
+from rocketstore.log.mapped_files.second_names import SecondNames
 from tests.support.small_store import watched
 
 SIZE = 4096
@@ -28,7 +28,7 @@ def names(path: Path) -> list[str]:
 
 
 def test_a_segment_has_two_names_while_it_is_written(layout: StoreLayout) -> None:
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     links.add(segment(layout, 0))
     links.add(segment(layout, SIZE))
     assert names(layout.live) == names(layout.commit_log)
@@ -44,7 +44,7 @@ def test_a_name_that_is_gone_comes_back_before_anybody_is_told(
     layout: StoreLayout, lost: str
 ) -> None:
     """D-05: another program removed one of the names; the bytes are the same file's."""
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     links.add(file)
     os.unlink(getattr(layout, lost) / f"{0:020d}")
@@ -54,12 +54,12 @@ def test_a_name_that_is_gone_comes_back_before_anybody_is_told(
 
 
 def test_a_name_that_was_lost_while_the_store_was_down_is_restored(layout: StoreLayout) -> None:
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     file.write(0, b"kept")
     links.add(file)
     os.unlink(file.path)
-    assert LiveLinks(layout).restore() == [f"{0:020d}"]
+    assert SecondNames(layout).restore() == [f"{0:020d}"]
     assert Path(file.path).read_bytes()[:4] == b"kept"
     assert names(layout.live) == []
 
@@ -68,11 +68,11 @@ def test_one_that_was_prepared_asks_no_directory_when_it_is_used(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The put that takes it would wait for the disk."""
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     links.prepare(file)
     assert names(layout.live) == [f"{0:020d}"]
-    calls = watched(monkeypatch, live_links)
+    calls = watched(monkeypatch, second_names)
     links.add(file)
     assert calls.made == ["link_count"]
     assert links.descriptors() == [file.fd]
@@ -85,7 +85,7 @@ def test_one_that_lost_a_name_before_it_was_used_gets_it_back(
     layout: StoreLayout, lost: str
 ) -> None:
     """D-05, from the first byte on."""
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     links.prepare(file)
     os.unlink(getattr(layout, lost) / f"{0:020d}")
@@ -94,14 +94,14 @@ def test_one_that_lost_a_name_before_it_was_used_gets_it_back(
 
 
 def test_one_that_is_not_needed_is_not_brought_back(layout: StoreLayout) -> None:
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     links.prepare(file)
     links.withdraw(file)
     assert names(layout.live) == []
     assert links.descriptors() == []
     withdraw_file(file)
-    assert LiveLinks(layout).restore() == []
+    assert SecondNames(layout).restore() == []
     assert names(layout.commit_log) == []
 
 
@@ -109,14 +109,14 @@ def test_one_that_cannot_be_prepared_is_not_brought_back(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever made it takes it away: all of it would stay on the disk, and be restored by the next open."""
-    calls = watched(monkeypatch, live_links)
+    calls = watched(monkeypatch, second_names)
     calls.errors["sync_directory"] = OSError(errno.EIO, "pulled the plug")
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     with pytest.raises(OSError, match="pulled"):
         links.prepare(file)
     withdraw_file(file)
-    assert LiveLinks(layout).restore() == []
+    assert SecondNames(layout).restore() == []
     assert names(layout.live) == names(layout.commit_log) == []
 
 
@@ -124,8 +124,8 @@ def test_one_that_was_prepared_and_never_used_is_settled_by_the_next_open(
     layout: StoreLayout,
 ) -> None:
     """Its process died: it has its name, and the second one goes."""
-    LiveLinks(layout).prepare(segment(layout, 0))
-    assert LiveLinks(layout).restore() == []
+    SecondNames(layout).prepare(segment(layout, 0))
+    assert SecondNames(layout).restore() == []
     assert names(layout.live) == []
     assert names(layout.commit_log) == [f"{0:020d}"]
 
@@ -133,10 +133,10 @@ def test_one_that_was_prepared_and_never_used_is_settled_by_the_next_open(
 def test_a_segment_that_is_there_is_not_linked_again(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     file = segment(layout, 0)
     links.add(file)
-    calls = watched(monkeypatch, live_links)
+    calls = watched(monkeypatch, second_names)
     links.add(file)
     assert calls.made == []
     assert links.descriptors() == [file.fd]
@@ -147,7 +147,7 @@ def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No put needs it to go, so no put fails by it."""
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     links.add(segment(layout, 0))
     links.add(segment(layout, SIZE))
 
@@ -155,7 +155,7 @@ def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
         raise PermissionError(errno.EACCES, "refused", path)
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(live_links, "unlink_if_there", refused)
+        patch.setattr(second_names, "unlink_if_there", refused)
         links.settle(SIZE)
         links.settle(SIZE)
         assert len(caplog.records) == 1
@@ -170,10 +170,10 @@ def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
 def test_a_second_name_that_stays_keeps_no_other(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     for number in range(4):
         links.add(segment(layout, number * SIZE))
-    real = live_links.unlink_if_there
+    real = second_names.unlink_if_there
 
     def refused(path: str) -> None:
         if path.endswith(f"{SIZE:020d}"):
@@ -181,7 +181,7 @@ def test_a_second_name_that_stays_keeps_no_other(
         real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(live_links, "unlink_if_there", refused)
+        patch.setattr(second_names, "unlink_if_there", refused)
         links.settle(3 * SIZE)
         assert names(layout.live) == [f"{SIZE:020d}", f"{3 * SIZE:020d}"]
         assert (links.let_go() or (-1,))[0] == SIZE
@@ -192,7 +192,7 @@ def test_a_second_name_that_goes_meanwhile_is_no_error(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else removes it between a look and the removal."""
-    links = LiveLinks(layout)
+    links = SecondNames(layout)
     links.add(segment(layout, 0))
     os.unlink(layout.live / f"{0:020d}")
     monkeypatch.setattr(os.path, "lexists", lambda path: True)

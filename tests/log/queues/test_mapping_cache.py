@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore._native.mapping import MAPPED_FILES_MAX
-from rocketstore.log.queues.mapping_cache import LOOKS, MANY_FILES, POINTED_MAX, MappedQueues
+from rocketstore.log.queues.mapping_cache import LOOKS, MANY_FILES, POINTED_MAX, MappingCache
 
 pytestmark = pytest.mark.quick
 
@@ -25,10 +25,10 @@ class Queue:
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> MappedQueues:
+def full(monkeypatch: pytest.MonkeyPatch) -> MappingCache:
     """Too many files are mapped, whatever is parked."""
     monkeypatch.setattr("rocketstore.log.queues.mapping_cache.MANY_FILES", -1)
-    return MappedQueues()
+    return MappingCache()
 
 
 def test_others_have_room_for_their_mappings() -> None:
@@ -40,13 +40,13 @@ def test_others_have_room_for_their_mappings() -> None:
 
 
 def test_nothing_is_parked_while_there_is_room() -> None:
-    queues, some = MappedQueues(), [Queue() for _ in range(100)]
+    queues, some = MappingCache(), [Queue() for _ in range(100)]
     for queue in some:
         queues.mapped(queue)
     assert not any(queue.parked for queue in some)
 
 
-def test_the_oldest_goes_first_and_a_used_one_has_another_turn(full: MappedQueues) -> None:
+def test_the_oldest_goes_first_and_a_used_one_has_another_turn(full: MappingCache) -> None:
     first, used, busy, last = Queue(), Queue(), Queue(busy=True), Queue()
     used.used = True
     full.mapped(first)
@@ -61,7 +61,7 @@ def test_the_oldest_goes_first_and_a_used_one_has_another_turn(full: MappedQueue
     assert (first.parked, used.parked, last.parked) == (1, 1, 1)
 
 
-def test_a_queue_is_known_once(full: MappedQueues) -> None:
+def test_a_queue_is_known_once(full: MappingCache) -> None:
     """One that is busy and maps again and again is looked at once each time."""
     busy, others = Queue(busy=True), [Queue(busy=True) for _ in range(LOOKS - 1)]
     for queue in (*others, *[busy] * 50):
@@ -73,7 +73,7 @@ def test_a_queue_is_known_once(full: MappedQueues) -> None:
     assert parkable.parked == 1
 
 
-def test_closed_queues_are_forgotten(full: MappedQueues) -> None:
+def test_closed_queues_are_forgotten(full: MappingCache) -> None:
     old = Queue()
     full.mapped(old)
     full.clear()
@@ -81,7 +81,7 @@ def test_closed_queues_are_forgotten(full: MappedQueues) -> None:
     assert not old.parked
 
 
-def test_threads(full: MappedQueues) -> None:
+def test_threads(full: MappingCache) -> None:
     """Each maps its own queue, and finds those of the others come and go."""
     wrong: list[BaseException] = []
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import InvalidTopicError, MessageRejectedError
 from rocketstore._native.queue_state import QueueState
-from rocketstore.log.queues.put_states import PutQueues
+from rocketstore.log.queues.put_states import PutStates
 
 
 def test_next_offset_is_asked_once() -> None:
@@ -20,7 +20,7 @@ def test_next_offset_is_asked_once() -> None:
         asked.append((topic, queue_id))
         return 7
 
-    queues = PutQueues(next_offset, wide_topics=False)
+    queues = PutStates(next_offset, wide_topics=False)
     assert queues.state("t", 3).next_offset == 7
     assert queues.state("t", 3) is queues.state("t", 3)
     assert asked == [("t", 3)]
@@ -28,7 +28,7 @@ def test_next_offset_is_asked_once() -> None:
 
 
 def test_one_state_for_all_threads(small_switch_interval: None) -> None:
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
     barrier = threading.Barrier(8)
     found: list[int] = []
 
@@ -47,7 +47,7 @@ def test_one_state_for_all_threads(small_switch_interval: None) -> None:
 
 @pytest.mark.parametrize(("wide", "limit"), [(False, 127), (True, 255)])
 def test_topic_length(wide: bool, limit: int) -> None:
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=wide)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=wide)
     assert queues.check_topic("t" * limit) == b"t" * limit
     with pytest.raises(InvalidTopicError):
         queues.check_topic("t" * (limit + 1))
@@ -55,12 +55,12 @@ def test_topic_length(wide: bool, limit: int) -> None:
 
 @pytest.mark.parametrize("topic", ["%RETRY%group", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"])
 def test_topics_that_are_never_listed(topic: str) -> None:
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
     assert queues.listed(topic, 0, {"INNER_MULTI_DISPATCH": "%LMQ%a"}, light=True) == []
 
 
 def test_light_names_go_to_queue_0() -> None:
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
     states = queues.listed("t", 5, {"INNER_MULTI_DISPATCH": "%LMQ%a,plain"}, light=True)
     assert [(s.topic, s.queue_id) for s in states] == [("%LMQ%a", 0), ("plain", 5)]
     with pytest.raises(MessageRejectedError):
@@ -69,7 +69,7 @@ def test_light_names_go_to_queue_0() -> None:
 
 def test_light_queues_of_puts_that_have_not_ended_count() -> None:
     """Two puts for the last place: the first has it until it has failed."""
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False, max_light_queues=1)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False, max_light_queues=1)
 
     def listed(name: str) -> list[QueueState]:
         return queues.listed("t", 0, {"INNER_MULTI_DISPATCH": name}, light=True)
@@ -83,7 +83,7 @@ def test_light_queues_of_puts_that_have_not_ended_count() -> None:
 
 
 def test_totals_of_a_topic() -> None:
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
     for queue_id in range(3):
         queues.state("t", queue_id)
     assert queues.totals() == {"t": (0, 0)}
@@ -91,7 +91,7 @@ def test_totals_of_a_topic() -> None:
 
 def test_totals_while_queues_come_to_be() -> None:
     """The collector may come wherever an object is made. Those that it ends may let another thread run."""
-    queues = PutQueues(lambda topic, queue_id: 0, wide_topics=False)
+    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
     numbers = itertools.count()
 
     def another(*_: object) -> None:
