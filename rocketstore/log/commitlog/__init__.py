@@ -1,0 +1,19 @@
+"""The commit log of a store that is open for writing: appended, committed, flushed, vouched for.
+
+`commit_log.CommitLog` is the entry. Records are appended by native code (`_native` appender), which
+asks it for segments and for room.
+
+Read in this order:
+
+- `commit_log`: segments, roll, refusals; `write_path` is how records reach a file, `log_limits` how
+  much may be pending.
+- `committer`: from write buffers to files; only a store of the promise `memory` has one.
+- `flusher`: from files to the disk. It is the only writer of `flushed`.
+- `checkpoint`: the two files that say how far a store is durable; `checkpointer` stores them each
+  second, after a sync of what they speak of (D-17, D-18).
+- `running_flags`: the reasons why a store refuses puts or reads.
+- `clock_monitor`: reports steps of the wall clock (D-28).
+
+`engine` builds the parts; `log.recovery` and tools may import `checkpoint`. Flusher, committer and
+checkpointer are one thread each. Positions: flushed <= committed <= wrote.
+"""

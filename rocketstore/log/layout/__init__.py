@@ -1,0 +1,21 @@
+"""What lies in the directory of a store: names, owners, the lock and the small files.
+
+`paths.StoreLayout` is the entry: it has the path of everything in one store (docs/format.md 1).
+
+Read in this order:
+
+- `paths`: paths, file names from offsets, rules for the names of topics and groups.
+- `listing`: the files of a log or queue directory, before any of them is believed.
+- `log_dirs`: a log in several directories, or outside of its store.
+- `ownership`: owner and mode of what the store makes (D-09).
+- `atomic_files`: small files that are replaced as a whole.
+- `lock`: the right to write a store, and the `abort` file that says "not stopped cleanly".
+- `positions_page`: how far a running store is, for readers in other processes (D-30).
+- `store_json`: what a store is and which part of its log other programs wrote.
+- `rocketmq_json`: JSON as RocketMQ writes it.
+- `file_system`: what the file system allows (D-39).
+- `destroy`: removes a store, and nothing else.
+
+Every other part of the log may import it; it imports `_native`, `errors` and `values` only. Nothing
+here has a thread. Files that change are changed under the store's lock.
+"""

@@ -1,0 +1,18 @@
+"""Consume queues: for each message of a (topic, queue id), where its record is in the log.
+
+`consume_queue_store.ConsumeQueueStore` is the entry: all queues of a store.
+
+Read in this order:
+
+- `units`: the unit of 20 bytes; `extension_units` are the longer ones a broker may add.
+- `consume_queue`: the units of one queue; `queue_files` maps, grows and syncs its files.
+- `queue_preallocator`: makes files of queues before the dispatcher needs them.
+- `consume_queue_store`: queues by topic and id; `directories` has their names on disk.
+- `mapping_cache`: which queues have their files mapped; a process may have fewer mappings.
+- `saved_ends`: where queues ended at the last close; `lost_queues` finds what is missing since.
+- `multi_dispatch`: further queues that a record names (RocketMQ's multi dispatch and LMQ).
+- `put_states`: the next queue offset of each queue that puts go to.
+
+`log.dispatch`, `log.read`, `engine` and tools may import it. Only the dispatcher writes units and
+makes files; the preallocator has a thread; any thread may read or sync.
+"""
