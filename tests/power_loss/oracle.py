@@ -15,6 +15,7 @@ from unittest import mock
 
 import rocketstore
 from rocketstore import Message, Store
+from rocketstore.engine.engine import CloseMode
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from rocketstore.log.layout.positions_page import PositionsPage
 from rocketstore.log.worker import Worker
@@ -125,7 +126,7 @@ def leave(store: Store) -> None:
     """Gives the store up as a process that dies does: no mark says that all is well, and the page of positions
     goes on to say what it had synced (D-23)."""
     with mock.patch.object(PositionsPage, "end"):
-        store._engine._close(clean=False, keep_lock=False)
+        store._engine._close(CloseMode(clean=False))
 
 
 def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list[Message]:

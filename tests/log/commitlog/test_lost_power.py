@@ -10,6 +10,7 @@ import pytest
 
 from rocketstore import Store
 from rocketstore._native.dispatcher import DispatchLoop
+from rocketstore.engine.engine import CloseMode
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
@@ -25,7 +26,7 @@ from tests.support.small_store import dispatched, everything, open_small, parts,
 
 def leave(store: Store) -> None:
     """As a process that dies leaves it."""
-    store._engine._close(clean=False, keep_lock=False)
+    store._engine._close(CloseMode(clean=False))
 
 
 @pytest.fixture
