@@ -6,8 +6,9 @@ to that engine.
 Read in this order:
 
 - `open_options`, `preflight`: what is asked for, and whether the directory can be opened at all.
-- `open`: the phases of an open; `open_marks` reads what the last writer left, `clean_shutdown`
-  restores it where an open fails, `catch_up` fills queues and index.
+- `open`, `phases`: which way an open goes, and its phases; `open_files` loads the files, `open_marks`
+  reads what the last writer left, `clean_shutdown` restores it where an open fails, `catch_up` fills
+  queues and index.
 - `parts`, `wiring`: the parts of a store, and how a writing store gets them, leaf first;
   `initial_offset` gives the first queue offset of a queue.
 - `engine`: what every mode has, and the two modes that only read; `guard` refuses calls after the

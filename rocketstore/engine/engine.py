@@ -1,7 +1,8 @@
 """One open store: what `Store` delegates to. `Engine` is what every mode has.
 
-`MemoryEngine` reads a dead store that was recovered in memory, `FollowingEngine` the files of a store that another
-process may write. `writing_engine` has the third kind, the one that writes. `open` decides which kind an open gets.
+`MemoryEngine` reads a dead store that was recovered in memory, `FollowingEngine` the files of a
+store that another process may write. `writing_engine` has the third kind, the one that writes.
+`open` decides which kind an open gets.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Engine(ABC):
         self._guard = opened.guard
         self._statistics = opened.statistics
         # Held by the thread that trims or closes.
-        self._turn = Turn()
+        self._exclusive = Turn()
         self._closing = Closing()
 
     # ---- guards ----
@@ -122,14 +123,15 @@ class Engine(ABC):
         self._end(lambda: self._close(CLEAN))
 
     def _end(self, work: Callable[[], None], *, wait: bool = True) -> None:
-        """Runs `work`, or joins the end that has begun. A caller that a signal takes away does not stop it (D-36)."""
+        """Runs `work`, or joins the end that has begun. A caller that a signal takes away does not
+        stop it (D-36)."""
         self._closing.start(work)
         if wait and not in_the_middle():
             self._closing.wait()
 
     def _close(self, mode: CloseMode) -> None:
         """Idempotent; waits for a trim that goes on."""
-        with self._turn:
+        with self._exclusive:
             if not self._guard.over:
                 self._guard.over = True
                 self._close_parts(mode)
@@ -141,11 +143,12 @@ class Engine(ABC):
 
     @abstractmethod
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
-        """Closes the parts, each though one before it failed, in the order that the class documents."""
+        """Closes the parts, each though one before it failed, in the order that the class
+        documents."""
 
 
 class FollowingEngine(Engine):
-    """A reader of a store that another process writes, or that nobody writes since a clean stop.
+    """A reader of a store that another process writes, or that has no writer since a clean stop.
 
     Nothing is locked and nothing is written. The close lets the files go, then the index.
     """
@@ -161,7 +164,8 @@ class FollowingEngine(Engine):
 
 
 class MemoryEngine(Engine):
-    """A dead store, recovered in memory: private mappings, or a copy where the files are not trusted.
+    """A dead store, recovered in memory: private mappings, or a copy where the files are not
+    trusted.
 
     Nothing moves any more. The close wakes waiting consumers, then lets queues, index and log go.
     """
@@ -171,7 +175,8 @@ class MemoryEngine(Engine):
         self._arrival = parts.arrival
         self._queues = parts.queues
         self._segments = parts.log
-        #: Whether some files of the log differ in length from the others, so that a follower would leave them out.
+        #: Whether some files of the log differ in length from the others, so that a follower would
+        #: leave them out.
         self.odd_sizes = parts.odd_sizes
 
     def check_files(self) -> None:

@@ -1,13 +1,19 @@
-"""What `rocketstore.open` was asked for, beside the path and the mode."""
+"""What an open is asked for: the options of the caller, and the request that the phases work on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rocketstore.config import StoreConfig
 from rocketstore.values.callbacks import Listener, Progress
 
-__all__ = ["Options"]
+if TYPE_CHECKING:
+    from rocketstore.log.layout.lock import StoreLock
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.mapped_file_queue import Access
+
+__all__ = ["Options", "Request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +25,16 @@ class Options:
     on_arrival: Listener | None = None
     on_recovery: Progress | None = None
     untrusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `lock` None: nothing on disk may change."""
+
+    path: str
+    layout: StoreLayout
+    options: Options
+    access: Access
+    lock: StoreLock | None
+    #: Whether there was a directory for the index before the open made one.
+    index_was_there: bool = True

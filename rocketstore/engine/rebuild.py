@@ -1,8 +1,8 @@
-"""Opens a store for writing without believing its queues and its index. A callable that the caller gives builds both
-in a work directory; then they replace the old ones.
+"""Opens a store for writing without believing its queues and its index. A callable that the caller
+gives builds both in a work directory; then they replace the old ones.
 
-A stop before the first rename leaves the old ones. A stop between two renames leaves none, and the next open rebuilds
-them.
+A stop before the first rename leaves the old ones. A stop between two renames leaves none, and the
+next open rebuilds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import syscalls
-from rocketstore.engine.open import Request, open_for_writing
+from rocketstore.engine.open import open_for_writing
+from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.preflight import preflight
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout import destroy
@@ -29,8 +30,7 @@ from rocketstore.log.queues.saved_ends import drop_queue_ends
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
-    from rocketstore.engine.open import Recovered
-    from rocketstore.engine.open_options import Options
+    from rocketstore.engine.phases import Recovered
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
@@ -38,7 +38,8 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["Derived", "rebuild_engine"]
 
-#: Work directory below the store's own: what is being built, and until its removal what that has replaced.
+#: Work directory below the store's own: what is being built, and until its removal what that has
+#: replaced.
 WORK: Final = "rebuild"
 REPLACED: Final = "replaced"
 
@@ -91,7 +92,8 @@ class _Rebuild:
 
     def __init__(self, make: Callable[[Derived], None]) -> None:
         self._make = make
-        #: Whether the renames have begun: from then on a stop may leave no queues, or no index, under their names.
+        #: Whether the renames have begun: from then on a stop may leave no queues, or no index,
+        #: under their names.
         self.replacing = False
 
     def replace_derived(self, recovered: Recovered) -> Recovered:
@@ -123,7 +125,7 @@ class _Rebuild:
             raise CorruptRecordError(
                 first.start,
                 f"{first.reason}; `rocketstore verify` names all damage, "
-                "`rocketstore repair` mends it",
+                "`rocketstore repair` repairs it",
             )
         work = make_work(layout)
         segments = tuple(
@@ -151,11 +153,12 @@ def check_disks(layout: StoreLayout) -> None:
             )
 
 
-# ---- the directory beside ----
+# ---- the work directory ----
 
 
 def make_work(layout: StoreLayout) -> StoreLayout:
-    """A place laid out like a store, on the same disk; its directories belong to whom the old ones do."""
+    """A directory laid out like a store, on the same disk; its directories inherit the old
+    owners."""
     work = StoreLayout(layout.own / WORK)
     made = (
         (work.root, layout.own),
@@ -170,7 +173,7 @@ def make_work(layout: StoreLayout) -> StoreLayout:
 
 
 def remove_work(layout: StoreLayout) -> None:
-    """Removes what a rebuild has replaced, or has left when it was stopped."""
+    """Removes what a rebuild replaced, or left when it was stopped."""
     work = layout.own / WORK
     if work.is_dir() and not work.is_symlink():
         remove_whole(work)
@@ -182,8 +185,8 @@ def remove_whole(directory: Path) -> None:
 
 
 def keep_ended(work: StoreLayout, queues: ConsumeQueueStore, begin: int) -> None:
-    """Queues whose last record was trimmed away have none in the log, but an end: the next message gets
-    the offset there. Their files get a second name beside the new ones."""
+    """Links the files of queues whose last record was trimmed away. Such a queue has no record in
+    the log, but an end: its next message gets the offset there."""
     for queue in queues.all():
         directory = work.queue_directory(queue.topic, queue.queue_id)
         if directory.exists() or not queue.files:
@@ -209,8 +212,8 @@ def ended_below(queue: ConsumeQueue, begin: int) -> bool:
 
 
 def replace(layout: StoreLayout, work: StoreLayout, *, index: bool) -> None:
-    """The new directories get the names of the old ones, which go. Between two names there is none of a
-    kind, which the next open takes for lost."""
+    """Renames the new directories to the names of the old ones, and removes those. Between the two
+    renames a directory has no name; the next open then takes it for lost and rebuilds it."""
     replaced = work.root / REPLACED
     syscalls.mkdir(os.fspath(replaced))
     old_and_new = [(layout.consume_queue, work.consume_queue)]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import concurrent.futures
 
     from rocketstore._native.appender import Log
+    from rocketstore._native.positions import Positions
     from rocketstore._native.put_result import PutResult
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,8 @@ class Ticket:
         self._completions = completions
         self._result = result
         self._level = level
-        # These three change under the lock of the completions. "late": those who asked were told
-        # that it took too long; the promise may still be met, and is asked for again.
+        # These three change under the lock of the completions. "late": callbacks were called with a
+        # timeout; the promise may still be met, and a later callback asks again.
         self._state: Literal["pending", "late", "done", "failed"] = "pending"
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Ticket], object]] = []
@@ -85,7 +86,7 @@ class Ticket:
         if unknown:
             refuse_arguments(self.result, unknown)
         if self._state != "done" and not self._met:
-            # A callback that hears of a timeout hears of it here, too: others wait for its thread.
+            # Inside a callback a timeout is raised, not waited for: its thread serves others, too.
             if self._error is not None and (self._settled or self._completions.in_callback):
                 raise self._error
             self._completions.wait(self._result, self._level, timeout_s)
@@ -149,7 +150,7 @@ class Ticket:
         return future
 
     def _complete(self, error: BaseException | None) -> None:
-        """Called by the completion thread, more than once where it was late before."""
+        """Called by the completion thread; more than once after a timeout."""
         with self._completions.lock:
             if not self._settled:
                 self._error = error
@@ -185,14 +186,14 @@ class Completions:
     def __init__(
         self,
         log: Log,
-        reached: Callable[[int, str], bool],
+        positions: Positions,
         check: Callable[[], None],
         timeout_ms: int,
     ) -> None:
-        """`reached(offset, promise)` says what is met, `check()` raises when waiting is in vain."""
+        """`check()` raises once no promise will be met any more."""
         self._check = check
         self._log = log
-        self.reached = reached
+        self._positions = positions
         self._timeout_ms = timeout_ms
         #: Of the tickets, too. A signal's handler may come inside.
         self.lock = threading.RLock()
@@ -204,8 +205,11 @@ class Completions:
         self._closed = False
 
     def check_process(self) -> None:
-        """Before the lock, which a thread may have had when it was forked. Raises
-        StoreClosedError."""
+        """Called before the lock, which another thread may have held at a fork.
+
+        Raises:
+            StoreClosedError: this process is a forked child.
+        """
         syscalls.check_forked(self._token)
 
     @property
@@ -222,6 +226,13 @@ class Completions:
                 f"{left_ms} ms",
                 result,
             )
+
+    def reached(self, offset: int, level: str) -> bool:
+        """Whether an offset met the promise `level`."""
+        if level == "memory":
+            return True
+        positions = self._positions
+        return offset <= (positions.flushed if level == "disk" else positions.committed)
 
     def watch(self, ticket: Ticket) -> None:
         """Completes `ticket` when the log has moved far enough, fails it after the timeout."""
@@ -294,8 +305,7 @@ class Completions:
         return None
 
     def close(self) -> None:
-        """Pending tickets have been flushed or failed by now; the thread tells the rest and
-        ends."""
+        """Ends the thread. Tickets that are still pending have been flushed or failed by now."""
         with self.lock:
             self._closed = True
         with self._starting:

@@ -1,7 +1,8 @@
 """Builds the parts of a store that is open for writing, each with the few values that it needs.
 
-`Wiring` builds leaf first; a part gets the parts below it, and callables for what lies above. `memory_engine` and
-`writing_engine` are the entries: recovered parts in, an engine out. No worker runs before the engine's `start`.
+`Wiring` builds leaf first; a part gets the parts below it, and callables for what lies above.
+`memory_engine` and `writing_engine` are the entries: recovered parts in, an engine out. No worker
+runs before the engine's `start`.
 """
 
 from __future__ import annotations
@@ -64,15 +65,18 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["OwnFiles", "memory_engine", "writing_engine"]
 
-#: Largest lead of the last store time, ms: one that is further ahead of the clock may fall once (D-28).
+#: Largest lead of the last store time, ms: one that is further ahead of the clock may fall once
+#: (D-28).
 FUTURE_MS: Final = 60_000
-#: Begin of the log's first file, bytes, that the kernel reads into memory before the first put needs it.
+#: Begin of the log's first file, bytes, that the kernel reads into memory before the first put
+#: needs it.
 FIRST_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """What only the writer of a store holds open, and the checkpoint that its checkpointer continues."""
+    """What only the writer of a store holds open, and the checkpoint that its checkpointer
+    continues."""
 
     lock: StoreLock
     page: PositionsPage
@@ -91,8 +95,8 @@ def memory_engine(parts: ReadParts) -> MemoryEngine:
 def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
     """The engine, whose workers do not run before its `start`.
 
-    Relies on: `parts` are recovered and dispatched as far as dispatch gets, the page has begun a run, `abort` exists.
-    The log admits puts first, then the page says so to other processes.
+    Relies on: `parts` are recovered and dispatched as far as dispatch gets, the page has begun a
+    run, `abort` exists. The log admits puts first, then the page says so to other processes.
     """
     wiring = Wiring(parts, own)
     write = wiring.write_parts()
@@ -136,7 +140,8 @@ def _opened(parts: ReadParts, statistics: StoreStatistics) -> Opened:
 class Wiring:
     """The parts of one store that is open for writing, in the order in which they need each other.
 
-    `fail` is the one arrow that points back up: a worker that ends with an error fails the commit log.
+    `fail` is the one arrow that points back up: a worker that ends with an error fails the commit
+    log.
     """
 
     def __init__(self, parts: ReadParts, own: OwnFiles) -> None:
@@ -196,7 +201,7 @@ class Wiring:
             put_states=self.put_states,
             completions=Completions(
                 log,
-                _reached(parts),
+                parts.positions,
                 self.commit_log.check_waitable,
                 parts.config.sync_flush_timeout_ms,
             ),
@@ -222,7 +227,8 @@ class Wiring:
         return self.parts.log.make(start_offset, sparse=False, prewrite=write_zeros)
 
     def _make_linked(self, make: Callable[[int], MappedFile], start_offset: int) -> MappedFile:
-        """A new file with its second name, made here because the put that takes it would wait for the disk."""
+        """A new file with its second name, made here because the put that takes it would wait for
+        the disk."""
         file = make(start_offset)
         try:
             if self.populator is not None and not self.parts.log.files:
@@ -348,7 +354,8 @@ class Wiring:
 
 
 def _read_ahead(file: MappedFile) -> None:
-    """Asks the kernel for pages that the first put would wait for, 3 to 5 ms. No page gets dirty."""
+    """Asks the kernel for pages that the first put would wait for, 3 to 5 ms. No page gets
+    dirty."""
     with contextlib.suppress(OSError):  # a kernel may take no advice
         os.posix_fadvise(file.fd, 0, FIRST_BYTES, os.POSIX_FADV_WILLNEED)
 
@@ -372,21 +379,9 @@ def _write_path(parts: ReadParts) -> tuple[Ring | None, WriteBufferPool | None]:
     return None, None
 
 
-def _reached(parts: ReadParts) -> Callable[[int, str], bool]:
-    """The question that tickets ask: whether an offset met a promise."""
-
-    def reached(offset: int, level: str) -> bool:
-        if level == "memory":
-            return True
-        positions = parts.positions
-        return offset <= (positions.flushed if level == "disk" else positions.committed)
-
-    return reached
-
-
 def _last_time(parts: ReadParts) -> int:
-    """The least store time of the next put. Store times do not fall, unless the last one is far ahead of the clock;
-    then store.json and the index note where they fall (D-28)."""
+    """The least store time of the next put. Store times do not fall, unless the last one is far
+    ahead of the clock; then store.json and the index note where they fall (D-28)."""
     last = parts.report.last_store_timestamp_ms
     now = syscalls.realtime_ms()
     if last > now + FUTURE_MS:

@@ -32,8 +32,9 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["LIVE_PARTS", "WritingEngine"]
 
-#: What `configure` changes: each live option, the part of `WriteParts` that reads it, and the attribute there. The
-#: thread of the part reads the attribute in its next round. A part that the store does not have is passed over.
+#: What `configure` changes: each live option, the part of `WriteParts` that reads it, and the
+#: attribute there. The thread of the part reads the attribute in its next round. A part that the
+#: store does not have is passed over.
 LIVE_PARTS: Final = (
     ("max_message_size_bytes", "commit_log.log", "max_message_size_bytes"),
     ("flush_interval_ms", "flusher", "interval_ms"),
@@ -64,7 +65,8 @@ class WritingEngine(Engine):
         self._destroyed = False
 
     def start(self) -> None:
-        """Starts the workers. After an error, or an exception of a signal's handler, some may run: `close`."""
+        """Starts the workers. After an error, or an exception of a signal's handler, some may run:
+        `close`."""
         exit_hook.remember(self)
         for worker in (*self.write.workers(), self._dispatcher, self.write.checkpointer):
             worker.start()
@@ -92,7 +94,8 @@ class WritingEngine(Engine):
     def multi_dispatch_queues(
         self, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> list[QueueState]:
-        """States of the further queues that a message is listed in; none unless the option is on."""
+        """States of the further queues that a message is listed in; none unless the option is
+        on."""
         if not self.config.multi_dispatch_enabled:
             return []
         return self.write.put_states.listed(
@@ -151,7 +154,7 @@ class WritingEngine(Engine):
     def trim(self, *, before_offset: int | None = None, before_ms: int | None = None) -> int:
         """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one bound."""
         try:
-            with self._turn as nested:
+            with self._exclusive as nested:
                 if nested:
                     raise BackpressureError("this thread is in the middle of a trim")
                 self.check_open()
@@ -171,11 +174,13 @@ class WritingEngine(Engine):
             self.check_open()  # another thread has closed it meanwhile: nothing was removed
 
     def close_at_exit(self) -> bool:
-        """Asks the checkpointer to close the store as its last step. False: the checkpointer has ended before."""
+        """Asks the checkpointer to close the store as its last step. False: the checkpointer has
+        ended before."""
         return self.write.checkpointer.end_with(self._close_in_worker)
 
     def _close_in_worker(self) -> None:
-        """As `close`, in the checkpointer. Where another thread closes, that close waits for this thread to end."""
+        """As `close`, in the checkpointer. Where another thread closes, that close waits for this
+        thread to end."""
         self._end(lambda: self._close(AT_EXIT), wait=False)
 
     def _destroy(self) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from rocketstore.engine import engine, open_marks, wiring, writing_engine
+from rocketstore.engine import engine, open_marks, phases, wiring, writing_engine
 from rocketstore.engine import open as open_module
 from rocketstore.log import worker
 from tests.process.other_process import numbers, open_small
@@ -26,7 +26,7 @@ def workers() -> list[str]:
 
 @pytest.mark.parametrize(
     "module",
-    [open_module, open_marks, wiring, engine, writing_engine, worker],
+    [open_module, phases, open_marks, wiring, engine, writing_engine, worker],
     ids=lambda m: m.__name__,
 )
 def test_ctrl_c_at_any_line_of_an_open(tmp_path: Path, module: ModuleType) -> None:
