@@ -30,8 +30,6 @@ ELSEWHERE = {
     "rocketstore/log/queues/units.py: PRE_BLANK_SIZE",
     "rocketstore/log/queues/units.py: UNIT_SIZE",
     "rocketstore/log/read/column_reader.py: BLANK_SIZE_MIN",
-    "rocketstore/log/read/reader.py: PRE_BLANK_SIZE",
-    "rocketstore/log/read/reader.py: UNIT_SIZE",
     "rocketstore/log/recovery/walk.py: BLANK_MAGIC",
     "rocketstore/log/recovery/walk.py: SIZE_AND_MAGIC",
     r'rocketstore/log/recovery/walk.py: b"\xcb\xd4\x31\x94"',
