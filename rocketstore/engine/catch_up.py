@@ -1,4 +1,4 @@
-"""Queues and index brought up to the end of a recovered log, with progress that outlives a kill."""
+"""Brings queues and index up to the end of a recovered log; a kill does not lose the progress."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CatchUp"]
 
-#: Of log; a kill costs no more work than this once again.
+#: Log between two stored checkpoints, bytes; a kill repeats no more work than this.
 STEP_BYTES: Final = 256 << 20
-#: From so much log on queue files are made ahead: less hardly fills one.
+#: Least log for which queue files are preallocated, bytes; less hardly fills one file.
 AHEAD_BYTES: Final = 32 << 20
 
 
@@ -34,7 +34,7 @@ class CatchUp:
     layout: StoreLayout
     positions: Positions
     queues: ConsumeQueueStore
-    #: What our checkpoint says.
+    #: Our checkpoint as it is on disk.
     checkpoint: OwnCheckpoint
     on_progress: Progress | None = None
     file: CheckpointFile | None = None

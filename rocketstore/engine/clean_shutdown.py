@@ -1,6 +1,7 @@
-"""The clean stop that an open for writing finds, and leaves behind where it fails and has changed nothing.
+"""Restores the clean shutdown that an open for writing has found, where that open fails and changed
+nothing.
 
-Else the next open would recover, as after a crash, for an option that was refused or memory that was short.
+Otherwise a refused option, or a lack of memory, would make the next open recover as after a crash.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def stopped_cleanly(report: RecoveryReport, *, indexed: bool) -> bool:
-    """Whether log, queues and index are whole as they lie on disk."""
+    """Whether log, queues and index are whole on disk, so that an open has nothing to recover."""
     if report.mode != "clean" or report.cut is not None or report.damage:
         return False
     derived = min(report.dispatch_start, report.index_start if indexed else report.end)
@@ -31,34 +32,37 @@ def stopped_cleanly(report: RecoveryReport, *, indexed: bool) -> bool:
 
 
 class CleanShutdown:
-    """One open's: `begin` → `changes` → `recovered` → the end of the open. `restore` where it fails."""
+    """The state of one open: `begin` → `changes` → `recovered` → the end of the open. An open that
+    fails calls `restore`."""
 
     def __init__(self, layout: StoreLayout, own_file: CheckpointFile) -> None:
         self._layout = layout
         self._own_file = own_file
         self.found = not abort_exists(layout)
-        self._marked = False  # never by who only reads
+        self._marked = False  # True in an open for writing only
         self._stands = False
         self._before: OwnCheckpoint | None = None
         self._recovered = False
 
     def begin(self) -> None:
-        """Before anything changes: a stop from here on is not a clean one."""
+        """Called before anything changes: from here on a stop is not a clean one."""
         self._before = self._own_file.load()
         self._marked = self._stands = self.found
         create_abort(self._layout)
 
     def changes(self) -> None:
-        """What follows may change files."""
+        """Called before the open changes files."""
         self._stands = False
 
     def recovered(self, *, unchanged: bool) -> None:
-        """`unchanged`: there was nothing to do but to take the clean mark out of our checkpoint, nor will there be
-        before the end of the open, or the next `changes`."""
+        """Called after recovery. `unchanged`: recovery only removed the clean mark from our
+        checkpoint, and nothing else changes before the next call of `changes` or the end of the
+        open."""
         self._stands = self._recovered = self.found and unchanged
 
     def restore(self, error: BaseException) -> None:
-        """The open ended with this error. Our checkpoint says again what it said, then `abort` goes."""
+        """Called when the open ends with this error: stores the old checkpoint, then removes
+        `abort`."""
         missing = self._marked and isinstance(error, MissingSegmentsError)  # before any change
         if not (self._stands or missing) or self._own_file.failed:
             return

@@ -1,7 +1,8 @@
-"""Stores that are still open when the interpreter ends are closed then, as if somebody had said so.
+"""Closes the stores that are still open when the interpreter ends.
 
-Each is closed by a thread of its own, its checkpointer: a disk that hangs holds up neither the other stores nor,
-for longer than `LONGEST_S`, the end of the process. Such a store is recovered by the next open, as after a crash.
+The checkpointer of each store closes it. So a disk that hangs delays neither the other stores nor,
+for longer than `LONGEST_S`, the end of the process. The next open recovers such a store, as after a
+crash.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["forget", "remember"]
 
 logger = logging.getLogger(__name__)
 
-#: For all stores together.
+#: Longest wait at exit, seconds, for all stores together; a disk that hangs must not keep the
+#: process.
 LONGEST_S = 30.0
 
 
@@ -33,11 +35,12 @@ class OpenEngine(Protocol):
     def closed(self) -> bool: ...
 
     def close_at_exit(self) -> bool:
-        """Asks the checkpointer to close the store. False: it has ended, since the store has failed or was closed."""
+        """Asks the checkpointer to close the store. False: it has ended, since the store has failed
+        or was closed."""
 
 
-#: Open for writing, or about to be closed. Engines whose `Store` nobody holds any more are kept for the exit.
-#: Each with the process that it belongs to.
+#: Engines that are open for writing or about to close, each with the token of its process. An
+#: engine stays here for the exit after the program dropped its `Store`.
 _open: dict[OpenEngine, int] = {}
 _changed = Signal()
 
@@ -47,13 +50,13 @@ def remember(engine: OpenEngine) -> None:
 
 
 def forget(engine: OpenEngine) -> None:
-    """Nothing is left to do. Idempotent."""
+    """Called when the engine is closed. Idempotent."""
     _open.pop(engine, None)
     _changed.notify()
 
 
 def close_all() -> None:
-    """Closes what is open and waits, no longer than `LONGEST_S`."""
+    """Closes all open stores and waits for them, no longer than `LONGEST_S`."""
     deadline = time.monotonic() + LONGEST_S
     for engine, token in _open.copy().items():
         if syscalls.forked_since(token):  # by a fork that Python has not seen
@@ -61,7 +64,7 @@ def close_all() -> None:
             continue
         asked = engine.close_at_exit()
         if not asked and not engine.closed:
-            forget(engine)  # it has failed: there is nothing that the next open could be told
+            forget(engine)  # it has failed: the next open recovers it
         # One that is closed is being closed, by a thread that is waited for, too.
     while True:
         seen = _changed.count

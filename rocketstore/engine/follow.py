@@ -1,4 +1,5 @@
-"""Opens a store with mode "r" that another process writes: nothing is locked, nothing is written."""
+"""Opens a store with mode "r" that another process writes: nothing is locked, nothing is
+written."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def open_follower(
 ) -> FollowingEngine:
     """The engine of a reader of a store that another process writes or may write.
 
-    `stopped`: the report of an open that found a clean stop; None where there is a writer. Until somebody writes
-    again the reader believes its bounds.
+    `stopped`: the report of an open that found a clean stop; None where there is a writer. Until
+    a program writes again the reader believes its bounds.
     """
     config = options.config
     follower = Follower(
@@ -71,8 +72,8 @@ def open_follower(
 
 
 def _missing(layout: StoreLayout, follower: Follower) -> tuple[str, ...]:
-    """The segments that the log lacks, logged as errors: their records cannot be read. A writer of ours checks its log
-    itself."""
+    """The segments that the log lacks, logged as errors: their records cannot be read. A writer of
+    ours checks its log itself."""
     if follower.writer not in ("java", "none"):
         return ()
     found = missing_segments(layout)

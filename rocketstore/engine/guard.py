@@ -14,7 +14,8 @@ __all__ = ["Guard"]
 
 
 class Guard:
-    """Whether one open store may be used. Any thread asks; only the thread that closes the store writes `over`."""
+    """Whether one open store may be used. Any thread asks; only the thread that closes the store
+    writes `over`."""
 
     def __init__(self, path: str, flags: RunningFlags) -> None:
         self.flags = flags
@@ -40,7 +41,8 @@ class Guard:
         syscalls.check_forked(self._token)
 
     def check_readable(self) -> None:
-        """Called by readers before each look at a queue. Raises StoreClosedError, ReadFailedError."""
+        """Called by readers before each look at a queue. Raises StoreClosedError,
+        ReadFailedError."""
         self.check_open()
         if not self.flags.readable:
             raise ReadFailedError(f"the store takes no reads: {self.flags}")

@@ -18,14 +18,16 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["InitialOffset"]
 
-#: There is room for as many messages again behind it.
+#: Largest stored group offset that is believed, queue offset; as many messages fit after it.
 BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 
 
 class InitialOffset:
-    """Behind the records that the log held at the open, the queue's units and every stored group offset.
+    """Chooses the first queue offset: after the records that the log held at the open, after the
+    queue's units and after every stored group offset.
 
-    `recovered`: end of the log at the open. What stands before it and has no units yet may be of any queue."""
+    `recovered`: end of the log at the open. A record below it without a unit may be of any
+    queue."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class InitialOffset:
 
     def __call__(self, topic: str, queue_id: int) -> int:
         """Raises:
-        BackpressureError: records of before the open have no units yet; the next put tries again.
+        BackpressureError: records from before the open have no units yet; the next put tries again.
         """
         self._dispatcher.catch_up(self._positions.visible)
         reached = self._positions.dispatched
@@ -58,7 +60,7 @@ class InitialOffset:
         if stored > BELIEVED_MAX or (
             stored - units > GAP_UNITS_MAX and self._has_files(topic, queue_id)
         ):
-            # Behind such a gap messages would be in no queue (`check_gap`).
+            # After such a gap messages would be in no queue (`check_gap`).
             logger.warning(
                 "%s/%d: a group's stored offset, %d, is not believed: the queue ends at %d",
                 topic, queue_id, stored, units,
@@ -67,6 +69,6 @@ class InitialOffset:
         return max(units, stored)
 
     def _has_files(self, topic: str, queue_id: int) -> bool:
-        """One that has none begins anywhere."""
+        """A queue without files may begin at any offset."""
         queue = self._queues.get(topic, queue_id)
         return queue is not None and bool(queue.files)

@@ -1,4 +1,5 @@
-"""Reads what the files of a store say about its last writer, before recovery changes any of them."""
+"""Reads what the files of a store say about its last writer, before recovery changes any of
+them."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def last_writer_was_ours(layout: StoreLayout, lock: StoreLock | None) -> bool:
 
 
 def read_marks(found: Found) -> recovery.Marks:
-    """What recovery may believe. Forgets the saved ends of queues where our checkpoint does not count."""
+    """What recovery may believe. Forgets the saved ends of queues where our checkpoint does not
+    count."""
     if found.options.untrusted:
         return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
     own, queues, layout, state = found.own, found.queues, found.layout, found.state
@@ -95,8 +97,9 @@ def read_marks(found: Found) -> recovery.Marks:
 
 
 def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:
-    """Where the index ends if no checkpoint that counts says so. The begin of the log if the index or one of its
-    files was deleted: RocketMQ's recovery drops the newest file, operators drop all."""
+    """Where the index ends if no checkpoint that counts says so. The begin of the log if the index
+    or one of its files was deleted: RocketMQ's recovery drops the newest file, operators drop
+    all."""
     if not found.options.config.index_enabled:
         return None
     if own is not None:

@@ -1,4 +1,5 @@
-"""The parts of a store that this process has recovered: `ReadParts` in any mode, `WriteParts` for writing only."""
+"""The parts of a store that this process has recovered: `ReadParts` in any mode, `WriteParts` for
+writing only."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ class WriteParts:
     expects_put: bool = False
 
     def expect_put(self, queues: Sequence[QueueState]) -> None:
-        """Preallocates files for `queues` in the background: a put is expected soon. Unused files are removed at
-        the close. A store that takes no puts preallocates nothing."""
+        """Preallocates files for `queues` in the background: a put is expected soon. Unused files
+        are removed at the close. A store that takes no puts preallocates nothing."""
         if not self.commit_log.flags.writeable:
             return
         new = [queue for queue in queues if not queue.next_offset and not queue.expects_put]
@@ -120,7 +121,8 @@ class WriteParts:
 
 
 def ring_bytes(config: StoreConfig) -> int:
-    """Size of the ring of a "disk" store, bytes: a blank as long as the largest record fits beside that record."""
+    """Size of the ring of a "disk" store, bytes: a blank as long as the largest record fits next to
+    that record."""
     return 2 * config.record_limit_bytes + RING_ROOM_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Whether a directory can be opened as a store at all, before anything in it is touched."""
+"""Checks whether a directory can be opened as a store, before anything in it changes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _check(layout: StoreLayout, mode: str) -> None:
 
 
 def _check_access(root: Path, mode: str) -> None:
-    """PermissionError, before a file in there is named that nobody has asked for."""
+    """Raises PermissionError for the directory, before an error names a file in it."""
     if not os.access(root, os.R_OK | os.X_OK):
         raise PermissionError(
             errno.EACCES, "the directory cannot be read and entered by this user", str(root)
@@ -101,9 +101,9 @@ def _is_store(layout: StoreLayout) -> bool:
 
 
 def _check_names(layout: StoreLayout) -> None:
-    """What is overwritten in place has no second name: through a hard link the write would reach a file
-    of somebody else, or a backup. Log, queue and index files may have one: snapshots are made so, and
-    the log has its own (D-05, D-38)."""
+    """Refuses hard links of files that are overwritten in place: the write would change a backup,
+    too. Log, queue and index files may have links: snapshots make them, and the log its own (D-05,
+    D-38)."""
     own = (layout.lock, layout.abort, layout.checkpoint, layout.own_checkpoint, layout.positions)
     for path in own:
         try:

@@ -1,10 +1,11 @@
-"""The close of a store, which happens once and to its end, whatever becomes of those who wait for it.
+"""Closes a store once and completely, even if the thread that waits for the close is interrupted.
 
-Python runs the handlers of signals in its main thread, between any two lines. A close that runs there could be left
-in the middle by Ctrl-C, with the lock kept or, worse, given away while a thread still writes; and a handler that
-closes the store would wait for the very close that it interrupted. So a close that is asked for there has a thread
-of its own, and the main thread only waits. It does not wait where it stands in the middle of another call of ours,
-which may hold what the close needs: that call ends first, and the close behind it.
+Python runs signal handlers in its main thread, between any two lines. Ctrl-C could stop a close
+that runs there half-way: the lock would stay taken, or be released while a thread still writes. A
+handler that closes the store would wait for the very close that it interrupted. So a close that the
+main thread asks for runs in its own thread, and the main thread only waits. The main thread does
+not wait while it is inside another call of this package, which may hold what the close needs: that
+call ends first.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ __all__ = ["Closing", "Steps", "in_the_middle"]
 logger = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
 
-#: For the end of a thread that has no more to do than to end, so that whoever waits finds nothing left of the store.
-#: Bounded: a handler may come inside a join.
+#: Join timeout of the closing thread, seconds, so that no thread of the store is left; bounded
+#: because a signal handler may interrupt the join.
 LAST_LINES_S = 1.0
-#: Packages that only call the store: a frame of theirs holds nothing that a close needs.
+#: Packages that only call the store; a frame of theirs holds nothing that a close needs.
 FACES = frozenset(
     (
         "__main__",
@@ -45,9 +46,10 @@ FACES = frozenset(
 
 
 def in_the_middle() -> bool:
-    """Whether a signal's handler or a finaliser has brought this thread here from within another call of ours."""
+    """Whether a signal handler or a finaliser interrupted another call of this package in this
+    thread."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame):  # those who ask for the close
+    while frame is not None and _is_ours(frame):  # the callers of the close
         frame = frame.f_back
     while frame is not None and not _is_ours(frame):
         frame = frame.f_back
@@ -55,23 +57,25 @@ def in_the_middle() -> bool:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Whether a frame belongs to a part of the store, which may hold a lock while a handler runs."""
+    """Whether a frame belongs to a part of the store, which may hold a lock while a handler
+    runs."""
     package, _, rest = str(frame.f_globals.get("__name__")).partition(".")
     return package == "rocketstore" and bool(rest) and rest.partition(".")[0] not in FACES
 
 
 class Closing:
-    """One close: `start` it, then `wait`, from any thread and as often as wanted."""
+    """One close: any thread calls `start`, then `wait`, as often as it likes."""
 
     def __init__(self) -> None:
-        self._once = [None]  # whoever takes it out does the work
+        self._once = [None]  # the thread that takes the item does the work
         self._over = Signal()
         self._ended = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """In place where no signal's handler runs, or no thread can be had. Nothing where it has begun."""
+        """Begins the work, once: in a new thread for the main thread, else, or without threads, in
+        place."""
         if threading.current_thread() is threading.main_thread() and not self.begun:
             thread = threading.Thread(
                 target=self._run, args=(work,), name="rocketstore-closing", daemon=True
@@ -89,7 +93,8 @@ class Closing:
         return self._thread is not None or not self._once
 
     def wait(self) -> None:
-        """Until the work has ended. Raises its error, to the first who waits to the end."""
+        """Waits for the end of the work. Raises its error, in the first thread that waited to the
+        end."""
         while not self._ended:
             seen = self._over.count
             if not self._ended:
@@ -114,7 +119,8 @@ class Closing:
 
 
 class Steps:
-    """Keeps the first error of several steps, so that one that fails leaves nothing open or locked."""
+    """Runs steps and keeps their first error, so that a step that fails leaves nothing open or
+    locked."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

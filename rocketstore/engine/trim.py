@@ -18,8 +18,8 @@ __all__ = ["Trim"]
 
 
 class Trim:
-    """One trim; the caller sees to it that there is no other, and no close. `limit_ms`: how long it waits
-    for the disk."""
+    """One trim; the caller excludes other trims and a close. `limit_ms`: longest wait for the
+    disk."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class Trim:
     def run(self, before_offset: int | None, before_ms: int | None) -> int:
         """The new minimum is durable first, then files go, oldest first. Returns the minimum.
 
-        Raises:
-            BackpressureError: the disk took longer than the limit; nothing was trimmed.
-            OSError: a file cannot be removed. The next trim tries a segment again, and with the next segment that goes
-                a file of a queue or of the index. Segments in front of one that keeps its second name are trimmed.
+        Raises: BackpressureError: the disk took longer than the limit; nothing was trimmed.
+            OSError: a file cannot be removed. The next trim tries a segment again, and with the
+            next segment that goes a file of a queue or of the index. Segments before one that keeps
+            its second name are trimmed.
         """
         write = self._write
         wanted = self._below(before_ms) if before_offset is None else before_offset
         begin = self._new_begin(wanted)
         if begin > self._minimum:
-            # What a later open recognises the log by stays: the last record known to be durable.
+            # The last record known to be durable stays: a later open recognises the log by it.
             self._flush_all()
             last = write.checkpointer.save(derived=True).last_record_start
             begin = self._new_begin(min(wanted, last))
@@ -61,13 +61,14 @@ class Trim:
         return begin
 
     def _move(self, begin: int) -> None:
-        """What can go goes: a queue whose file stays must not keep the log on a disk that is full."""
+        """Stores the new minimum, then removes files, each though another cannot be removed: a
+        queue file must not keep the log on a disk that is full."""
         if begin <= self._minimum:
             return
         write = self._write
         self._positions.minimum = begin
         write.checkpointer.save(derived=True, minimum=begin)
-        write.page.publish(self._positions)  # who reads beside us knows why files are gone
+        write.page.publish(self._positions)  # readers in other processes learn why files are gone
         steps = Steps()
         steps.take(self._segments.remove_before, begin)
         steps.take(self._queues.trim, begin)
@@ -85,8 +86,8 @@ class Trim:
         now = syscalls.realtime_ms()
         target = self._minimum
         for file in self._segments.files[1:]:
-            # The newest message of the files before is not newer than the first of this one. What cannot be
-            # read, and a time that is to come, say nothing of their age (D-28).
+            # The newest message of the files before is not newer than the first of this one. What
+            # cannot be read, and a time that is to come, say nothing of their age (D-28).
             first = self._reader.first_store_time(file)
             if first is None or first > now:
                 continue
@@ -96,8 +97,8 @@ class Trim:
         return target
 
     def _new_begin(self, wanted: int) -> int:
-        """The end of the last segment that may go: below `wanted`, dispatched, and left by the flusher, who gives
-        its second name and its descriptor back behind the flush."""
+        """The end of the last segment that may go: below `wanted`, dispatched, and released by the
+        flusher, which gives back its second name and its descriptor after the flush."""
         if not self._write.commit_log.log.group.pass_turn(self._limit_ms):
             raise BackpressureError(
                 f"a flush has gone on for {self._limit_ms} ms: nothing was trimmed"

@@ -26,8 +26,8 @@ _BUCKETS: Final = (_LONGEST_BITS - _SUB_BITS + 1) * _SUB_COUNT
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Latency:
-    """Percentiles of `count` durations, in ns; None while there are none. p50, p99 and p99.9 are up to 1/16
-    too large."""
+    """Percentiles of `count` durations, in ns; None while there are none. p50, p99 and p99.9 are up
+    to 1/16 too large."""
 
     count: int
     mean_ns: float | None = None
@@ -65,8 +65,8 @@ def bucket_limit(bucket: int) -> int:
 
 
 class LatencyHistogram:
-    """Counts durations in buckets whose width grows with their values. Thread-safe, and a signal's handler may
-    come at any line of it."""
+    """Counts durations in buckets whose width grows with their values. Thread-safe; a signal
+    handler may interrupt any line."""
 
     __slots__ = ("_count", "_counts", "_lock", "_max_ns", "_sum_ns")
 
@@ -81,13 +81,14 @@ class LatencyHistogram:
         self.add([(duration_ns, 1)], duration_ns, duration_ns)
 
     def add(self, counted: Iterable[tuple[int, int]], sum_ns: int, max_ns: int) -> None:
-        """Many at once: pairs of a duration and how many fall into its bucket, their sum, the longest."""
+        """Many at once: pairs of a duration and how many fall into its bucket, their sum, the
+        longest."""
         with self._lock:
             for duration_ns, number in counted:
                 self._counts[bucket_of(duration_ns)] += number
                 self._count += number
             self._sum_ns += sum_ns
-            if max_ns > self._max_ns:  # by no call, behind which a handler may come
+            if max_ns > self._max_ns:  # no call here: a signal handler may run after one
                 self._max_ns = max_ns
 
     def summary(self) -> Latency:
@@ -141,8 +142,8 @@ _PERCENTILE_BOUNDS: Final[tuple[int, ...]] = (
 )
 PERCENTILE_BUCKETS: Final = len(_PERCENTILE_BOUNDS) + 1
 
-#: Who counts durations between these, the last without one of its own, can tell the buckets of all of the
-#: above: inclusive, in ns.
+#: Inclusive upper bounds, ns, that refine both tables above: counts between them give the counts of
+#: every bucket. The last bucket has no bound.
 PUT_TIME_BOUNDS_NS: Final = tuple(
     sorted(
         {

@@ -1,7 +1,7 @@
 """Counters, rates and latencies of a store (semantics 14).
 
 The appender counts messages and bytes per queue itself, and times of puts; this module only asks
-it when somebody looks, and once a second. So a put costs nothing here.
+it when a snapshot is taken, and once a second. So a put costs nothing here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rocketstore.stats.histogram import (
 
 __all__ = ["Rates", "Statistics", "StoreStatistics", "TopicTotals"]
 
-#: Snapshots kept: one a second, enough for a rate over 600 s.
+#: Snapshots that are kept, a count; one a second, enough for a rate over 600 s.
 SAMPLES_MAX: Final = 601
 SAMPLE_INTERVAL_MS: Final = 1000
 RATE_WINDOWS_S: Final = (10, 60, 600)
-#: A store that is younger counts as so old: what it did in some milliseconds is no rate.
+#: Least age for a rate, seconds; the work of some milliseconds is no rate.
 SHORTEST_WINDOW_MS: Final = 1000
-#: After so long the put times of a minute become those that readers see.
+#: Time after which a window of put times is closed and shown, seconds.
 ROTATION_MS: Final = 60_000
 
 
@@ -40,8 +40,9 @@ class TopicTotals(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Events a second over the last 10, 60 and 600 s; while the store is younger, over the time since it was
-    opened, which counts as one second at least: 10 messages within 26 ms are 10 a second."""
+    """Events a second over the last 10, 60 and 600 s; while the store is younger, over the time
+    since it was opened, which counts as one second at least: 10 messages within 26 ms are 10 a
+    second."""
 
     over_10_s: float = 0.0
     over_60_s: float = 0.0
@@ -60,12 +61,13 @@ class _Sample(NamedTuple):
 class Statistics:
     """What a store did since it was opened, in numbers; `runtime_info` has RocketMQ's text form.
 
-    **Times of puts** are taken of every call that has to wait, for the disk or for the write to the file: put,
-    put_batch, put_columns, put_frames and put_message, one time a call, from its begin until its promise was
-    met or its time was up, and likewise those of `rocketstore.aio`. Of single puts that wait for nothing
-    (durability "os" or "memory", and `submit`, whose ticket may be asked at any time) they are a sample: the
-    first, second, fourth, eighth … and then every 1,024th of each writer. Batches that wait for nothing have
-    none. Without a time, percentiles are None and counts 0; `put_entire_time_max_ms` is 0 then, too.
+    **Times of puts** are taken of every call that has to wait, for the disk or for the write to the
+    file: put, put_batch, put_columns, put_frames and put_message, one time a call, from its begin
+    until its promise was met or its time was up, and likewise those of `rocketstore.aio`. Of single
+    puts that wait for nothing (durability "os" or "memory", and `submit`, whose ticket may be asked
+    at any time) they are a sample: the first, second, fourth, eighth … and then every 1,024th of
+    each writer. Batches that wait for nothing have none. Without a time, percentiles are None and
+    counts 0; `put_entire_time_max_ms` is 0 then, too.
     """
 
     boot_timestamp_ms: int
@@ -85,10 +87,10 @@ class Statistics:
     transferred_rates: Rates
     #: Put times of the last full minute, or of this one while there is none; labels as RocketMQ's.
     put_distribution: Mapping[str, int]
-    #: Of the same minute; None where no time was taken in it.
+    #: Percentiles of the same minute; None if it had no puts.
     put_p99_ms: float | None
     put_p999_ms: float | None
-    #: Since the store was opened.
+    #: Counted since the store was opened.
     put_latency: Latency
     flush_latency: Latency
     topics: Mapping[str, TopicTotals] = field(default_factory=dict)
@@ -109,13 +111,14 @@ class Statistics:
         )
 
 
-#: Durations between `PUT_TIME_BOUNDS_NS`: each bound with their number; their sum and the longest, in ns.
+#: Durations between `PUT_TIME_BOUNDS_NS`: each bound with their number; their sum and the longest,
+#: in ns.
 PutTimesTaken = tuple[Sequence[tuple[int, int]], int, int]
 
 
 class StoreStatistics:
-    """Collects what `Statistics` shows. All methods may be called from any thread, and by a signal's handler
-    inside another one.
+    """Collects what `Statistics` shows. All methods may be called from any thread, and by a
+    signal's handler inside another one.
 
     `totals` returns messages and bytes for each topic; it must be cheap enough to be called once a
     second. `put_times` gives the times of puts since its last call. `clock_ms` is monotonic: a
@@ -181,7 +184,7 @@ class StoreStatistics:
                 self._samples.append(self._take(now_ms, put))
 
     def snapshot(self) -> Statistics:
-        """Everything as of now. Works before the first sample (K-82)."""
+        """All counters as of now. Works before the first sample (K-82)."""
         topics = {topic: TopicTotals(*totals) for topic, totals in self._totals().items()}
         messages = sum(totals.messages for totals in topics.values())
         flush_latency = self._flush_latency.summary()
@@ -235,9 +238,10 @@ class StoreStatistics:
         past_ms = now_ms - began_ms
         if past_ms < ROTATION_MS:
             return
-        # First, and from what was read above: a handler that comes in between closes the same minute, or none.
+        # First, and from what was read above: a handler that comes in between closes the same
+        # minute, or none.
         self._minute_began_ms = began_ms + past_ms - past_ms % ROTATION_MS
-        # Nobody came by for two minutes: the last full one was empty.
+        # No put for two minutes: the last full one was empty.
         self._last_minute = over if past_ms < 2 * ROTATION_MS else PutTimes()
         self._minute = PutTimes()
 

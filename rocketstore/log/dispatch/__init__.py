@@ -9,7 +9,7 @@ Read in this order:
   (`_native` dispatch loop), and stops for what needs Python.
 - `loop_help`: what that is: new queues and files, gaps, conflicts, further queues of a record.
 - `first_unit`: which of two records with one queue offset keeps its unit.
-- `arrival_notifier`: tells a listener that messages arrived.
+- `arrival_notifier`: calls a listener when messages arrive.
 
 The engine and the rebuild of tools may import it. One thread at a time dispatches: the worker, or a
 reader that would wait for it; a native turn decides. The notifier has a thread of its own.

@@ -1,4 +1,4 @@
-"""Tells a listener that messages arrived, from a thread of its own: dispatch never waits for it (K-85)."""
+"""Calls a listener when messages arrive, in its own thread, so that dispatch never waits (K-85)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ __all__ = ["Arrival", "ArrivalNotifier"]
 
 #: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms)
 Arrival = tuple[str, int, int, int, int]
-#: Calls that may wait; beyond that the oldest are dropped, the next one says how far the queue is.
+#: Most calls that wait, a count; then the oldest are dropped, since a later call says how far the
+#: queue is.
 WAITING_MAX = 100_000
+#: Longest wait for the listener at a close, seconds.
+#: Longest wait for the listener at a close, seconds.
 CLOSE_WAIT_S = 5.0
 
 
@@ -26,7 +29,8 @@ class ArrivalNotifier:
 
     def __init__(self, listener: Callable[[str, int, int, int, int], None]) -> None:
         self._listener = listener
-        # The one queue that a signal's handler may come inside of. It has no bound, so `_add` has.
+        # The one queue class that a signal handler may interrupt safely. It is unbounded; `_add`
+        # bounds it.
         self._waiting: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="rocketstore-arrivals", daemon=True)
@@ -53,7 +57,7 @@ class ArrivalNotifier:
                     logger.exception("the arrival listener raised; further errors are not logged")
 
     def close(self) -> None:
-        """Ends the thread once the listener has heard what waits, which is waited for CLOSE_WAIT_S."""
+        """Ends the thread after the waiting calls; waits at most CLOSE_WAIT_S."""
         self._add(None)
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_WAIT_S)

@@ -1,9 +1,9 @@
 """Dispatch: from the log to consume queues and index (RocketMQ's "reput").
 
-The worker serves natively when something has become visible (`_native.dispatch_service`) and comes here
-for what needs Python; a reader that is behind runs it itself. One turn, so one at a time.
-The position moves only over records whose unit and keys are written: whatever stops it
-(a full disk, a damaged record) is met again in the next round (K-55, K-57).
+The worker waits and dispatches natively (`_native.dispatch_service`) and returns to Python for what
+the loop cannot do. A reader that needs newer units runs the dispatcher itself; a lock lets one
+thread at a time dispatch. The position moves only over records whose unit and keys are written.
+What stops dispatch (a full disk, a damaged record) is tried again in the next round (K-55, K-57).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SERVE_MS: Final = 1_000
 
 
 class Dispatcher(Worker):
-    """Moves `positions.dispatched` and `positions.indexed`. Nothing else does."""
+    """The only writer of `positions.dispatched` and `positions.indexed`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Dispatcher(Worker):
     # ---- running ----
 
     def step(self) -> float | None:
-        """Dispatches what is visible; tries again in a while when something is in the way."""
+        """Dispatches what is visible; tries again after `RETRY_S` if something is in the way."""
         natively = self._listener is None and not self._service.paused
         self.catch_up(self._positions.visible, short=natively)
         if self._stuck is not None:
@@ -112,13 +112,14 @@ class Dispatcher(Worker):
     def attach(
         self, signal: Signal, shared: PositionsPage, on_failure: Callable[[BaseException], None]
     ) -> None:
-        """What a running store adds, before start(): its waker, the page for others, whom to fail."""
+        """Called once for a writing store, before start(): the event that wakes the worker, the
+        positions page of other processes, and what to call when the worker fails."""
         self.signal = signal
         self._shared = shared
         self._on_failure = on_failure
 
     def start_at(self, dispatched: int, indexed: int) -> None:
-        """Where dispatching goes on: set once, before the first round."""
+        """Sets both positions; called once, before the first round."""
         self._positions.dispatched = dispatched
         self._positions.indexed = indexed
         self._helper.point_index(indexed)
@@ -129,7 +130,7 @@ class Dispatcher(Worker):
         return self._stuck
 
     def catch_up(self, target_offset: int, *, short: bool = False) -> int:
-        """Dispatches up to `target_offset`, at most the visible end; returns how far it got.
+        """Dispatches up to `target_offset`, at most to `visible`; returns how far it got.
 
         `short`: one run only, so small that it keeps the GIL. Inside a signal's handler that
         interrupted its own thread's dispatching it does nothing; the interrupted call goes on.
@@ -164,8 +165,8 @@ class Dispatcher(Worker):
         self._helper.hand_over_arrivals()
 
     def _walk(self, offset: int, target: int) -> int:
-        """One pass from `offset`; returns how far it got: past `target` if the last record is longer,
-        or a blank follows."""
+        """One pass from `offset`; returns how far it got: past `target` if the last record is
+        longer, or a blank follows."""
         goes_on = True
         while goes_on and offset < target:
             segment = self._find(offset)
@@ -241,7 +242,7 @@ class Dispatcher(Worker):
         return self._queues.sync([(os.fsdecode(raw), i, low, end) for raw, i, low, end in dirty])
 
     def close(self) -> None:
-        """Ends the thread of the listener, which hears what is left first."""
+        """Ends the notifier's thread, after the waiting calls."""
         if self._listener is not None:
             self._listener.close()
 

@@ -1,4 +1,4 @@
-"""Which of two records with one queue offset keeps its unit."""
+"""Decides which of two records with one queue offset keeps its unit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def first_stays(
     physical_offset: int,
     find: Callable[[int], MappedFile | None],
 ) -> bool:
-    """Whether the unit that stands there is of a record in front of `physical_offset` that says the same place. As in
-    RocketMQ it is kept then, unless it is out of order itself: a later record does not hide a good one."""
+    """Whether the unit at `queue_offset` belongs to an earlier record with the same queue offset.
+    As in RocketMQ it is kept then, unless it is out of order itself: a later record does not hide a
+    good one."""
     there, before = queue.unit(queue_offset), queue.unit(queue_offset - 1)
     if there is None or there[0] >= physical_offset or (before and before[0] > there[0]):
         return False

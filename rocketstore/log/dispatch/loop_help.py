@@ -1,4 +1,5 @@
-"""What the native dispatch loop cannot do itself: new queues and files, gaps, conflicts, further queues.
+"""What the native dispatch loop cannot do itself: new queues and files, gaps, conflicts, further
+queues.
 
 The loop stops with a reason at a record; `LoopHelper.help` does what that reason asks for, and the
 loop goes on at the same record. Only the thread that has the dispatcher's turn comes here.
@@ -82,7 +83,7 @@ class LoopHelper:
 
         Raises:
             UnitRefusedError: the record's queue offset cannot be; `pass_over` goes to the next one.
-            OSError, RocketStoreError, ValueError: what stands in the way, met again when tried again.
+            OSError, RocketStoreError, ValueError: dispatch stops here; the next round tries again.
         """
         HELPERS[reason](self)
 
@@ -107,7 +108,8 @@ class LoopHelper:
             self._listener.hand_over(self._loop.take_arrivals())
 
     def new_queue(self) -> None:
-        """Adds the record's queue to the loop; one that has no directory is passed over from now on."""
+        """Adds the record's queue to the loop; one that has no directory is passed over from now
+        on."""
         raw, queue_id = self._record()[:2]
         self.hand_over_arrivals()
         if not is_safe_topic(raw) or queue_id < 0:
@@ -138,7 +140,7 @@ class LoopHelper:
             filled = queue.fill_gap(queue_offset)
             if filled:  # else the open has filled it (`note_rebuilt`)
                 logger.warning(
-                    "%s/%d: no record for %s in front of %d, filled with pre-blanks",
+                    "%s/%d: no record for %s before %d, filled with pre-blanks",
                     queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,
                 )  # fmt: skip
         else:
@@ -159,8 +161,8 @@ class LoopHelper:
     def overwrite(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
     ) -> None:
-        """The log is the truth: a unit that says otherwise is a leftover. The address of an extension unit
-        gives way to the tags code itself, without a word: a queue may be full of them."""
+        """Writes the record's unit over another one: the log is the truth. The tags code replaces
+        the address of an extension unit without a warning: a queue may be full of them."""
         if first_stays(queue, queue_offset, physical_offset, self._find):
             self._loop.unit_kept = physical_offset
             return
@@ -179,7 +181,7 @@ class LoopHelper:
         self._pointed.move_to_end((raw, queue.queue_id))
         if len(self._pointed) > POINTED_MAX:
             oldest, _ = self._pointed.popitem(last=False)
-            self._loop.point(*oldest, None, 0, 0)  # its file stays mapped no longer for the loop
+            self._loop.point(*oldest, None, 0, 0)  # the loop no longer keeps its file mapped
 
     def _put_lights(self) -> None:
         record = self._record()
@@ -188,8 +190,8 @@ class LoopHelper:
         self._loop.lights_written()
 
     def _put_listed(self, record: _Record) -> None:
-        """Units in the further queues that a record names (format 6.7); one without a readable offset
-        gets none (Q-34)."""
+        """Units in the further queues that a record names (format 6.7); one without a readable
+        offset gets none (Q-34)."""
         unit = record.physical_offset, record.size, record.tags_code
         self.hand_over_arrivals()  # they know queues by their places
         properties = decode_properties(record.properties)
@@ -209,7 +211,10 @@ class LoopHelper:
     ) -> None:
         raw = os.fsencode(name)
         queue = self._queue(raw, queue_id)
-        if (raw, queue_id) in self._known:  # the loop writes units ahead of what the queue tells of
+        if (
+            raw,
+            queue_id,
+        ) in self._known:  # the loop has written units that the queue does not count yet
             queue.publish(self._loop.next_offset(raw, queue_id))
         if check_unit(queue, queue_offset, unit[0]) != unit:
             if not queue.files:
@@ -231,7 +236,8 @@ class LoopHelper:
             self._loop.set_index(target.file, target.slots, target.limit, indexed)
 
     def _roll_index(self) -> None:
-        """Room for more keys, or none when the index is degraded: queues go on without it (K-58)."""
+        """Room for more keys, or none when the index is degraded: queues go on without it
+        (K-58)."""
         assert self._index is not None
         self._index.make_room()
         self.point_index(self._positions.indexed)

@@ -147,14 +147,14 @@ class Follower:
         return time_breaks(self._layout)
 
     def catch_up(self) -> None:
-        """Looks where the writer is now."""
+        """Moves the bounds to where the writer is now."""
         self.check()
         with self._lock:
             self._look()
 
     def end(self) -> int:
-        """Where the last record ends. Where the writer does not say it, the newest segments are walked,
-        from where the last walk ended."""
+        """The end of the last record. If no writer says it, walks the newest segments, from where
+        the last walk ended."""
         with self._lock:
             by_files = self._stopped is None and self._writer.state in ("java", "none")
             if by_files and self._log.segments:
@@ -162,7 +162,7 @@ class Follower:
             return self._view.visible
 
     def flushed(self) -> int | None:
-        """Everything below is on the disk, as a live writer of ours says; None without one."""
+        """The flushed position of a live rocketstore writer; None without one."""
         with self._lock:
             page = self._watch.page
             if self._writer.state != "live" or page is None:
@@ -170,16 +170,16 @@ class Follower:
             flushed = page.positions.flushed
             return flushed if page.positions.run_id == self._writer.run else None
 
-    # ---- beyond ----
+    # ---- more than ReadSource ----
 
     @property
     def writer(self) -> WriterState:
-        """Who writes: "live" (rocketstore), "recovering" (one that opens or closes), "java",
+        """The kind of writer: "live" (rocketstore), "recovering" (it opens or closes), "java",
         "none"."""
         return self._writer.state
 
     def close(self) -> None:
-        """Lets go of all files. Messages that were read stay readable."""
+        """Closes all files. Messages that were read stay readable."""
         with self._lock:
             if self._closed:
                 return
@@ -191,25 +191,25 @@ class Follower:
             self._batches.close()
             self._watch.close()
 
-    # ---- what the writer says ----
+    # ---- where the writer is ----
 
     def _look(self) -> None:
-        """Takes over what has changed since the last look."""
+        """Moves the bounds; begins again when another writer or another run is met."""
         writer = self._watch.see()
         if writer != self._writer:
             logger.info(
                 "%s: writer is %s, was %s", self._layout.root, writer.state, self._writer.state
             )
-            begins_anew = writer.state != "recovering" and (
+            new_run = writer.state != "recovering" and (
                 writer.run != self._writer.run
                 or writer.state == "java"
                 or self._writer.state == "recovering"
             )
-            if begins_anew:
-                # Another run may have cut the log: what was known of the files is forgotten, and
-                # readers validate their cursors against the new bounds.
+            if new_run:
+                # Another run may have cut the log: forget its files. Readers validate their cursors
+                # against the new bounds.
                 self._forget()
-            self._writer = writer  # behind it: when that failed, the next look begins anew, too
+            self._writer = writer  # last: if `_forget` failed, the next look forgets again
             self._stopped = None
             self._changes = -1
         self._move()
@@ -239,8 +239,7 @@ class Follower:
         listing_due = self._log.listing_due
         if changes == self._changes and not listing_due:
             return
-        # The writer stores them in the opposite order, so that dispatched <= visible holds for us
-        # too.
+        # The writer stores them in the opposite order, so dispatched <= visible holds here, too.
         dispatched = positions.dispatched
         visible = positions.visible
         minimum = positions.minimum
@@ -265,7 +264,7 @@ class Follower:
         self._view = ReadView(old.epoch + 1, begin, visible, dispatched)
 
     def _forget(self) -> None:
-        # Other threads read meanwhile: nothing is closed that they may hold, and they always see segments.
+        # Other threads read meanwhile: close nothing that they may hold, and always show segments.
         self._queues = {}
         self._mapped.clear()
         self._ends = FollowerEnds(self._layout)
@@ -298,14 +297,14 @@ class Follower:
             if live and page is not None:
                 page.positions.wait_change(changes, left_ms)
                 continue
-            # Each look moves the epoch where files are followed: it is the wait that spaces them.
+            # Without a page each look moves the epoch; only this wait spaces the looks.
             if left_ms > 0:
                 time.sleep(min(self._look_ms, left_ms) / 1000)
             self._look_ms = min(self._look_ms * 2, LONGEST_LOOK_MS)
             return self._view.epoch
 
     def found(self) -> None:
-        """New units were seen: look often again."""
+        """Called when new units were seen: the next waits are short."""
         self._look_ms = SHORTEST_LOOK_MS
 
 

@@ -91,8 +91,8 @@ class LogView:
 
     def last_record_end(self) -> int:
         """The end of the last record; there is one segment at least. Walks the newest segments from
-        record to record, from where the last walk ended. Passes over bytes that are no record if one
-        follows in the same segment."""
+        record to record, from where the last walk ended. Passes over bytes that are no record if
+        one follows in the same segment."""
         verify = self._verify | self.lenient
         if self._walked < self.segments[0].start_offset:
             used = [file for file in self.segments if any(file.read(0, SIZE_BYTES))]

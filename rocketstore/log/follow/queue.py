@@ -1,9 +1,9 @@
 """One consume queue of a store that another process writes.
 
-Nothing here is told where the queue ends: it is found from the units themselves. A unit counts
-when it is written, lies strictly behind the one before, and either ends below the dispatched
-position of a live rocketstore writer, or, beside any other writer, matches its record (format
-15.2, equation 9).
+No file says where the queue ends: the follower finds the end from the units themselves. A unit
+counts if it is written and its record lies after the record of the unit before. In addition the
+record ends below the dispatched position of a live rocketstore writer or, with any other writer,
+the unit matches its record (format 15.2, equation 9).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native import queue_file
 from rocketstore._native.mapped_file import MappedFile
@@ -35,16 +35,16 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Units looked at for what has come since; more at a time while there are more.
-FEWEST_UNITS = 64
-MOST_UNITS = 8192
-# A file that was replaced by a rebuilt one (D-13) is noticed after this long.
-RECHECK_S = 1.0
+#: Fewest and most units read at once, a count; the number grows while all of them are new.
+FEWEST_UNITS: Final = 64
+MOST_UNITS: Final = 8192
+#: Time between two checks for a file that a rebuilt one replaced (D-13), seconds.
+RECHECK_S: Final = 1.0
 
 
 class FollowerQueue:
-    """Readable part of one queue. Threads may share it; `view` is asked whenever a bound is
-    asked for."""
+    """The readable part of one queue. Threads may share it. Asking for a bound moves the bounds as
+    far as the read view allows."""
 
     def __init__(
         self,
@@ -54,20 +54,21 @@ class FollowerQueue:
         mapped: Callable[[FollowerQueue], None] = lambda _: None,
         known_end: Callable[[int, int], int] = lambda found, _: found,
     ) -> None:
-        """`matches(file, position, queue_offset)`: whether a unit is that of its record. `mapped` is told
-        when files are mapped while none was. `known_end(found, log_end)`: where the queue is known to have
-        ended, if that is behind what was found in a log whose queues are complete up to there."""
+        """`matches(file, position, queue_offset)`: whether a unit is that of its record.
+        `mapped(queue)` is called when the queue maps its first file. `known_end(found, log_end)`:
+        the end that the queue is known to have had in a log whose queues are complete up to
+        `log_end`, if that is larger."""
         self._directory = directory
         self._view = view
         self._matches = matches
-        self._told = mapped
+        self._on_mapped = mapped
         self._known_of = known_end
         self._known_end = 0
         self.used = False
         self.extension = ExtensionUnits.of_queue(directory)
         self._lock = threading.Lock()
         self._starts: list[int] = []  # in order
-        # Starts of files that have lost their end: none of them is read.
+        # Starts of files that lost their end; they are not read.
         self._cut: set[int] = set()
         self._files: dict[int, MappedFile] = {}
         self._file_size = 0
@@ -96,7 +97,7 @@ class FollowerQueue:
 
     @property
     def written_end(self) -> int:
-        """Queue offset behind the last unit; units up to `max_offset` are missing."""
+        """Queue offset after the last unit; units from there up to `max_offset` are missing."""
         with self._lock:
             self._refresh()
             return self._max_offset
@@ -108,7 +109,7 @@ class FollowerQueue:
                 return None
             self.used = True
             file = self._file_of(queue_offset)
-            if file is None:  # another may have its name by now: of a queue that was made anew
+            if file is None:  # a rebuilt queue may have a new file of that name
                 self._list()
                 file = self._file_of(queue_offset)
             if file is None:
@@ -118,7 +119,7 @@ class FollowerQueue:
             return file, position, min(in_file, self._max_offset - queue_offset)
 
     def park(self) -> bool:
-        """Lets the files go until they are needed. False while another thread is at work here."""
+        """Closes the files until they are needed. False while another thread uses the queue."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -128,7 +129,7 @@ class FollowerQueue:
             self._lock.release()
 
     def close(self) -> None:
-        """Lets the files go; messages that were read from them are not affected."""
+        """Closes the files; messages that were read from them stay readable."""
         with self._lock:
             for file in self._files.values():
                 file.close()
@@ -147,14 +148,14 @@ class FollowerQueue:
                 if self._starts:
                     self._find_end(view)
             except BaseException:
-                self._starts.clear()  # it is looked for again, and not from the first unit on
+                self._starts.clear()  # the next call searches again, and not from the first unit on
                 raise
             self._know_end(view)
             if not self._starts:
                 return
         self._advance(view)
         if self._max_offset < self._known_end:
-            self._know_end(view)  # it may have been made anew
+            self._know_end(view)  # the queue may have been rebuilt
         if view.minimum != self._minimum_of or self._min_offset >= self._max_offset:
             self._find_minimum(view.minimum)
         self._epoch = view.epoch
@@ -166,7 +167,7 @@ class FollowerQueue:
         self._known_end = self._known_of(self._max_offset, complete)
 
     def _list(self) -> None:
-        """Which files there are; their size is taken from them (format 1.2)."""
+        """Lists the files; their size is that of the files themselves (format 1.2)."""
         found = list_files(self._directory)
         wanted = self._file_size or usual_size(found) or 0
         if wanted == 0 or wanted % UNIT_SIZE:
@@ -191,13 +192,13 @@ class FollowerQueue:
                 file = MappedFile.open(str(path), start, self._file_size, "read")
                 file.close_descriptor()
             except (FileNotFoundError, ValueError):
-                # It was taken away, or cut, between the listing and now.
+                # The writer removed or cut it after the listing.
                 del self._starts[at]
                 return None
             file.advise("random")
             self._files[start] = file
             if len(self._files) == 1:
-                self._told(self)
+                self._on_mapped(self)
         return file
 
     def _good(self, file: MappedFile, number: int, dispatched: int | None) -> bool:
@@ -210,7 +211,8 @@ class FollowerQueue:
         return dispatched is None or pre_blank or physical_offset + size <= dispatched
 
     def _find_end(self, view: ReadView) -> None:
-        """First sight: the last file that begins with a good unit, then its end by halving."""
+        """Called once: finds the last file that begins with a good unit, then its end by
+        halving."""
         for start in sorted(self._starts, reverse=True):
             first = start // UNIT_SIZE
             file = self._file_of(first)
@@ -227,9 +229,8 @@ class FollowerQueue:
                 return
 
     def _step_back(self, file: MappedFile, first: int, end: int) -> bool:
-        """Takes units off `end` that are not those of their records, stale or half written, and only then
-        believes it. False when none is left in this file.
-        """
+        """Removes units from `end` that are not those of their records, stale or half written, then
+        takes it as the end. False if no unit is left in this file."""
         while end > first and not self._matches(file, self._position(file, end - 1), end - 1):
             end -= 1
         last = -1
@@ -243,7 +244,7 @@ class FollowerQueue:
         return queue_offset * UNIT_SIZE - file.start_offset
 
     def _advance(self, view: ReadView) -> None:
-        """Steps over units that have come since."""
+        """Counts units that the writer added since the last call."""
         step = FEWEST_UNITS
         while True:
             file = self._file_at_end()
@@ -253,9 +254,9 @@ class FollowerQueue:
             count = min(step, (self._file_size - position) // UNIT_SIZE)
             units = queue_file.units_array(file, position // UNIT_SIZE, count)
             taken = self._count_good(units, view.dispatched)
-            # Below `dispatched` only the last unit taken can be half written: its record may lie
-            # beyond. Without a word from the writer any number of units can be stale. What is
-            # damaged further in front is not taken off: whoever reads it has to hear of it.
+            # Below `dispatched` only the last unit can be half written: its record may lie beyond.
+            # Without a positions page any number of units can be stale. Damage before them is not
+            # removed: the reader has to report it.
             fewest = 0 if view.dispatched is None else taken - 1
             while taken > max(fewest, 0) and not self._matches(
                 file, position + (taken - 1) * UNIT_SIZE, self._max_offset + taken - 1
@@ -270,7 +271,7 @@ class FollowerQueue:
             step = min(step * 8, MOST_UNITS)
 
     def _file_at_end(self) -> MappedFile | None:
-        """The file that the next unit goes to, if it is there yet."""
+        """The file for the next unit, if the writer has made it."""
         file = self._file_of(self._max_offset)
         if file is None and self._max_offset * UNIT_SIZE % self._file_size == 0:
             self._list()
@@ -300,7 +301,7 @@ class FollowerQueue:
         before = physical.copy()
         before[1:] = physical[:-1]
         before[0] = self._last_physical_offset
-        # A pre-blank stands for a message that is not there; it has no place in the log.
+        # A pre-blank fills the offset of a missing message; it has no physical offset.
         good &= (physical > before) | (sizes == PRE_BLANK_SIZE)
         return len(units) if good.all() else int(good.argmin())
 
@@ -327,8 +328,8 @@ class FollowerQueue:
         self._minimum_of = minimum
 
     def _count_cut(self, start: int) -> None:
-        """The log may have records of the files that were cut in front of the first one kept: who reads the
-        queue hears of them."""
+        """Includes files that were cut, before the first one kept: the log may have their records,
+        and the reader has to report them."""
         while self._min_offset * UNIT_SIZE == start and start - self._file_size in self._cut:
             start -= self._file_size
             self._min_offset = start // UNIT_SIZE

@@ -1,5 +1,5 @@
-"""Whether a unit is that of its record (format 15.2, equation 9): asked where nobody says how far units are
-whole."""
+"""Compares units with their records (format 15.2, equation 9), where no writer says how far units
+are complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class UnitCheck:
-    """Compares units of one store with their records, and tells `found` of each that holds."""
+    """Compares units of one store with their records, and calls `found` for each that matches."""
 
     __slots__ = ("_found", "_source")
 
@@ -34,7 +34,7 @@ class UnitCheck:
         self._found = found
 
     def units_of(self, topic: str, queue_id: int) -> Callable[[MappedFile, int, int], bool]:
-        """For one consume queue: by file, position and queue offset."""
+        """The check for one consume queue, called with file, position and queue offset."""
         raw = topic.encode()
 
         def matches(file: MappedFile, position: int, queue_offset: int) -> bool:
@@ -62,7 +62,7 @@ class UnitCheck:
         return matches
 
     def batch_unit(self, topic: str, queue_id: int, unit: BatchUnit) -> bool:
-        """For a unit of a batch queue."""
+        """Whether a unit of a batch queue is that of its record."""
         try:
             record_of(self._source, unit, topic, queue_id, verify=0)
         except CorruptRecordError:

@@ -1,4 +1,4 @@
-"""What a reader sees of a store that another process writes: its positions and its index."""
+"""The positions and the index of a store that another process writes, as a store shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FollowerIndex", "FollowerPositions"]
 
 
 class FollowerPositions:
-    """The positions of another process's log, as far as this one may believe them."""
+    """The positions of a followed log, as far as this process knows them."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
@@ -24,14 +24,14 @@ class FollowerPositions:
 
     @property
     def wrote(self) -> int:
-        """What is visible: how much more the writer has is its own affair."""
+        """The visible position: a follower does not know how much more the writer has."""
         return self._visible()
 
     committed = visible = dispatched = indexed = wrote
 
     @property
     def flushed(self) -> int:
-        """What a live writer knows to be on the disk; else all that is there."""
+        """The flushed position of a live writer; without one, all of the log."""
         visible = self._visible()
         flushed = self._follower.flushed()
         return visible if flushed is None else min(flushed, visible)
@@ -42,7 +42,7 @@ class FollowerPositions:
 
 
 class FollowerIndex:
-    """The index files of a live store: looked at anew for each query."""
+    """The index files of a live store; each query loads new ones first."""
 
     def __init__(self, index: IndexStore) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""Who writes a store at this moment, seen from another process (D-30)."""
+"""Finds out from another process which program writes a store at this moment (D-30)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["WriterMonitor", "WriterSeen", "WriterState"]
 
-# "live": a rocketstore whose positions can be believed. "recovering": one that opens or closes
-# just now. "java": RocketMQ. "none": nobody holds the lock.
+#: "live": a rocketstore whose positions can be believed. "recovering": a rocketstore that opens or
+#: closes. "java": RocketMQ. "none": no process holds the lock.
 WriterState = Literal["live", "recovering", "java", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSeen:
-    """A writer, as far as it can be told. `run` is that of the last rocketstore seen live."""
+    """A writer, as far as its lock and page show it. `run`: of the last rocketstore seen live."""
 
     state: WriterState
     run: bytes
@@ -31,8 +31,7 @@ class WriterSeen:
 
 
 class WriterMonitor:
-    """Looks at the lock and the positions page; opens both as soon as they are there, creates
-    nothing."""
+    """Reads the lock and the positions page. Opens both as soon as they exist, creates neither."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
@@ -42,13 +41,14 @@ class WriterMonitor:
         self.page: PositionsPage | None = None
 
     def see(self) -> WriterSeen:
-        """Who writes now. "live" means: as of this moment the page could be believed."""
+        """The writer now. "live" means: at this moment the page could be believed."""
         if self._lock_fd < 0:
             try:
                 self._lock_fd = syscalls.open(str(self._layout.lock), os.O_RDONLY)
             except FileNotFoundError:
                 return WriterSeen("none", self._run, None)
-            # A mapping goes with its last user; so does the descriptor of a reader that nobody closed.
+            # The collector unmaps the page of a reader that was not closed; this closes its
+            # descriptor.
             self._closing = weakref.finalize(self, syscalls.close, self._lock_fd)
             self._closing.atexit = False
         if self.page is None:
@@ -63,7 +63,7 @@ class WriterMonitor:
         return WriterSeen("java" if holder > 0 else "recovering", self._run, holder)
 
     def close(self) -> None:
-        """Closes both. The lock is not ours: nothing is unlocked."""
+        """Closes both files. Unlocks nothing, since the lock is the writer's."""
         self._lock_fd = -1
         try:
             if self.page is not None:

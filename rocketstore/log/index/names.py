@@ -19,7 +19,8 @@ def is_index_name(name: str) -> bool:
 
 
 def names_in(directory: Path) -> list[str]:
-    """Of all index files there, whether they can be opened or not; none where there is no such directory."""
+    """The names of all index files, whether they can be opened or not; empty without the
+    directory."""
     try:
         return [name for name in os.listdir(directory) if is_index_name(name)]
     except FileNotFoundError:
@@ -27,14 +28,15 @@ def names_in(directory: Path) -> list[str]:
 
 
 def new_name(now_ms: int, newest: str) -> str:
-    """The name of a file made at `now_ms`, behind `newest` even if the clock fell."""
+    """The name of a file made at `now_ms`; it sorts after `newest` even if the clock fell."""
     seconds, milliseconds = divmod(now_ms, 1000)
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
     return name if name > newest else following_name(newest)
 
 
 def following_name(name: str) -> str:
-    """The name of the next millisecond. What is no date counts up: RocketMQ only sorts names."""
+    """The name of the next millisecond. A name that is no date counts up: RocketMQ only sorts
+    names."""
     try:
         moment = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=1)
     except (ValueError, OverflowError):

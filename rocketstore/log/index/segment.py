@@ -25,7 +25,7 @@ __all__ = [
     "open_segment",
 ]
 
-#: Entries get their blocks in steps of so many bytes (D-19).
+#: Step in which entries get disk blocks, bytes (D-19).
 CHUNK_BYTES: Final = 1024 * 1024
 ENTRY_BYTES: Final = 20
 #: In the header: the number of the next entry, 1 in a file without any (format.md 7.2).
@@ -87,7 +87,8 @@ class IndexSegment:
         return self.header().index_count >= self.shape.entries
 
     def reserve(self, *, on_disk: bool) -> None:
-        """Give the next entries their blocks; `on_disk` unless private. OSError when there are none."""
+        """Give the next entries their blocks; `on_disk` unless private. OSError when there are
+        none."""
         if not on_disk:
             self._allocated = self.file.size
         number = max(self.limit, self.header().index_count)
@@ -133,7 +134,7 @@ class IndexSegment:
 
 
 def create_in_memory(name: str, shape: Shape, header: bytes) -> IndexSegment:
-    """A segment that no file belongs to: for a store that is recovered in memory."""
+    """A segment without a file, for a store that is recovered in memory."""
     file = MappedFile.anonymous(0, shape.file_size)
     file.write(0, header)
     segment = IndexSegment(file, shape, allocated=shape.file_size)
@@ -188,9 +189,8 @@ def open_segment(
 ) -> IndexSegment:
     """The file at `path`; `usual` is the shape that is tried first.
 
-    Raises:
-        OSError, ReadFailedError: it cannot be opened or read, or has entries and no shape that fits.
-        ValueError: it is no index file, or one without entries.
+    Raises: OSError, ReadFailedError: it cannot be opened or read, or has entries and no shape that
+        fits. ValueError: it is no index file, or one without entries.
     """
     size = path.lstat().st_size
     file = MappedFile.open(str(path), 0, size, access)
@@ -203,7 +203,7 @@ def open_segment(
                 f"{usual.entries} entries ({usual.file_size} bytes)"
             )
             if _has_entries(file):
-                raise ReadFailedError(f"{path.name}: {text}; 'rocketstore rebuild' makes it anew")
+                raise ReadFailedError(f"{path.name}: {text}; 'rocketstore rebuild' makes it again")
             raise ValueError(text)
         file.advise("random")
     except BaseException:
@@ -213,7 +213,7 @@ def open_segment(
 
 
 def _has_entries(file: MappedFile) -> bool:
-    """Whether it was an index file once, by the count in its header; one that was just made has none."""
+    """Whether it was an index file, by the count in its header; a new file has none."""
     count = file.read(COUNT_AT, 4) if file.size >= COUNT_AT + 4 else b""
     return int.from_bytes(count, "big", signed=True) > 1
 

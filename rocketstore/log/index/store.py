@@ -36,11 +36,11 @@ __all__ = ["IndexStore", "IndexTarget"]
 
 logger = logging.getLogger(__name__)
 
-#: An entry's time can be so much before its record's: it counts whole seconds.
+#: Largest lag of an entry's time after its record's, ms; an entry counts whole seconds.
 TIME_LOST_MS: Final = 1000
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
-#: Names tried for a new file before the directory is taken to be broken.
+#: Names tried for a new file, a count; after that the index degrades.
 NAMES_TRIED: Final = 1000
 
 
@@ -80,7 +80,7 @@ class IndexStore:
     def load(self) -> None:
         """Open the files of the directory; a directory that is missing or empty is an empty index.
 
-        Files that are open already stay open, so a reader beside a live writer calls this again.
+        Files that are open stay open, so a reader of a live store calls this again.
         """
         if self._access == "memory":
             return
@@ -105,7 +105,8 @@ class IndexStore:
             self._files = tuple(files)
 
     def note_fall(self) -> None:
-        """Store times fall somewhere: those of entries behind that are not kept, and a query asks for none."""
+        """Called when store times fall: entries do not keep such times, so a query does not ask for
+        any."""
         self._times_fell = True
 
     def _fell(self) -> bool:
@@ -144,7 +145,8 @@ class IndexStore:
         return self._degraded
 
     def when_degraded(self, call: Callable[[], object]) -> None:
-        """Calls it once, in the thread that meets the failure; at once where it was met before."""
+        """Registers a callable for the failure; called once, at once if the index has failed
+        already."""
         self._on_degraded = call
         if self._degraded is not None:
             call()
@@ -179,7 +181,7 @@ class IndexStore:
         return IndexTarget(segment.file, segment.shape.slots, segment.limit)
 
     def make_room(self) -> IndexTarget | None:
-        """Called when there is no target, or when a put into it was told that it is full.
+        """Called when there is no target, or when a put found it full.
 
         Gives the file its next blocks, or begins a new file. None when that fails: the index is
         degraded then, and the cause is in `degraded`.
@@ -218,7 +220,7 @@ class IndexStore:
                 return False
 
     def _roll(self) -> None:
-        """A new file behind the last one, which carries that one's end (Q-22)."""
+        """A new file after the last one, which carries the end of the last one (Q-22)."""
         last = self._files[-1] if self._files else None
         end = last.header() if last else None
         header = index_file.fresh_header(
@@ -258,7 +260,8 @@ class IndexStore:
         return self._degraded is None
 
     def _sync_names(self) -> None:
-        """Once: a process that died may have given names that everybody sees and the disk does not have."""
+        """Syncs the directory, once: a process that died may have left names that the disk does not
+        have."""
         if self._names_synced or not self._files:
             return
         self._names_synced = True
@@ -271,12 +274,12 @@ class IndexStore:
     # -- repair and retention
 
     def reset_from(self, physical_offset: int) -> None:
-        """Drop every key of records at `physical_offset` and beyond, and mend what a crash tore.
+        """Drop every key of records at `physical_offset` and beyond, and repair what a crash tore.
 
-        Below it everything has to be durable. Files that begin at it or later go, newest first; the
-        one that is left at the end is cut and its chains are linked anew. Idempotent, so a crash in
-        between is mended by the next call. Afterwards the index is sound, unless this failed too:
-        then it stays degraded, and what it still proposes is refuted by the records.
+        Below it everything has to be durable. Files that begin at it or later go, newest first. The
+        last file that stays is cut and its chains are linked again. Idempotent, so the next call
+        repairs after a crash in between. Then the index is sound, unless this failed, too: then it
+        stays degraded, and the records refute what it still proposes.
         """
         if self._access == "read":
             raise ValueError("an index opened to read cannot be reset")
@@ -299,8 +302,8 @@ class IndexStore:
             self._remove(segment)
 
     def needed_count(self, minimum_offset: int, indexed: int) -> int:
-        """Files that an open has to find where records in [minimum_offset, indexed) have their keys: neither
-        those that `trim` removes nor those that `reset_from` does. All, where that cannot be read."""
+        """Number of files that hold keys of records in [minimum_offset, indexed), which an open has
+        to find. Counts all files if one cannot be read."""
         try:
             headers = [segment.header() for segment in self._kept_from(minimum_offset)]
         except ReadFailedError as error:
@@ -338,8 +341,9 @@ class IndexStore:
     ) -> list[int]:
         """Physical offsets of records that may have the key, newest first, each once.
 
-        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what entries lose,
-        or any time where store times fall. The caller compares topic, key and store time with the record.
+        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what
+        entries lose, or any time where store times fall. The caller compares topic, key and store
+        time with the record.
 
         Raises:
             ReadFailedError: this reader could not open or read one of the files.
@@ -363,14 +367,14 @@ class IndexStore:
             first = min(header.begin_timestamp_ms, header.end_timestamp_ms)
             last = max(header.begin_timestamp_ms, header.end_timestamp_ms)
             if first <= end_ms and last >= begin_ms:
-                wanted = limit + 1 - len(found)  # the record at the border may stand in both files
+                wanted = limit + 1 - len(found)  # both files may have the record at the border
                 found.update(o for o, _ in segment.find(key_hash, begin_ms, end_ms, wanted))
             if first < begin_ms or len(found) >= limit:
                 break
         return sorted(found, reverse=True)[:limit]
 
     def close(self) -> None:
-        """Let go of the files, without a sync. Queries find nothing afterwards."""
+        """Close the files, without a sync. Queries find nothing afterwards."""
         with self._lock:
             files, self._files = self._files, ()
         for segment in files:

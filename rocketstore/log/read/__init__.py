@@ -10,7 +10,7 @@ Read in this order:
 - `read_view`: the bounds that a reader may see at one moment.
 - `reader`: queue offset → unit → record → `Message`; `fetch_result` has RocketMQ's statuses.
 - `time_search`: queue offset of a time; `query`: messages of a key.
-- `batch_queue`, `batch_queues`, `batch_reader`: queues whose units stand for several messages;
+- `batch_queue`, `batch_queues`, `batch_reader`: queues whose units have several messages each;
   `inner_batch` takes those messages out of their record.
 - `column_reader`: whole segments as columns, in physical order.
 

@@ -1,7 +1,8 @@
-"""One batch queue: a unit of 46 bytes for each record, which stands for one message or more (format 6.6).
+"""One batch queue: a unit of 46 bytes for each record, which holds one message or more (format
+6.6).
 
-Where a unit stands says nothing about its queue offset, so units are searched by it. They are read here
-and never written; whoever writes them may go on meanwhile.
+The place of a unit says nothing about its queue offset, so units are searched by queue offset. This
+module reads units and never writes them; another process may write them meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_UNIT_SIZE", "BatchQueue", "BatchUnit", "decode_unit"]
 
-#: Physical offset, size, tags code, store time, queue offset of the first message, number of messages,
-#: offset after compaction, reserved.
+#: Physical offset, size, tags code, store time, queue offset of the first message, number of
+#: messages, offset after compaction, reserved.
 _UNIT: Final = struct.Struct(">qiqqqhii")
 BATCH_UNIT_SIZE: Final = _UNIT.size
 
@@ -45,7 +46,7 @@ class BatchUnit(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Queue offset behind its last message."""
+        """Queue offset after its last message."""
         return self.base_offset + self.message_count
 
     @property
@@ -59,7 +60,8 @@ def decode_unit(data: bytes) -> BatchUnit:
 
 
 class BatchQueue:
-    """The units of one queue, by number. Threads may share it; a bound that is asked for looks for more."""
+    """The units of one queue, by number. Threads may share it. Asking for a bound reads new
+    units."""
 
     def __init__(
         self,
@@ -67,8 +69,8 @@ class BatchQueue:
         view: Callable[[], ReadView],
         matches: Callable[[BatchUnit], bool] | None = None,
     ) -> None:
-        """`matches`: whether a unit is that of its record, asked where nobody says how far the units are
-        whole."""
+        """`matches`: whether a unit is that of its record, asked where no writer says how far the
+        units are whole."""
         self._directory = directory
         self._view = view
         self._matches = matches
@@ -93,7 +95,7 @@ class BatchQueue:
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last message; 0 without a unit."""
+        """Queue offset after the last message; 0 without a unit."""
         with self._lock:
             self._refresh()
             return self._maximum()
@@ -106,8 +108,8 @@ class BatchQueue:
             return self._unit(self._end - 1).physical_end if self._end > self._first else -1
 
     def from_offset(self, queue_offset: int, most: int) -> Sequence[BatchUnit]:
-        """Up to `most` units from the one on that has a queue offset or, where that one is missing, the
-        next ones."""
+        """Up to `most` units from the one on that has a queue offset or, where that one is missing,
+        the next ones."""
         with self._lock:
             self._refresh()
             numbers = range(self._kept, self._end)
@@ -117,7 +119,7 @@ class BatchQueue:
             return [self._unit(number) for number in numbers[at : at + most]]
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         with self._lock:
             for file in self._files.values():
                 file.close()
@@ -126,7 +128,7 @@ class BatchQueue:
             self._epoch = -1
 
     def add_tail(self, units: Sequence[BatchUnit]) -> None:
-        """Units behind those of the files, which nobody writes: of records that a crash left without."""
+        """Adds units in memory after those of the files, for records that a crash left without one."""
         with self._lock:
             self._refresh()
             self._tail += units
@@ -156,7 +158,7 @@ class BatchQueue:
         view = self._view()
         if view.epoch == self._epoch:
             return
-        if not self._tail:  # else nobody writes
+        if not self._tail:  # else the store has no writer
             if self._end % self._units_per_file == 0 or view.minimum > 0:
                 self._list()
             self._advance(view)
@@ -199,7 +201,7 @@ class BatchQueue:
         return file
 
     def _advance(self, view: ReadView) -> None:
-        """Moves the end behind the last unit that is written, of a record below the visible end."""
+        """Moves the end after the last written unit of a record that readers may see."""
         before, each = self._end, self._units_per_file
         while self._end // each * self._file_size in self._files:
             stop = (self._end // each + 1) * each

@@ -1,7 +1,7 @@
-"""What a broker may keep instead of plain consume queues: batch queues (format 6.6).
+"""All batch queues of a store (format 6.6); a broker may keep them instead of plain consume queues.
 
-They are read here and not written. A topic has plain queues or batch queues, and a RocketMQ that finds both
-for one topic does not load the store.
+They are only read. A topic has plain queues or batch queues: RocketMQ does not load a store that
+has both for one topic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BatchQueues:
         view: Callable[[], ReadView],
         matches: Callable[[str, int, BatchUnit], bool] | None = None,
     ) -> None:
-        """`matches`: whether a unit of a queue is that of its record, where nobody says it (`BatchQueue`)."""
+        """`matches(topic, queue_id, unit)`: whether a unit is that of its record (`BatchQueue`)."""
         self._layout = layout
         self._view = view
         self._matches = matches
@@ -65,7 +65,7 @@ class BatchQueues:
         return None if matches is None else lambda unit: matches(topic, queue_id, unit)
 
     def close(self) -> None:
-        """Lets all files go, and forgets what was known of them."""
+        """Closes all files and forgets their queues."""
         with self._lock:
             for queue in self._queues.values():
                 queue.close()
@@ -91,5 +91,5 @@ def batch_topics(layout: StoreLayout) -> list[str]:
 
 
 def batch_directory(layout: StoreLayout, topic: str, queue_id: int) -> Path:
-    """Where the files of a batch queue lie."""
+    """The directory of a batch queue's files."""
     return layout.batch_consume_queue / topic / str(queue_id)

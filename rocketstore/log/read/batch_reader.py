@@ -1,4 +1,4 @@
-"""Reads batch queues: from units to records, and from records to the messages that they stand for."""
+"""Reads batch queues: from units to records, and from records to the messages in them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_end", "batch_time", "disagreement", "fetch_batches", "record_of"]
 
-#: Records that one look takes at most.
+#: Most records that one fetch reads, a count.
 MOST_UNITS: Final = 512
 
 
 def fetch_batches(
     source: ReadSource, queue: BatchQueue, topic: str, queue_id: int, offset: int, most: int
 ) -> Fetch:
-    """Up to `most` messages from a queue offset on. Their tags are the messages' own, so that units are
-    not chosen by that of their record.
+    """Up to `most` messages from a queue offset on. Tags do not filter units: each message of a
+    record has a tag of its own.
 
     A record that does not hold raises `CorruptRecordError`, but only once it is the first one.
     """
@@ -65,13 +65,13 @@ def record_of(
     """The record of a unit; None when it is no longer kept.
 
     Raises:
-        CorruptRecordError: another stands there, or none.
+        CorruptRecordError: the log has another record there, or none.
     """
     at = unit.physical_offset
     if not unit.written:
         raise CorruptRecordError(at, "queue unit")
-    # In this order: the files reach as far as the visible end at least, and those that a trim took away
-    # lie below the minimum.
+    # In this order: the files reach at least as far as `visible`, and files that a trim removed lie
+    # below the minimum.
     visible = source.visible()
     file = segment_at(source.segments(), source.segment_size, at)
     if at < source.minimum():
@@ -100,7 +100,8 @@ def disagreement(unit: BatchUnit, record: Message, topic: str, queue_id: int) ->
 
 
 def batch_time(queue: BatchQueue, from_offset: int, to_offset: int) -> tuple[int, int] | None:
-    """Queue offset and store time of the first message in [from_offset, to_offset), as its unit has it."""
+    """Queue offset and store time of the first message in [from_offset, to_offset), as its unit has
+    it."""
     for unit in queue.from_offset(from_offset, 1):
         first = max(from_offset, unit.base_offset)
         return (first, unit.store_timestamp_ms) if first < to_offset else None

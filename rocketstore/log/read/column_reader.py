@@ -1,7 +1,7 @@
-"""Columns over the files of a log, in physical order, and what is done where no record stands.
+"""Reads the files of a log as columns, in physical order, over gaps and damage.
 
-Everything is read through mappings of its own, file by file, or through memory that holds pieces of files from
-elsewhere; nothing is locked, and nothing behind the limit that the caller has been told is looked at.
+A walk maps files itself, one at a time, or reads memory that holds pieces of files from elsewhere.
+It locks nothing, and reads nothing at or after the limit that its caller gives.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ __all__ = [
 ]
 
 BLANK_SIZE_MIN = 8
-#: Bytes of the log that one native call may walk without a row: so often a signal is looked at.
+#: Log that one native call walks without a row, bytes; between two calls Python runs signal
+#: handlers.
 STRIDE_BYTES = 64 << 20
-#: Why there is nothing where no file is: the second where the log begins behind it by now.
+#: Reasons for a range without a file: lost, or below the begin of a log that was trimmed since.
 MISSING_SEGMENT = "missing segment"
 TRIMMED = "trimmed"
 ABSENT = (MISSING_SEGMENT, TRIMMED)
-#: Damaged ranges that a report names; it counts all of them.
+#: Most damaged ranges that a report names, a count; it counts all of them.
 NAMED_DAMAGE = 10_000
 
 
@@ -51,9 +52,9 @@ NAMED_DAMAGE = 10_000
 class ScanReport:
     """What a scan has seen so far. The walk counts into it.
 
-    `records` were looked at, `rows` were taken; `lost_bytes` hold no record that can be believed, in
-    `damage_count` ranges, of which `damage` names the first 10,000. `record_crc_mismatches`: record
-    checksums that do not hold where another program wrote, which is no damage.
+    `records` were looked at, `rows` were taken; `lost_bytes` hold no record that can be believed,
+    in `damage_count` ranges, of which `damage` names the first 10,000. `record_crc_mismatches`:
+    record checksums that do not hold where another program wrote, which is no damage.
     """
 
     records: int = 0
@@ -65,8 +66,8 @@ class ScanReport:
     damage: list[Damage] = field(default_factory=list)
 
     def lose(self, start: int, end: int, reason: str) -> None:
-        """Counts a damaged range; one that goes on where the last one ended is the same, unless there is no
-        file for one of the two."""
+        """Counts a damaged range; one that goes on where the last one ended is the same, unless
+        there is no file for one of the two."""
         self.lost_bytes += end - start
         if self.damage and self.damage[-1].end == start:
             before = self.damage[-1]
@@ -79,7 +80,7 @@ class ScanReport:
             self.damage.append(Damage(start, end, reason))
 
     def add(self, following: ScanReport) -> None:
-        """Counts what was seen behind this."""
+        """Adds the counts of a report of a later part."""
         self.records += following.records
         self.rows += following.rows
         self.row_bytes += following.row_bytes
@@ -102,7 +103,8 @@ class Chunk(NamedTuple):
 
 
 class SegmentFiles(abc.ABC):
-    """A log as a walk needs it: segments, or pieces of them that begin and end where a record does."""
+    """A log as a walk needs it: segments, or pieces of them that begin and end where a record
+    does."""
 
     #: Of a segment, in bytes; 0 when there is none.
     size: int
@@ -113,22 +115,24 @@ class SegmentFiles(abc.ABC):
 
     @abc.abstractmethod
     def next_start(self, offset: int) -> int | None:
-        """Start of the first segment behind a physical offset."""
+        """Start of the first segment after a physical offset."""
 
     @abc.abstractmethod
     def may_end_in_zeros(self, file: MappedFile) -> bool:
-        """Whether zeros up to the end of a file may be a blank that never reached the disk (format.md 15.4)."""
+        """Whether zeros up to the end of a file may be a blank that never reached the disk
+        (format.md 15.4)."""
 
     @abc.abstractmethod
     def cut(self, offset: int, end: int) -> int:
-        """A good begin of a part at or behind `offset`: where a record begins, or `end`."""
+        """A good begin of a part at or after `offset`: where a record begins, or `end`."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Lets go of the open file; what was read of it stays mapped while it is used."""
 
     def gap(self, offset: int) -> tuple[int | None, str]:
-        """Of a physical offset that no file holds: where the log goes on, if it does, and what is missing."""
+        """Of a physical offset that no file holds: where the log goes on, if it does, and what is
+        missing."""
         return self.next_start(offset), MISSING_SEGMENT
 
     def segment_end(self, offset: int) -> int:
@@ -136,8 +140,8 @@ class SegmentFiles(abc.ABC):
         return (offset // self.size + 1) * self.size
 
     def record_start(self, offset: int, end: int, budget: SearchBudget) -> int:
-        """The first place at or behind `offset` where a record or blank can be believed, a file begins or is
-        missing, or `end`."""
+        """The first offset at or after `offset` where a record or blank can be believed, a file
+        begins or is missing, or `end`."""
         while offset < end:
             file = self.at(offset)
             if file is None or offset == file.start_offset:
@@ -151,7 +155,8 @@ class SegmentFiles(abc.ABC):
 
 
 class LogFiles(SegmentFiles):
-    """The files of a log as they are listed now, each mapped when it is asked for. One is open at a time."""
+    """The files of a log as they are listed now, each mapped when it is asked for. One is open at a
+    time."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
@@ -210,8 +215,8 @@ class LogFiles(SegmentFiles):
         return start + (length if length == self.size else max(0, length - BLANK_SIZE_MIN + 1))
 
     def first_store_time(self, start: int, verify: int) -> int | None:
-        """Store time of the record that the file of this start begins with; None without one. `verify`: VERIFY_*
-        bits."""
+        """Store time of the record that the file of this start begins with; None without one.
+        `verify`: VERIFY_* bits."""
         try:
             file = self.at(start)
             if file is None:
@@ -242,8 +247,9 @@ class LogFiles(SegmentFiles):
 
 @dataclass(slots=True)
 class ColumnWalk:
-    """One walk over records that begin in [begin, end), where `begin` is the start of a record, a blank or a
-    file. Nothing at or behind `limit` is looked at. `whole`: a record begins at `end`, or the log ends there."""
+    """One walk over records that begin in [begin, end), where `begin` is the start of a record, a
+    blank or a file. Reads nothing at or after `limit`. `whole`: a record begins at `end`, or the
+    log ends there."""
 
     files: SegmentFiles
     scanner: ColumnScanner
@@ -254,16 +260,16 @@ class ColumnWalk:
     chunk_bytes: int
     on_damage: Literal["raise", "skip"]
     report: ScanReport
-    #: Where the walk stands: in the end, behind the last record that begins in front of `end`.
+    #: How far the walk is; finally the end of the last record that begins before `end`.
     reached: int = 0
-    #: Behind damage a record is looked for up to here; None: up to `end`.
+    #: Limit of the search for a record after damage; None: up to `end`.
     search_end: int | None = None
-    #: Of all searches of the walk, and of those that it is a part of.
+    #: Budget of all searches of the walk; parts of one scan share it.
     budget: SearchBudget = field(default_factory=SearchBudget)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Raises `CorruptRecordError` at the first damage, `OffsetOutOfRangeError` at what was trimmed since,
-        behind the rows before it, or counts them."""
+        """The chunks. At the first damage raises `CorruptRecordError`, at a trimmed range
+        `OffsetOutOfRangeError`, after the rows before it; with "skip" counts both and continues."""
         offset = self.reached = self.begin
         while offset < self.end:
             file = self.files.at(offset)
@@ -276,7 +282,7 @@ class ColumnWalk:
                 offset = self.reached = stop
                 continue
             if file.end_offset - offset < BLANK_SIZE_MIN:
-                # Too short for a blank: nothing can stand here.
+                # Too short for a blank: no record begins here.
                 offset = self.reached = file.end_offset
                 continue
             chunk, status = self._read(file, offset)
@@ -298,7 +304,7 @@ class ColumnWalk:
         return Chunk(arrays, scanner.rows, offset, end), scanner.status
 
     def _next(self, file: MappedFile, offset: int, status: str) -> int:
-        """Where the log goes on behind a read that ended at `offset`."""
+        """Where the log continues after a read that ended at `offset`."""
         if status == "full":
             return offset
         if status == "end":

@@ -1,4 +1,4 @@
-"""What one look at a queue gives, with RocketMQ's read statuses (format 16)."""
+"""The result of one fetch from a queue, with RocketMQ's read statuses (format 16)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 
 
 class Fetch(NamedTuple):
-    """What one look at a queue gave; `next_offset` is where to look next, in every case."""
+    """The result of one fetch; `next_offset` is where to fetch next, with every status."""
 
     messages: list[Message]
     next_offset: int

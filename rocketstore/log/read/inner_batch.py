@@ -1,4 +1,4 @@
-"""Inner batches: one record of RocketMQ 5 that stands for several messages (format 4.2)."""
+"""Takes messages out of inner batches: records of RocketMQ 5 with several messages (format 4.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["count_of", "is_inner_batch", "messages_of"]
 
-#: What a message out of a batch has not: it is whole and plain, and the encoder says which addresses are long.
+#: System flags that a message from a batch does not have: it is whole and plain, and the encoder
+#: sets the bits of long addresses.
 _DROPPED: Final = BATCH_BITS | COMPRESSION_BITS | LONG_ADDRESSES
 #: Size, magic, checksum, flag and body size of a message in a batch; only the last two count.
 _HEAD: Final = struct.Struct(">5i")
@@ -37,10 +38,10 @@ def count_of(message: Message) -> int:
 
 
 def messages_of(record: Message, count: int) -> list[Message]:
-    """The messages that a record stands for, as RocketMQ's client makes them of it: `count` messages with
-    queue offsets that follow each other, flag, body and properties of their own, all else from the record.
+    """The messages of a record, as RocketMQ's client makes them: `count` messages with consecutive
+    queue offsets, their own flag, body and properties, all else from the record.
 
-    Each is as if it stood in a record of its own: it is neither compressed nor marked as a batch any more.
+    Each looks like the message of a plain record: neither compressed nor marked as a batch.
 
     Raises:
         CorruptRecordError: the body is not made of `count` messages.

@@ -19,7 +19,8 @@ __all__ = ["StoreSource"]
 
 
 class StoreSource:
-    """Segments and queues of one store. A reader that is ahead of dispatch runs the dispatcher itself."""
+    """Segments and queues of one store. A reader that is ahead of dispatch runs the dispatcher
+    itself."""
 
     def __init__(
         self,
@@ -78,10 +79,10 @@ class StoreSource:
         return self._positions.visible
 
     def time_breaks(self) -> Sequence[tuple[int, int]]:
-        """Those of the open: no other comes while the store is."""
+        """The ranges known at the open; no other comes while the store is open."""
         return self._time_breaks
 
     def catch_up(self) -> None:
-        """You read your own visible writes at once."""
+        """Dispatches what is visible, so that a process reads its own writes at once."""
         if self._positions.dispatched < self._positions.visible:
             self._dispatch_up_to(self._positions.visible)

@@ -1,8 +1,8 @@
 """Messages by key: what the index proposes, proven by the records.
 
-The index holds 31 bits of a hash and whole seconds, so it proposes records of other keys and
-other times. A record is an answer only when it stands at that place, has the topic, and names the
-key itself (format 7.6).
+The index holds 31 bits of a hash and whole seconds, so it proposes records of other keys and other
+times. A record is an answer only if it begins at that offset, has the topic, and names the key
+itself (format 7.6).
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ __all__ = ["KeyIndex", "query_by_key"]
 
 logger = logging.getLogger(__name__)
 
-# Candidates asked for at once; four times as many while hashes of other keys use them up, up to the most.
+#: First and largest number of candidates per query; it grows by four while other keys' hashes fill
+#: it.
 CANDIDATES = 64
 MAX_CANDIDATES = 1 << 20
 LAST_MS = (1 << 63) - 1
 
 
 class KeyIndex(Protocol):
-    """What a look-up needs of the key index."""
+    """The part of the key index that a query needs."""
 
     def query(
         self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, /
@@ -76,8 +77,8 @@ def query_by_key(
 
 
 def _prove(reader: Reader, physical_offset: int, topic: str, key: str) -> Message | None:
-    """The message at a candidate's place if it is an answer. One that is damaged is left out, with a
-    warning: it must not hide the others. `get` of its offset says what is wrong."""
+    """The message at a candidate's offset if it is an answer. Leaves out a damaged one, with a
+    warning, so that it does not hide the others; `get` of its offset says what is wrong."""
     try:
         message = reader.get(physical_offset, verify=0)
     except (MessageNotFoundError, OffsetOutOfRangeError, CorruptRecordError) as error:

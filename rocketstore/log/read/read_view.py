@@ -9,11 +9,12 @@ __all__ = ["ReadView"]
 
 @dataclass(frozen=True, slots=True)
 class ReadView:
-    """How far the log may be believed at one moment; each change has an epoch of its own."""
+    """The bounds of one moment, physical offsets. Each change of a bound gets a new epoch."""
 
     epoch: int
+    #: Least offset that the log keeps.
     minimum: int
+    #: High watermark: readers may see records below.
     visible: int
-    # Queue units of records below are complete; None when nobody says so and the files are
-    # followed.
+    #: Units of records below are complete; None if the writer does not say so.
     dispatched: int | None

@@ -77,7 +77,7 @@ class Reader:
     def __init__(
         self, source: ReadSource, record_get: Callable[[int, int], None] | None = None
     ) -> None:
-        """`record_get` counts: it is told how many messages each look at a queue gave, and its time in ns."""
+        """`record_get(messages, duration_ns)` is called after each fetch."""
         self._source = source
         self._record = record_get
 
@@ -95,10 +95,10 @@ class Reader:
     ) -> Fetch:
         """Up to `max_messages` messages of one queue from `offset` on, within one queue file.
 
-        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose unit has
-        one of these codes: different tags can have one code, so the caller still compares the tag. A
-        record that does not hold raises `CorruptRecordError`, one that the disk does not give back
-        `ReadFailedError`, but only once it is the first one.
+        Statuses and next offsets are those of format 16. With `tags_codes`, only messages whose
+        unit has one of these codes: different tags can have one code, so the caller still compares
+        the tag. A record that does not hold raises `CorruptRecordError`, one that the disk does not
+        give back `ReadFailedError`, but only once it is the first one.
         """
         began = time.monotonic_ns()
         found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
@@ -165,7 +165,8 @@ class Reader:
         return self._read(place, count, max_messages, tags_codes)
 
     def run_from(self, topic: str, queue_id: int, offset: int) -> UnitRun | None:
-        """What can be read from an offset on within one queue file, for `go_on`; None without anything."""
+        """The units from an offset on within one queue file, for `go_on`; None if there are
+        none."""
         source = self._source
         queue = source.queue(topic, queue_id)
         if queue is None or isinstance(queue, BatchQueue):
@@ -192,13 +193,13 @@ class Reader:
         )
 
     def go_on(self, run: UnitRun, max_messages: int) -> bool:
-        """Whether the next batch of a run has messages. False is for a fetch to explain: nothing more, the log
-        was trimmed meanwhile, or something does not hold."""
+        """Whether the next batch of a run has messages. After False the caller fetches, which says
+        why: no more messages, a trimmed log, or a damaged record."""
         began, source = time.monotonic_ns(), self._source
         if source.minimum() != run.log_minimum:
             return False
         try:
-            # In this order: the files reach as far as what was visible then at least.
+            # In this order: the files reach at least as far as what was visible then.
             found = run.fetch(max_messages, source.segments())
         except (CorruptRecordError, ReadFailedError, StoreClosedError):
             return False
@@ -209,7 +210,7 @@ class Reader:
         return found > 0
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Least and next queue offset, behind a catch-up; (0, 0) for a queue that is not there."""
+        """Least and next queue offset, after a catch-up; (0, 0) for a queue that does not exist."""
         self._source.check()
         self._source.catch_up()
         queue = self._source.queue(topic, queue_id)
@@ -221,7 +222,7 @@ class Reader:
         source.check()
         if physical_offset >= source.visible():
             source.catch_up()
-        # In this order: the files then reach as far as the visible end at least.
+        # In this order: the files then reach at least as far as `visible`.
         minimum, visible = source.minimum(), source.visible()
         segments = source.segments()
         if not minimum <= physical_offset < visible:
@@ -243,7 +244,8 @@ class Reader:
             raise MessageNotFoundError(text) from error
 
     def first_store_time(self, segment: MappedFile) -> int | None:
-        """Store time in ms of the record that a log file begins with; None for one that cannot be believed."""
+        """Store time in ms of the record that a log file begins with; None for one that cannot be
+        believed."""
         limit = min(segment.size, self._source.visible() - segment.start_offset)
         if limit <= 0:
             return None
@@ -284,7 +286,7 @@ class Reader:
         found = offset_at(queue, when_ms, store_time, boundary=boundary, breaks=breaks)
         if found < queue.max_offset or isinstance(queue, BatchQueue):
             return found
-        return queue.written_end  # what is missing behind it may be younger: who reads hears of it
+        return queue.written_end  # what is missing after it may be younger: the reader reports it
 
     def _first_number(
         self,
@@ -294,9 +296,11 @@ class Reader:
         from_offset: int,
         to_offset: int,
     ) -> tuple[int, int] | None:
-        """Queue offset of the first message in [from_offset, to_offset), and one number of it; None without.
+        """Queue offset of the first message in [from_offset, to_offset), and one number of it; None
+        without.
 
-        For `time_search`. Records that cannot be believed are none. Of a batch queue: the store time.
+        For `time_search`. Records that cannot be believed are none. Of a batch queue: the store
+        time.
         """
         source = self._source
         offset, width = from_offset, 1
@@ -330,7 +334,7 @@ class Reader:
         return None
 
     def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | BatchQueue | None:
-        """The queue; behind a catch-up when the offset asked for has not arrived yet."""
+        """The queue; after a catch-up if the offset has not arrived yet."""
         source = self._source
         source.check()
         queue = source.queue(topic, queue_id)
@@ -352,7 +356,7 @@ class Reader:
                     where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
                     error.add_note(f"{where}: seek({place.offset + 1}) steps over it")
                     raise
-                # What lies in front of the fault is handed out first.
+                # Messages before the fault are returned first.
                 count //= 2
         if len(messages) > max_messages:
             del messages[max_messages:]
@@ -370,7 +374,7 @@ class Reader:
         if tags_codes is not None:
             units = place.file.read(place.position, count * UNIT_SIZE)
             tags_codes = with_addresses(tags_codes, units, place.extension)
-        # In this order: the files then reach as far as the visible end at least.
+        # In this order: the files then reach at least as far as `visible`.
         minimum, visible = source.minimum(), source.visible()
         return read_units(
             place.file,
@@ -389,7 +393,7 @@ class Reader:
 
 
 def _next_file(queue: QueueView, queue_offset: int) -> int:
-    """First queue offset of the file behind the one that should hold `queue_offset`; the end of a queue that
-    has no file."""
+    """First queue offset of the file after the one that should hold `queue_offset`; the end of a
+    queue that has no file."""
     units = queue.file_size // UNIT_SIZE or max(1, queue.max_offset)
     return (queue_offset // units + 1) * units

@@ -1,4 +1,4 @@
-"""What a reader needs of a store, whoever writes it, and where in it an offset lies."""
+"""The protocol of a store that a reader works on, whichever process writes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueueView(Protocol):
 
     @property
     def written_end(self) -> int:
-        """Queue offset behind the last unit; units up to `max_offset` are missing."""
+        """Queue offset after the last unit; units from there up to `max_offset` are missing."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class QueueView(Protocol):
 
     @property
     def extension(self) -> ExtensionUnits:
-        """What units hold addresses of, if the queue has such."""
+        """The extension units of the queue, if it has any."""
         ...
 
     def locate(self, queue_offset: int, /) -> tuple[MappedFile, int, int] | None:
@@ -53,7 +53,7 @@ class Arrivals(Protocol):
 
 
 class ReadSource(Protocol):
-    """What a reader needs of a store."""
+    """A store, as readers see it."""
 
     @property
     def segment_size(self) -> int: ...
@@ -85,7 +85,7 @@ class ReadSource(Protocol):
         ...
 
     def visible(self) -> int:
-        """The physical offset up to which messages may be shown (D-32)."""
+        """The high watermark: readers may see messages below this physical offset (D-32)."""
         ...
 
     def time_breaks(self) -> Sequence[tuple[int, int]]:
@@ -93,7 +93,7 @@ class ReadSource(Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Brings the queues up to the visible end, where this process has the dispatcher."""
+        """Brings the queues up to `visible`, if this process has the dispatcher."""
         ...
 
 

@@ -1,9 +1,10 @@
-"""Which queue offset belongs to a time: binary search over the records' own store timestamps.
+"""Finds the queue offset of a time: binary search over the records' own store timestamps.
 
-Bounds are exact, which RocketMQ's are not: it answers 0 where every message is younger, and 4.9
-picks a neighbour by distance (vectors `time_lookup`). Where store times may fall, as after a clock that
-was set back, what lies on either side is searched by itself. Only within what another program wrote it is not
-known where: the answer is one of the places where the times cross, as it is RocketMQ's.
+Bounds are exact; RocketMQ's are not: it answers 0 if every message is younger, and 4.9 picks a
+neighbour by distance (vectors `time_lookup`). If store times may fall at known offsets, as after a
+clock that was set back, the parts between them are searched one by one. Within a range that another
+program wrote these offsets are unknown: the answer is one of the offsets where the times cross, as
+it is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Boundary = Literal["lower", "upper"]
 
 
 class TimedQueue(Protocol):
-    """What the search needs of one queue."""
+    """The bounds of one queue, for the search."""
 
     @property
     def min_offset(self) -> int: ...
@@ -40,8 +41,8 @@ def offset_at(
     """Queue offset for a time, in a queue with messages minimum … maximum - 1.
 
     "lower": the first message stored at or after `when_ms`; the maximum when there is none.
-    "upper": the last message stored at or before `when_ms`; minimum - 1 when there is none. No message behind
-    it is as old, and none in front of "lower" as young.
+    "upper": the last message stored at or before `when_ms`; minimum - 1 when there is none. No
+    message after it is as old, and none before "lower" as young.
 
     `store_time(from_offset, to_offset)` gives (queue offset, store time in ms) of the first
     message in that half-open range, None when it holds none: units without a record (pre-blanks,
@@ -89,7 +90,7 @@ def _first_not_before(
     wanted: int,
     store_time: Callable[[int, int], tuple[int, int] | None],
 ) -> int:
-    """The least n whose first message at or behind n is not older, or the maximum."""
+    """The least n whose first message at or after n is not older, or the maximum."""
     low, high = minimum, maximum
     while low < high:
         middle = (low + high) // 2

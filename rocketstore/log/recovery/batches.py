@@ -1,4 +1,4 @@
-"""The batch queues of a store that nobody writes, with what a crash left out of them."""
+"""The batch queues of a store without a writer, completed with the units that a crash left out."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["recovered_batches"]
 def recovered_batches(
     layout: StoreLayout, log: MappedFileQueue, report: RecoveryReport
 ) -> BatchQueues:
-    """Batch queues up to the end of a recovered log. Units of records that RocketMQ had not dispatched are
-    made in memory: its recovery would write them."""
+    """Batch queues up to the end of a recovered log. Units that RocketMQ had not dispatched are
+    made in memory: its own recovery would write them."""
     view = ReadView(0, report.begin, report.end, report.end)
     if isinstance(log, MemoryLog):
         return _NoBatchQueues(layout, lambda: view)
@@ -39,7 +39,7 @@ def recovered_batches(
 
 
 class _NoBatchQueues(BatchQueues):
-    """Those of a store that nobody vouches for: its queue files are not opened."""
+    """The batch queues of an untrusted store: none, since its queue files are not opened."""
 
     def topics(self) -> list[str]:
         return []
@@ -86,8 +86,8 @@ def _complete(batches: BatchQueues, log: MappedFileQueue, report: RecoveryReport
 
 
 def _records(log: MappedFileQueue, report: RecoveryReport) -> Iterator[Message]:
-    """Records that a recovery dispatches again. What is no record is passed over as far as it is known,
-    else up to the next file."""
+    """Records that a recovery dispatches again. What is no record is passed over as far as it is
+    known, else up to the next file."""
     damage = {part.start: part.end for part in report.damage}
     offset = max(report.begin, report.dispatch_start)
     while offset < report.end:

@@ -1,8 +1,8 @@
-"""Whether a checkpoint of ours still speaks of the bytes that lie there (D-02).
+"""Checks whether a checkpoint of ours still describes the bytes of the log (D-02).
 
-A checkpoint is taken with a fingerprint of the log below its durable offset D: names and sizes of the
-segments, the record that ends at D, and the last bytes below D. Another writer, a restored backup or a
-replaced disk changes one of them.
+A checkpoint is taken with a fingerprint of the log below its durable offset D: names and sizes of
+the segments, the record that ends at D, and the last bytes below D. Another writer, a restored
+backup or a replaced disk changes one of them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
 
 TAIL_BYTES = 4096
-#: `cut` of a checkpoint that was taken back.
+#: Value of `cut` that marks a discarded checkpoint.
 DISCARDED = -2
 
 
 class Verdict(NamedTuple):
-    """`speaks`: the checkpoint may be used. `stands`: the bytes below its durable offset are the same.
-    `missing`: segments that it speaks of are not there. `why` says what is missing or differs."""
+    """`speaks`: the checkpoint may be used. `stands`: the bytes below its durable offset are the
+    same. `missing`: segments that it speaks of are not there. `why` says what is missing or
+    differs."""
 
     speaks: bool
     stands: bool
@@ -51,10 +52,11 @@ def fingerprint(log: MappedFileQueue, flushed: int, last_record_start: int) -> d
 
 
 def discard_checkpoint(file: CheckpointFile, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
-    """Takes back what our checkpoint says, durably: it is not about this log any more.
+    """Marks our checkpoint as discarded, durably: it does not describe this log any more.
 
-    To be done once another program has written (D-01), before anything tells that we did: a recovery that
-    is killed must not leave a checkpoint that seems to be true. Gives what the checkpoint says now.
+    Called after another program has written (D-01), before a mark says that rocketstore did: a
+    recovery that is killed must not leave a checkpoint that seems true. Returns the checkpoint as
+    stored now.
     """
     if own is None or own.cut == DISCARDED:
         return own

@@ -34,7 +34,8 @@ class Marks:
     dispatch_from: int | None = None
     #: The same for the index.
     index_from: int | None = None
-    #: Whether there is an index now; without one nothing has to catch up, and nothing is known of it.
+    #: Whether there is an index now; without one nothing has to catch up, and nothing is known of
+    #: it.
     indexed: bool = True
     #: Ranges that other programs wrote, and whether our records have a record CRC (store.json).
     foreign: tuple[tuple[int, int], ...] = ()

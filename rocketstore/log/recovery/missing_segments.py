@@ -1,4 +1,5 @@
-"""Which files of a log are missing, as its files and queues tell, where no checkpoint says it."""
+"""Finds missing files of a log from its other files and its queues, where no checkpoint names
+them."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ __all__ = ["missing_segments", "queue_file_size"]
 
 
 def missing_segments(layout: StoreLayout) -> list[str]:
-    """What is missing of a log that somebody else may be writing: one sentence for each range.
+    """The missing ranges of a log that another program may be writing, one sentence each.
 
-    The queues are looked at first: a unit follows its record, so the log reaches as far as they do.
+    Reads the queues first: a unit is written after its record, so the log reaches as far as they
+    do.
     """
     queues_end = max(_queues_end(layout), batches_end(layout))
     found = []
@@ -38,8 +40,8 @@ def missing_segments(layout: StoreLayout) -> list[str]:
 
 
 def _queues_end(layout: StoreLayout) -> int:
-    """End of the last record that any consume queue has; -1 when there is no unit at all. One file at a
-    time is mapped: a broker may have many."""
+    """End of the last record that any consume queue has; -1 when there is no unit at all. One file
+    at a time is mapped: a broker may have many."""
     end = -1
     for _, _, queue in queues_in(layout.consume_queue):
         for start, size in reversed(list_files(queue)):

@@ -1,4 +1,4 @@
-"""Scans of a log's records on all cores: parts of a file are looked at before a walk comes to them."""
+"""Scans parts of a log file on all cores before a walk comes to them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MOST_THREADS = 8
 
 
 def scan_threads() -> int:
-    """How many scan at a time: one for each processor, 8 at most."""
+    """Number of scanning threads: one for each processor, 8 at most."""
     return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def part_begin(
     file: MappedFile, target: int, stop: int, verify: int, budget: SearchBudget
 ) -> int | None:
-    """The first position in [target, stop) where a record or blank can be believed; None without one. Whoever
-    begins there has to see that what lies in front ends there too."""
+    """The first position in [target, stop) where a record or blank can be believed; None without
+    one. The caller has to check that the part before it ends there, too."""
     if file.find_data(target, stop) == stop:
         return None  # Nothing is written there, and what is not there is not read.
     return resynchronise(file, target, stop, budget=budget, verify=verify)
@@ -42,9 +42,11 @@ class _Part(NamedTuple):
 
 
 class ParallelScan:
-    """What `scan_segment` says of a file from its front to its end, one step of about `part_bytes` after the
-    other. What it found in advance counts only where a walk really comes to it, so the answers are those of one
-    thread."""
+    """Answers `scan_segment` for a file from its begin to its end, in steps of about `part_bytes`.
+
+    A result that was found in advance counts only if the walk comes to its begin. So the answers
+    are those of a single thread.
+    """
 
     def __init__(self, part_bytes: int, threads: int | None = None) -> None:
         self._part_bytes = part_bytes
@@ -54,8 +56,8 @@ class ParallelScan:
         self._budget = SearchBudget()
 
     def scan(self, file: MappedFile, position: int, end: int, *, verify: int) -> ScanResult:
-        """The records from `position` on, up to `end` or a good place in front of it. Times are compared
-        within the step alone."""
+        """The records from `position` on, up to `end` or a good position before it. Store times are
+        compared within this step only."""
         if self._most > 1:
             self._look_ahead(file, position, end, verify)
         if self._parts:
@@ -63,7 +65,7 @@ class ParallelScan:
         return scan_segment(file, position, min(end, position + self._part_bytes), verify=verify)
 
     def close(self) -> None:
-        """Nothing is scanned any more when this returns."""
+        """Stops the threads and waits for them."""
         self._drop()
         if self._threads is not None:
             self._threads.shutdown()
@@ -74,8 +76,8 @@ class ParallelScan:
         self._parts.clear()
 
     def _look_ahead(self, file: MappedFile, position: int, end: int, verify: int) -> None:
-        """Has parts scanned: the first begins at `position`, each behind it where the one before has to
-        end."""
+        """Submits parts: the first begins at `position`, each later one where the part before has
+        to end."""
         if self._parts and (
             self._parts[0][:2] != (file, position) or self._parts[0].verify != verify
         ):

@@ -1,8 +1,9 @@
-"""What a long recovery keeps beside the durable offset, so that one that is killed goes on and does not
-start over: what it found below that offset, and how it judges what lies behind it.
+"""The progress of a long recovery on disk, so that the next attempt after a kill does not start
+over.
 
-The file is there from the first step that was saved until queues and index have caught up. Where it is
-missing or says something else than our checkpoint, recovery begins again where it began before.
+It holds what was found below the durable offset, and how the first attempt judged the last writer.
+The file exists from the first step that was saved until queues and index have caught up. If it is
+missing, or contradicts our checkpoint, recovery begins where it began before.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ MAX_DEPTH: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryProgress:
-    """Offsets are physical. `mode` and `clean`: how the first attempt judged the last writer, which
-    later ones cannot see any more."""
+    """Offsets are physical. `mode` and `clean`: how the first attempt judged the last writer; later
+    attempts cannot know it any more."""
 
     mode: str
     clean: bool
@@ -45,14 +46,14 @@ class RecoveryProgress:
     first_time_fall: int = -1
 
     def up_to(self, end: int) -> RecoveryProgress:
-        """The same for an attempt that goes on at `end`, which finds again what lies behind."""
+        """The progress for an attempt that goes on at `end` and scans again from there."""
         damage = tuple(one for one in self.damage if one.end <= end)
         fall = self.first_time_fall if self.first_time_fall < end else -1
         return dataclasses.replace(self, end=end, damage=damage, first_time_fall=fall)
 
 
 def load_progress(layout: StoreLayout) -> RecoveryProgress | None:
-    """What an earlier recovery left; None without one, or when nobody can read it."""
+    """What an earlier recovery left; None without a file, or if it cannot be read."""
     found = read_json(layout.recovery, MAX_BYTES, MAX_DEPTH)
     if not isinstance(found, dict) or found.get("version") != VERSION:
         return None
@@ -70,7 +71,7 @@ def save_progress(layout: StoreLayout, progress: RecoveryProgress) -> None:
 
 
 def drop_progress(layout: StoreLayout) -> None:
-    """Nothing is left to be gone on with."""
+    """Removes the file: a later recovery has nothing to go on with."""
     remove_state_file(layout.recovery)
 
 

@@ -1,8 +1,8 @@
 """Copies of bytes that recovery is about to take out of the log, or that it found damaged (D-21).
 
-One directory for each range: `<first offset>-<number>`, with one sparse file for each segment, named by
-the offset of its first byte, and `manifest.json`, written and synced last. A directory without a
-manifest is what a crash left of a copy; it proves nothing and is removed by the next one.
+One directory for each range: `<first offset>-<number>`, with one sparse file for each segment,
+named by the offset of its first byte, and `manifest.json`, written and synced last. A directory
+without a manifest is what a crash left of a copy; it proves nothing and is removed by the next one.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def keep_copy(
 ) -> str | None:
     """A synced copy of `pieces`; its path. None when there is nothing but zeros.
 
-    Bytes that an earlier, finished copy holds already are not copied again, so that a recovery that is
-    repeated adds nothing. `details` go to the manifest.
+    Bytes that an earlier, finished copy holds already are not copied again, so that a recovery that
+    is repeated adds nothing. `details` go to the manifest.
 
     Raises:
         DiskFullError: no room for the copy. Nothing may be removed then.
@@ -93,8 +93,9 @@ def keep_copy(
 
 
 def keep_end_of_file(layout: StoreLayout, path: str, position: int, offset: int) -> str:
-    """A synced copy of what lies behind `position` in a file that is longer than its queue's files;
-    `offset` is the physical offset that it would have. Its path."""
+    """Copies and syncs the bytes after `position` in a file that is longer than the other files of
+    its queue; `offset` is the physical offset that they would have. Returns the path of the
+    copy."""
     directory = _new_directory(layout, offset)
     name = segment_name(offset)
     checksum, length = 0, 0
@@ -114,12 +115,13 @@ def keep_end_of_file(layout: StoreLayout, path: str, position: int, offset: int)
     finally:
         syscalls.close(source)
     entry = {"file": name, "offset": offset, "length": length, "crc32c": checksum}
-    _finish(layout, directory, model, "behind the end of a file", [entry], {})
+    _finish(layout, directory, model, "after the end of a file", [entry], {})
     return os.fspath(directory)
 
 
 def _blocks(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """What is not zero in a piece, as (physical offset, bytes); cut at multiples of a page."""
+    """The parts of a piece that are not zero, as (physical offset, bytes), cut at multiples of a
+    page."""
     file = piece.file
     position, end = piece.start - file.start_offset, piece.end - file.start_offset
     while (data := file.find_data(position, end)) < end:
@@ -158,7 +160,7 @@ def _finish(
     entries: Sequence[Mapping[str, Any]],
     details: Mapping[str, Any],
 ) -> None:
-    """The manifest, and with it the copy, becomes durable."""
+    """Writes and syncs the manifest, which makes the copy count."""
     first, last = entries[0], entries[-1]
     manifest = {
         "version": MANIFEST_VERSION,
@@ -181,7 +183,8 @@ def _finish(
 
 
 def _new_directory(layout: StoreLayout, offset: int) -> Path:
-    """The next free name for a range that starts at `offset`; unfinished copies are removed first."""
+    """The next free name for a range that starts at `offset`; unfinished copies are removed
+    first."""
     number = 0
     while True:
         directory = layout.quarantine / f"{segment_name(offset)}-{number}"

@@ -1,9 +1,10 @@
-"""Opening a log after whatever happened to it: neither loses nor destroys (docs/durability.md#recovery).
+"""Recovers a log after a stop of any kind; loses and destroys nothing
+(docs/durability.md#recovery).
 
 The start is the durable offset of our checkpoint where that still speaks of these bytes, else what
-RocketMQ's rule gives (format.md 14.2, 14.3). From there every record is checked. The first thing that
-is none is a torn tail, which is cut, or damage, which stays. What may be changed on disk is changed in
-an order that a crash at any point leaves a store that the next recovery brings to the same end.
+RocketMQ's rule gives (format.md 14.2, 14.3). From there every record is checked. The first bytes
+that are no record are a torn tail, which is cut, or damage, which stays. Changes on disk come in an
+order in which a crash at any point leaves a store that the next recovery brings to the same end.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-#: RocketMQ's checkpoint times are believed less this (format.md 8.3).
+#: Margin that is taken off the times of RocketMQ's checkpoint, ms (format.md 8.3).
 ROCKETMQ_MARGIN_MS = 3000
-#: Files that RocketMQ reads after a clean stop (format.md 14.2).
+#: Newest files that RocketMQ reads after a clean stop, a count (format.md 14.2).
 ROCKETMQ_CLEAN_FILES = 3
 NO_VERDICT = Verdict(False, False, False, "")
 
@@ -76,9 +77,9 @@ def recover(
 ) -> RecoveryReport:
     """Finds the end of a loaded log and makes it safe to append there.
 
-    With `log.access` "write" the disk is changed, and `checkpoint` is where our checkpoint goes; with
-    "private" or "read" nothing is, and no bytes make it raise. `on_foreign` is told, before a checkpoint
-    is stored, which range another program may have written.
+    With `log.access` "write" the disk is changed, and `checkpoint` is where our checkpoint goes;
+    with "private" or "read" nothing is, and no bytes make it raise. `on_foreign(start, end)` is
+    called before a checkpoint is stored, with the range that another program may have written.
 
     Raises:
         MissingSegmentsError: segments are missing, only for "write" and without `force` (D-25).
@@ -124,7 +125,7 @@ class _Recovery:
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    # ---- whose bytes ----
+    # ---- which program wrote last ----
 
     def judge(self) -> None:
         """D-02, D-03, D-25: does our checkpoint speak of this log, and is all of it there?"""
@@ -133,7 +134,8 @@ class _Recovery:
             self.verdict = judge_checkpoint(marks.own, log)
         if marks.ours and self.verdict.missing:
             self._missing(self.verdict.why)
-        # After a crash as well: a file has its name before it has a record, a record before its unit.
+        # After a crash as well: a file has its name before it has a record, a record before its
+        # unit.
         if log.files and (marks.derived_end or 0) > log.end_offset:
             self._missing(
                 f"the log ends at {log.end_offset}, but the queues point up to {marks.derived_end}"
@@ -167,8 +169,8 @@ class _Recovery:
         self._resume()
 
     def _resume(self) -> None:
-        """Goes on from where an earlier attempt came to. A cut that it had begun is finished by our own
-        rules: what stands below it was judged before."""
+        """Continues where an earlier attempt stopped. A cut that it began is finished by our own
+        rules: the records below it were judged before."""
         own, progress = self.own, self.marks.progress
         if own is None or progress is None or self.mode != "unclean":
             return
@@ -197,7 +199,7 @@ class _Recovery:
         self.missing.append(f"{text}; {NAME_THEM}")
 
     def _ends_cleanly(self) -> bool:
-        """Nothing stands at the end of a log that was stopped cleanly."""
+        """Whether no record begins at the end that a clean stop noted."""
         assert self.own is not None
         end = self.own.flushed
         file = self.log.find(end)
@@ -206,11 +208,11 @@ class _Recovery:
         position = end - file.start_offset
         return not any(file.read(position, min(8, file.size - position)))
 
-    # ---- from where ----
+    # ---- where to begin ----
 
     def choose_start(self) -> None:
-        """The start of the scan, and of dispatch. Damage in front of dispatch has to be known, so the
-        scan begins no later (K-55)."""
+        """The start of the scan, and of dispatch. The scan begins no later than dispatch, which has
+        to know of damage (K-55)."""
         begin = self.log.begin_offset
         if self.own is not None:
             own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
@@ -236,14 +238,15 @@ class _Recovery:
         return max(begin, offset if wish is None else min(offset, wish))
 
     def _restart(self) -> int:
-        """Where a log begins again that was lost: no offset is used twice."""
+        """Where a lost log begins again, so that no offset is used twice."""
         own = self.marks.own
         claimed = max(own.flushed if own is not None else 0, self.marks.derived_end or 0)
         size = self.log.file_size or 0
         return -(-claimed // size) * size if size else 0
 
     def _foreign_start(self) -> int:
-        """RocketMQ's rule, lowered to the file in which the queues end, so that no unit is missing."""
+        """RocketMQ's rule, lowered to the file in which the queues end, so that no unit is
+        missing."""
         files, marks = self.log.files, self.marks
         if marks.derived_end is None:
             return files[0].start_offset
@@ -267,7 +270,7 @@ class _Recovery:
                 return file.start_offset
         return self.log.begin_offset
 
-    # ---- what is done ----
+    # ---- scan and repair ----
 
     def run(
         self, repair: LogRepair, *, window: int, check_crc: bool, began: float
@@ -334,7 +337,7 @@ class _Recovery:
         return watch
 
     def keep_progress(self, walk: LogWalk, offset: int) -> None:
-        """What an attempt after this one has to know to go on at `offset`."""
+        """Stores what the next attempt needs to continue at `offset`."""
         progress = RecoveryProgress(
             mode=self.mode,
             clean=self.resumed.clean if self.resumed is not None else self.marks.clean,
@@ -347,12 +350,13 @@ class _Recovery:
         save_progress(self.layout, progress)
 
     def _starts(self, end: int) -> tuple[int, int]:
-        """What our checkpoint says of queues and index, never beyond the log (D-17)."""
+        """How far queues and index are, for our checkpoint; never beyond the log (D-17)."""
         index = min(self.index_start, end) if self.marks.indexed else NOT_INDEXED
         return min(self.dispatch_start, end), index
 
     def _foreign_range(self, end: int) -> tuple[int, int] | None:
-        """What another program may have written: from our durable offset if that still stands."""
+        """The range that another program may have written: from our durable offset if its bytes are
+        unchanged."""
         if not self.mode.startswith("foreign"):
             return None
         own = self.marks.own

@@ -1,9 +1,10 @@
-"""What recovery changes on disk, in an order that a crash anywhere cannot turn into a loss (D-20 … D-27).
+"""What recovery changes on disk, in an order that a crash anywhere cannot turn into a loss (D-20 …
+D-27).
 
-A cut at X: what stays is made durable → our checkpoint says {durable: X, cut: X} → a copy of what goes →
-later segments are removed, last to first → zeros up to the end of the file, synced → the intent is
-cleared. A recovery that finds the intent goes through all of it again; each step finds its work done or
-does the rest.
+A cut at X: what stays is made durable → our checkpoint says {durable: X, cut: X} → a copy of what
+goes → later segments are removed, last to first → zeros up to the end of the file, synced → the
+intent is cleared. A recovery that finds the intent goes through all of it again; each step finds
+its work done or does the rest.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ __all__ = ["LogRepair"]
 
 logger = logging.getLogger(__name__)
 
+#: Bytes per read and write of a repair.
+#: Bytes per read and write of a repair.
 STEP_BYTES = 1 << 20
-#: A write that failed may have spoilt what was synced in the piece of the page cache that it began in: a store to a
-#: mapping has all of that written. The kernel keeps no larger pieces: what one page of page table entries maps.
+#: Largest folio of the page cache, bytes: what one page of page table entries maps. A write that
+#: failed may have spoilt synced bytes of the folio in which it began, because a store to a mapping
+#: writes all of it.
 BLOCK_BYTES = mmap.PAGESIZE * mmap.PAGESIZE // 8
-#: The durable offset is stored after this much was checked and synced again (D-23).
+#: Log between two stored durable offsets, bytes, checked and synced again (D-23).
 ADVANCE_BYTES = 64 << 20
 
 
 class LogRepair:
-    """The disk side of one recovery. Does nothing unless it is called, which only "write" access does."""
+    """The disk side of one recovery. Only a recovery with "write" access calls it."""
 
     def __init__(
         self,
@@ -55,9 +59,9 @@ class LogRepair:
         keep: Callable[[LogWalk, int], None],
         synced: int,
     ) -> None:
-        """`base`: what the checkpoint says now, or what a first one is made from. `keep` is told before
-        the durable offset moves: what else the next attempt has to know is stored then. Below `synced`
-        the disk has what the page cache shows."""
+        """`base`: the checkpoint on disk, or the model of the first one. `keep(walk, offset)` is
+        called before the durable offset moves and stores what else the next attempt needs. Below
+        `synced` the disk has what the page cache shows."""
         self._log = log
         self._layout = layout
         self._checkpoint = checkpoint
@@ -76,14 +80,14 @@ class LogRepair:
     # ---- before the walk ----
 
     def discard(self, own: OwnCheckpoint | None) -> None:
-        """Another program wrote last: what was known is taken back before anything changes."""
+        """Discards our checkpoint before anything changes, because another program wrote last."""
         if self._checkpoint is not None:
             discarded = discard_checkpoint(self._checkpoint, own)
             if discarded is not None:
                 self._last = dataclasses.replace(self._last, generation=discarded.generation)
 
     def prepare(self, durable: int, start: int) -> None:
-        """Files of a wrong length get theirs; what retention has given up goes (D-27)."""
+        """Gives files their right length, and removes segments below the minimum (D-27)."""
         self._durable, self._noted = durable, start
         if self._log.wrong_sizes:
             self._repair_lengths()
@@ -120,7 +124,7 @@ class LogRepair:
         log.wrong_sizes = whole
         log.repair_last()
 
-    # ---- what stays becomes durable (D-23) ----
+    # ---- making good records durable (D-23) ----
 
     def advance(
         self,
@@ -131,8 +135,8 @@ class LogRepair:
         foreign: tuple[int, int] | None,
         starts: tuple[int, int],
     ) -> None:
-        """The records up to `offset` are good: after a while they are made durable and noted, so that a
-        recovery that is killed goes on from here."""
+        """Called as the walk finds good records up to `offset`. After `ADVANCE_BYTES` makes them
+        durable and stores that, so that a recovery that is killed continues here."""
         if offset - self._noted < ADVANCE_BYTES:
             return
         self._noted, self._kept = offset, True
@@ -152,8 +156,8 @@ class LogRepair:
             syscalls.sync_directory(os.fspath(self._log.directory))
 
     def _make_durable(self, walk: LogWalk, end: int, *, rewrite: bool) -> None:
-        """`rewrite`: the page cache may show what the disk never got, so that a sync alone would not
-        do."""
+        """`rewrite`: whether the page cache may show what the disk never got, so that a sync is not
+        enough."""
         begin = max(self._durable, walk.start)
         if rewrite:
             self._write_again(walk, begin, end)
@@ -165,8 +169,8 @@ class LogRepair:
         self._durable = max(self._durable, end)
 
     def _write_again(self, walk: LogWalk, start: int, end: int) -> None:
-        """Stores each good byte in its place again, unless its writer had seen it synced, and syncs. Damaged
-        ranges are not touched."""
+        """Writes each good byte again, unless its writer had seen it synced, and syncs. Does not
+        touch damaged ranges."""
         for file in self._log.files:
             first, last = max(start, file.start_offset), min(end, file.end_offset)
             if first >= last:
@@ -190,9 +194,9 @@ class LogRepair:
         foreign: tuple[int, int] | None,
         starts: tuple[int, int],
     ) -> None:
-        """Cuts what lies behind the end, copies what is damaged, stores the checkpoint.
+        """Cuts the log at its end, copies damaged ranges, stores the checkpoint.
 
-        `whole_tail`: every byte behind the end is looked at, not only later files (D-08).
+        `whole_tail`: whether every byte after the end is checked, not only later files (D-08).
         """
         end = walk.end
         if foreign is not None and self._on_foreign is not None:
@@ -203,7 +207,7 @@ class LogRepair:
         if pieces or self._last.cut >= 0:
             self._store(end, walk, starts, cut=end)
             valid_runs = [dataclasses.asdict(valid_run) for valid_run in walk.valid_runs]
-            self._keep(pieces, "behind the end of the log", {"valid_records": valid_runs})
+            self._keep(pieces, "after the end of the log", {"valid_records": valid_runs})
             self._remove_from(keep)
             if current is not None:
                 self._zero(current, end)
@@ -224,12 +228,13 @@ class LogRepair:
             self.quarantine.append(kept)
 
     def _remove_from(self, offset: int) -> None:
-        """Later files go, last to first; their second names first, or they would come back (D-05)."""
+        """Removes later files, last to first; their second names first, or they would come back
+        (D-05)."""
         self._forget_live(lambda start: start >= offset)
         removed = self._log.remove_from(offset)
         if removed:
             self.notes.append(
-                f"removed {counted(len(removed), 'segment')} behind the end of the log"
+                f"removed {counted(len(removed), 'segment')} after the end of the log"
             )
 
     def _forget_live(self, gone: Callable[[int], bool]) -> None:
@@ -243,8 +248,8 @@ class LogRepair:
             syscalls.sync_directory(os.fspath(live))
 
     def _zero(self, file: MappedFile, end: int) -> None:
-        """Zeros from `end` to the end of the file, written and synced. Holes are zeros already, on the
-        disk too; whatever was ever written is written again."""
+        """Writes and syncs zeros from `end` to the end of the file. Passes over holes, which are
+        zeros on the disk, too."""
         position = end - file.start_offset
         with descriptor_of(file) as fd:
             while position < file.size:

@@ -1,4 +1,4 @@
-"""What a recovery found and did, for operators and for the parts that go on from there."""
+"""The report of a recovery, for operators and for the next phase of an open."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ __all__ = ["RecoveryReport"]
 class RecoveryReport:
     """The outcome of opening a log. Offsets are physical.
 
-    `mode`: "clean" or "unclean" after rocketstore, "foreign-clean" or "foreign-unclean" after another
-    writer. `end` is where the next record goes; the log is readable in [begin, end) but for `damage`.
+    `mode`: "clean" or "unclean" after rocketstore, "foreign-clean" or "foreign-unclean" after
+    another writer. `end` is where the next record goes; the log is readable in [begin, end) but for
+    `damage`.
     """
 
     mode: str
@@ -32,14 +33,15 @@ class RecoveryReport:
     scanned_bytes: int = 0
     scanned_records: int = 0
     seconds: float = 0.0
-    #: What our checkpoint called durable, whether recovery could go by it or not.
+    #: Durable offset of our checkpoint, whether recovery could use it or not.
     was_durable: int = 0
-    #: First and last byte + 1 of what was cut off the end, if anything was.
+    #: Range that was cut off the end, [start, end); None without a cut.
     cut: tuple[int, int] | None = None
     quarantine: tuple[str, ...] = ()
     valid_runs: tuple[ValidRun, ...] = ()
     damage: tuple[Damage, ...] = ()
-    #: The range that another program may have written since we did; its record CRCs are not required.
+    #: The range that another program may have written since we did; its record CRCs are not
+    #: required.
     foreign: tuple[int, int] | None = None
     record_crc_mismatches: int = 0
     last_record_start: int = -1
@@ -50,7 +52,7 @@ class RecoveryReport:
     #: Which segments are missing, in words.
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    #: What our checkpoint says now; None when nothing was written.
+    #: Our checkpoint as stored now; None when nothing was written.
     checkpoint: OwnCheckpoint | None = field(default=None, repr=False)
 
     @property
@@ -72,7 +74,7 @@ class RecoveryReport:
         if self.cut is not None:
             lines.append(f"cut off: [{self.cut[0]}, {self.cut[1]})")
         lines += [
-            f"valid records behind the cut, perhaps acknowledged: {i}" for i in self.valid_runs
+            f"valid records after the cut, perhaps acknowledged: {i}" for i in self.valid_runs
         ]
         lines += [f"damage: {damage}" for damage in self.damage]
         lines += [f"a copy is in {path}" for path in self.quarantine]

@@ -1,6 +1,6 @@
-"""Walks a log from a record's start to its end and judges what is no record: torn tail or damage.
+"""Walks a log record by record and judges bytes that are no record: torn tail or damage.
 
-Changes nothing; what has to be done about it is the caller's (`recovery`).
+Changes nothing; `recovery` decides what to do.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ if TYPE_CHECKING:
 
 __all__ = ["LogWalk", "Rules"]
 
-#: Bytes between two reports of progress.
+#: Log between two reports of progress, bytes.
 CHUNK_BYTES = 16 << 20
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 SIZE_AND_MAGIC = 8
-#: Records behind a tear that are named one by one in a report; beyond, only their range is.
+#: Records after a tear whose topics a report names, a count; later ones count as a range only.
 NAMED_RECORDS = 10_000
 VALID_RUNS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is known about the bytes that are walked."""
+    """What the walk may assume of the log."""
 
-    #: D: everything below was durable; -1 when another program wrote last and nobody knows.
+    #: D, the durable offset: everything below was on disk; -1 if another program wrote last.
     durable: int
-    #: A valid record this far behind a fault proves that the fault was durable (D-20).
+    #: Distance in bytes: a valid record this far after a fault proves that the fault was durable
+    #: (D-20).
     window: int
-    #: The last writer stopped cleanly.
+    #: Whether the last writer stopped cleanly.
     clean: bool
     #: Whether body CRCs are compared.
     check_crc: bool = True
-    #: Records that we wrote have a record CRC.
+    #: Whether records of rocketstore have a record CRC.
     record_crc: bool = True
     #: Ranges whose record CRCs may be stale; all of the log when it is not ours.
     foreign: tuple[tuple[int, int], ...] = ()
-    #: The log is known to end here: a cut that an earlier recovery began (D-22).
+    #: Known end of the log: a cut that an earlier recovery began (D-22); None if there is none.
     limit: int | None = None
 
 
@@ -67,7 +68,7 @@ class LogWalk:
 
     files: Sequence[MappedFile]
     rules: Rules
-    #: Told of each place up to which records are good; what it does may take long.
+    #: Called with each offset up to which records are good; may take long.
     on_valid: Callable[[LogWalk, int], None] = field(default=lambda walk, offset: None)
     start: int = 0
     end: int = 0
@@ -80,7 +81,7 @@ class LogWalk:
     damage: list[Damage] = field(default_factory=list)
     valid_runs: list[ValidRun] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    #: Of what searches may read, by the starts of files.
+    #: Budgets of searches, by the starts of files.
     budgets: dict[int, SearchBudget] = field(default_factory=dict, repr=False)
     ahead: ParallelScan = field(default_factory=lambda: ParallelScan(CHUNK_BYTES), repr=False)
 
@@ -103,19 +104,19 @@ class LogWalk:
     def _file_at(self, offset: int) -> MappedFile | None:
         return next((f for f in self.files if f.start_offset <= offset < f.end_offset), None)
 
-    def _files_behind(self, offset: int) -> Iterator[MappedFile]:
+    def _files_after(self, offset: int) -> Iterator[MappedFile]:
         return (file for file in self.files if file.start_offset >= offset)
 
     def _over_gap(self, offset: int) -> int | None:
-        """Where the log goes on behind missing segments; None at its end."""
-        following = next(self._files_behind(offset), None)
+        """Where the log continues after missing segments; None at its end."""
+        following = next(self._files_after(offset), None)
         if following is None:
             return None
         self._add_damage(offset, following.start_offset, "missing segment")
         return following.start_offset
 
     def _step(self, file: MappedFile, offset: int) -> int | None:
-        """Walks one chunk; where to go on."""
+        """Walks one chunk; returns where to continue, None at the end of the log."""
         position = offset - file.start_offset
         verify, until = self._verify_at(offset)
         to = min(file.size, until - file.start_offset)
@@ -132,7 +133,7 @@ class LogWalk:
         return self._judge(file, at, result.status)
 
     def _verify_at(self, offset: int) -> tuple[int, int]:
-        """How records are judged at `offset`, and up to where so."""
+        """The `VERIFY_*` bits for records at `offset`, and the end of the range they hold for."""
         rules = self.rules
         until = (1 << 63) - 1 if rules.limit is None else rules.limit
         verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if rules.check_crc else 0
@@ -151,7 +152,7 @@ class LogWalk:
         return verify, until
 
     def _count(self, file: MappedFile, offset: int, result: ScanResult) -> None:
-        """Adds what was found from `offset` on."""
+        """Adds the result of a scan from `offset` on."""
         self.bytes += file.start_offset + result.end_position - offset
         if not result.records:
             return
@@ -166,7 +167,8 @@ class LogWalk:
     # ---- judging ----
 
     def _judge(self, file: MappedFile, at: int, status: str) -> int | None:
-        """What stands at `at` is no record. Where the log goes on; None when it ends here."""
+        """Judges the bytes at `at`, which are no record. Returns where the log continues; None if
+        it ends."""
         rules = self.rules
         nothing = file.find_data(at - file.start_offset, file.size) == file.size
         following = next(self._next_valid(at + 1), None)
@@ -191,7 +193,7 @@ class LogWalk:
         return following
 
     def _next_valid(self, offset: int) -> Iterator[int]:
-        """Records and blanks that can be believed, at or behind `offset`; the first in each file."""
+        """Records and blanks that can be believed, at or after `offset`; the first in each file."""
         for file in self.files:
             if file.end_offset <= offset:
                 continue
@@ -208,7 +210,7 @@ class LogWalk:
                 yield file.start_offset + found
 
     def _next_records(self, offset: int) -> Iterator[int]:
-        """The same without blanks: behind one, its file has no record."""
+        """The same without blanks: after a blank its file has no record."""
         return (found for found in self._next_valid(offset) if not self._is_blank(found))
 
     def _is_blank(self, offset: int) -> bool:
@@ -218,7 +220,7 @@ class LogWalk:
         return file.read(offset - file.start_offset, SIZE_AND_MAGIC)[4:] == BLANK_MAGIC
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
-        """Notes a range; one that follows another without a record in between is part of it."""
+        """Notes a damaged range; joins it with the one before if no record lies between them."""
         topics = tuple(self._topics_at(start))
         if self.damage and self.damage[-1].end == start:
             before = self.damage.pop()
@@ -226,7 +228,7 @@ class LogWalk:
         self.damage.append(Damage(start, end, reason, tuple(dict.fromkeys(topics))))
 
     def _topics_at(self, offset: int) -> Iterator[str]:
-        """The topic of a record whose frame is whole; its content is what does not hold."""
+        """The topic of a damaged record whose frame is whole."""
         file = self._file_at(offset)
         if file is not None:
             message = _read(file, offset)
@@ -234,7 +236,7 @@ class LogWalk:
                 yield message.topic
 
     def _add_valid_runs(self, offset: int) -> None:
-        """Finds all valid records at or behind `offset`."""
+        """Finds all valid records at or after `offset`."""
         named = 0
         while len(self.valid_runs) < VALID_RUNS_MAX:
             start = next(self._next_records(offset), None)
@@ -260,7 +262,7 @@ class LogWalk:
     # ---- queue offsets (format.md 15.2, equation 6) ----
 
     def _blank_is_missing(self, file: MappedFile, at: int) -> bool:
-        """D-24: zeros up to the end of `file` stand for a blank that never reached the disk, if the
+        """D-24: zeros up to the end of `file` replace a blank that never reached the disk, if the
         next file was durable, or the store was stopped cleanly, and every queue goes on in it."""
         following = self._file_at(file.end_offset)
         if following is None or not (self.rules.clean or file.end_offset <= self.rules.durable):
@@ -277,8 +279,8 @@ class LogWalk:
         return True
 
     def _is_given_up(self, offset: int) -> bool:
-        """Whether the record at `offset`, behind a fault, is one that an earlier recovery of RocketMQ
-        gave up: its queue offset was given again in front of the fault (format.md 15.4)."""
+        """Whether an earlier recovery of RocketMQ gave up the record at `offset`, after a fault: a
+        record before the fault has the same queue offset (format.md 15.4)."""
         file = self._file_at(offset)
         message = _read(file, offset) if file is not None else None
         queue = _queue_of(message) if message is not None else None
@@ -287,7 +289,7 @@ class LogWalk:
         if message.queue_offset > self._queue_ends(self.end).get(queue, -1):
             return False
         self.notes.append(
-            f"what lies behind {self.end} was given up before: its numbers were used again"
+            f"what lies after {self.end} was given up before: its numbers were used again"
         )
         return True
 

@@ -172,7 +172,7 @@ def _build(
     except _DamageError as error:
         raise CorruptRecordError(
             error.offset,
-            f"{error.reason}; `rocketstore verify` names all damage, `rocketstore repair` mends it",
+            f"{error.reason}; `rocketstore verify` names all damage, `rocketstore repair` repairs it",
         ) from None
     finally:
         queues.close()
