@@ -22,7 +22,7 @@ from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFi
 if TYPE_CHECKING:
     from rocketstore.values.record_filter import RecordFilter
 
-__all__ = ["CHECKS", "PART_BYTES", "ScanPlan", "ScanReading"]
+__all__ = ["CHECKS", "PART_BYTES", "ScanPlan", "ScanReading", "is_large"]
 
 #: Rows of a chunk at most.
 CHUNK_ROWS: Final = 8192
@@ -34,6 +34,11 @@ CHECKS: Final = {
     "body": VERIFY_BODY_CRC,
     "record": VERIFY_RECORD_CRC,
 }
+
+
+def is_large(size: int, chunk_bytes: int) -> bool:
+    """Whether a range of `size` bytes has parts for several threads."""
+    return size >= 2 * PART_BYTES >= 4 * chunk_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

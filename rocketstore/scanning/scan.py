@@ -14,7 +14,7 @@ from rocketstore.columns import Columns
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import is_foreign, load_store_state
 from rocketstore.log.read.column_reader import LogFiles, ScanReport, SegmentFiles
-from rocketstore.scanning.parallel import CHECKS, PART_BYTES, ScanPlan, ScanReading
+from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading, is_large
 from rocketstore.values.arguments import one_of, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
@@ -102,8 +102,9 @@ class Scan:
         return ScanReading(self._plan()).chunks(files, report)
 
     def _plan(self) -> ScanPlan:
-        size = self.end_offset - self.begin_offset
-        large = size >= 2 * PART_BYTES >= 4 * self.chunk_bytes
+        many = self.archive is None and is_large(
+            self.end_offset - self.begin_offset, self.chunk_bytes
+        )
         return ScanPlan(
             ranges=tuple(self._ranges()),
             begin_offset=self.begin_offset,
@@ -116,7 +117,7 @@ class Scan:
             verify=self._verify_bits(),
             chunk_bytes=self.chunk_bytes,
             on_damage=self.on_damage,
-            threads=self.threads if large and self.archive is None else 1,
+            threads=self.threads if many else 1,
             open_files=self._files,
         )
 
