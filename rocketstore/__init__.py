@@ -18,8 +18,14 @@ Modules for more: `aio` (asyncio), `columns` (names and types of columns), `conf
 `errors` (all errors), `message`, `arrow`, `metrics` (Prometheus), `spark`, `tools` (verify, repair,
 rebuild), `cli` (the command line).
 
-Names are imported when they are first used: `import rocketstore` alone loads no other module of
-this package. A program imports from here and from these modules; all other modules are inner ones.
+A program imports from here and from these modules. All other modules are inner ones: `api`,
+`store`, `store_info`, `writer`, `consumer`, `completion_port` and `shipping` hold what is exported;
+`puts`, `consuming` and `scanning` what happens in a put, a poll and a scan; then come `engine`, `log`,
+`archive`, `stats`, `values` and `_native`, as docs/architecture.md draws them. `_moved` finds modules
+of 0.1 by their old names.
+
+Names are imported when they are first used: `import rocketstore` alone loads nothing else of the
+package.
 """
 
 import importlib
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.api.scan import scan
     from rocketstore.api.ship import ship
     from rocketstore.columns import Columns
-    from rocketstore.completion_port import CompletionPort
+    from rocketstore.completion_port import CompletionPort, Placed
     from rocketstore.config import StoreConfig
     from rocketstore.consumer import Consumer, ConsumerBusyError
     from rocketstore.consuming.group_offsets import GroupClaimedError
@@ -64,6 +70,8 @@ if TYPE_CHECKING:
     from rocketstore.puts.put_batch import NewMessage
     from rocketstore.scanning.scan import Scan
     from rocketstore.shipping import ShipReport
+    from rocketstore.stats.histogram import Latency
+    from rocketstore.stats.statistics import Statistics
     from rocketstore.store import Store
     from rocketstore.values.durability import Durability
     from rocketstore.writer import Writer
@@ -85,6 +93,7 @@ __all__ = [
     "FramesResult",
     "GroupClaimedError",
     "InvalidTopicError",
+    "Latency",
     "Message",
     "MessageNotFoundError",
     "MessageRejectedError",
@@ -92,6 +101,7 @@ __all__ = [
     "MissingSegmentsError",
     "NewMessage",
     "OffsetOutOfRangeError",
+    "Placed",
     "PropertiesTooLargeError",
     "PutResult",
     "ReadFailedError",
@@ -99,6 +109,7 @@ __all__ = [
     "RocketStoreError",
     "Scan",
     "ShipReport",
+    "Statistics",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -124,7 +135,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.api.scan": ("scan",),
         "rocketstore.api.ship": ("ship",),
         "rocketstore.columns": ("Columns",),
-        "rocketstore.completion_port": ("CompletionPort",),
+        "rocketstore.completion_port": ("CompletionPort", "Placed"),
         "rocketstore.config": ("StoreConfig",),
         "rocketstore.consumer": ("Consumer", "ConsumerBusyError"),
         "rocketstore.consuming.group_offsets": ("GroupClaimedError",),
@@ -135,6 +146,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.puts.put_batch": ("NewMessage",),
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.shipping": ("ShipReport",),
+        "rocketstore.stats.histogram": ("Latency",),
+        "rocketstore.stats.statistics": ("Statistics",),
         "rocketstore.store": ("Store",),
         "rocketstore.values.durability": ("Durability",),
         "rocketstore.writer": ("Writer",),

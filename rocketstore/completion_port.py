@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompletionPort", "Placed"]
 
-Placed = native.Placed
+Placed = public(native.Placed)
 
 #: A reader beside another process looks again after this long whether the port is still there.
 LOOK_AGAIN_MS = 200

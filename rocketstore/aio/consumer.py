@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rocketstore import Columns
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values import Timestamp
 
 __all__ = ["Consumer", "Following"]
 

@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
-from rocketstore import StoreClosedError
+from rocketstore import Placed, StoreClosedError
 from rocketstore.aio.put_line import Place, Turn
-from rocketstore.completion_port import Placed
-from rocketstore.values.durability import Durability
+from rocketstore.values import Durability
 
 __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
 

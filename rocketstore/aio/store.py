@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketstore.config import LiveOptions
     from rocketstore.puts import MessageColumns, MessageFields
-    from rocketstore.store_info import RunningFlags, Statistics
+    from rocketstore.store_info import RunningFlags
     from rocketstore.values import Body, Column, Durability, Progress, Timestamp
 
 __all__ = ["Store"]
@@ -318,7 +318,7 @@ class Store:
         """Why the store does not read or write at present, if so; RocketMQ's running flags."""
         return self._store.flags
 
-    def stats(self) -> Statistics:
+    def stats(self) -> rocketstore.Statistics:
         """Counters and latencies since the store was opened, at this moment."""
         return self._store.stats()
 

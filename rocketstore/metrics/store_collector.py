@@ -15,7 +15,7 @@ from rocketstore.values import text
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from rocketstore.store_info import Latency, Statistics
+    from rocketstore import Latency, Statistics
 
 __all__ = ["StoreCollector"]
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rocketstore.values.public import public
+
 __all__ = [
     "PUT_TIME_BOUNDS_NS",
     "PUT_TIME_LABELS",
@@ -24,6 +26,7 @@ _LONGEST_BITS: Final = 40
 _BUCKETS: Final = (_LONGEST_BITS - _SUB_BITS + 1) * _SUB_COUNT
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class Latency:
     """Percentiles of `count` durations, in ns; None while there are none. p50, p99 and p99.9 are up

@@ -19,6 +19,7 @@ from rocketstore.stats.histogram import (
     LatencyHistogram,
     PutTimes,
 )
+from rocketstore.values.public import public
 
 __all__ = ["Rates", "Statistics", "StoreStatistics", "TopicTotals"]
 
@@ -57,6 +58,7 @@ class _Sample(NamedTuple):
     transferred: int
 
 
+@public
 @dataclass(frozen=True, slots=True, repr=False)
 class Statistics:
     """What a store did since it was opened, in numbers; `runtime_info` has RocketMQ's text form.

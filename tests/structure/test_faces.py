@@ -19,10 +19,7 @@ OPEN += ("scanning", "stats", "tools", "values")
 ACCEPTED = {("rocketstore/spark/submit.py", "rocketstore.cli.app.cli")}
 #: Exported nowhere yet. Nothing may be added here.
 LEFT = {
-    "rocketstore.completion_port.Placed",
-    "rocketstore.store_info.Latency",
     "rocketstore.store_info.RunningFlags",
-    "rocketstore.store_info.Statistics",
 }
 
 
