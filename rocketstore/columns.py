@@ -1,8 +1,8 @@
-"""What a scan, or a consumer that is asked for columns, hands out: some thousand messages as NumPy arrays.
+"""Messages as columns of NumPy arrays: what a scan and `Consumer.poll_columns` give.
 
-Numbers are plain arrays. Texts that come again and again (topics, hosts) are codes into a tuple. Bytes lie one
-behind the other in one buffer, with offsets: what Arrow wants, too. Every column has a length, rows by number
-and by slice, and `tolist`, which is the fast way to all rows.
+Numbers are plain arrays. Topics and hosts, which repeat, are codes into a tuple of texts. Bytes lie
+one after the other in one buffer, with offsets, as in Arrow. Every column has a length, rows by
+number and by slice, and `tolist`, which is the fast way to all rows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Column(Protocol):
 
 
 class Rows(Generic[T]):
-    """What columns that are no arrays have in common: rows by number, by slice, one after the other."""
+    """What columns that are no arrays have in common: rows by number, by slice, one after the
+    other."""
 
     __slots__ = ()
 
@@ -106,7 +107,8 @@ class Rows(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodedColumn(Rows[str]):
-    """Topics or hosts. Row i has `values[codes[i]]`; `codes` are int32, and values may be unused."""
+    """Topics or hosts. Row i has `values[codes[i]]`; `codes` are int32, and values may be
+    unused."""
 
     codes: NDArray[np.int32]
     values: tuple[str, ...]
@@ -124,8 +126,8 @@ class CodedColumn(Rows[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BytesColumn(Rows[bytes]):
-    """Bodies. Row i is `data[offsets[i]:offsets[i + 1]]`; `offsets` are int32, one more than rows, `data` is
-    uint8."""
+    """Bodies. Row i is `data[offsets[i]:offsets[i + 1]]`; `offsets` are int32, one more than rows,
+    `data` is uint8."""
 
     offsets: NDArray[np.int32]
     data: NDArray[np.uint8]
@@ -143,8 +145,9 @@ class BytesColumn(Rows[bytes]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextColumn(Rows[str | None]):
-    """Tags, keys or message ids, as `BytesColumn`. A row without bytes is None: a message has no empty tags
-    and no empty keys. `utf8` says that each row is UTF-8; what is not is replaced, as in `Message`."""
+    """Tags, keys or message ids, as `BytesColumn`. A row without bytes is None: a message has no
+    empty tags and no empty keys. `utf8` says that each row is UTF-8; what is not is replaced, as in
+    `Message`."""
 
     offsets: NDArray[np.int32]
     data: NDArray[np.uint8]
@@ -167,7 +170,8 @@ class TextColumn(Rows[str | None]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PropertiesColumn(Rows[dict[str, str]]):
-    """Properties. Row i has the names and values `offsets[i]` … `offsets[i + 1] - 1`; no name twice in a row."""
+    """Properties. Row i has the names and values `offsets[i]` … `offsets[i + 1] - 1`; no name twice
+    in a row."""
 
     offsets: NDArray[np.int32]
     names: TextColumn
@@ -189,8 +193,9 @@ class PropertiesColumn(Rows[dict[str, str]]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewColumn(Rows[memoryview]):
-    """Bodies that stay in the mapped file. `memory` is the part of it that holds them, mapped as long as it
-    lives; row i is `memory[positions[i]:positions[i] + sizes[i]]`. `views` are Arrow's, 16 bytes a row."""
+    """Bodies that stay in the mapped file. `memory` is the part of it that holds them, mapped as
+    long as it lives; row i is `memory[positions[i]:positions[i] + sizes[i]]`. `views` are Arrow's,
+    16 bytes a row."""
 
     positions: NDArray[np.int64]
     sizes: NDArray[np.int32]
@@ -222,7 +227,7 @@ class Columns(Mapping[str, Column]):
     __hash__ = object.__hash__
 
     def __init__(
-        self, arrays: Mapping[str, Any], rows: int, begin_offset: int, end_offset: int
+        self, arrays: Mapping[str, Column], rows: int, begin_offset: int, end_offset: int
     ) -> None:
         self._arrays = arrays
         self.rows = rows

@@ -25,7 +25,7 @@ __all__ = ["CompletionPort", "Placed"]
 
 Placed = public(native.Placed)
 
-#: A reader beside another process looks again after this long whether the port is still there.
+#: Time after which the watcher of another process looks whether the port is still there, ms.
 LOOK_AGAIN_MS = 200
 
 
@@ -58,7 +58,7 @@ class CompletionPort(native.CompletionPort):
         except BaseException:
             os.close(self._descriptor)
             raise
-        # A loop may go without a word; what it leaves behind must not stay in the store's signals.
+        # A loop may end without a close; its bell must not stay in the store's signals.
         bell = self._bell
         hung = [signal] if log is None else [signal, log.progress]
         token = syscalls.process_token()
@@ -80,7 +80,7 @@ class CompletionPort(native.CompletionPort):
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 8)
 
-    def watch_arrivals(self, seen: int, waiter: object) -> None:
+    def watch_arrivals(self, seen: int, waiter: native.Waiter) -> None:
         """Calls `waiter.set_result(None)` once `arrivals` is no longer `seen`, or without a reason.
 
         Raises:

@@ -1,6 +1,6 @@
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, Protocol, final, type_check_only
 
 from rocketstore._native.appender import Log
 from rocketstore._native.put_result import PutResult
@@ -8,6 +8,15 @@ from rocketstore._native.waiting import Bell, Signal
 from rocketstore._native.writer import Writer
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
+from rocketstore.values.timestamps import Timestamp
+
+@type_check_only
+class Waiter(Protocol):
+    """What a port completes; an asyncio or concurrent future is one."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> object: ...
+    def set_exception(self, exception: BaseException, /) -> object: ...
 
 @final
 class Wait:
@@ -45,10 +54,10 @@ class CompletionPort:
         keys: str | Sequence[str] | None,
         properties: Mapping[str, str] | None,
         flag: int,
-        born_time: Any,
+        born_time: Timestamp | None,
         shard_key: str | None,
         durability: Durability | None,
-        waiter: Any,
+        waiter: Waiter,
     ) -> int:
         """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
 
@@ -69,10 +78,10 @@ class CompletionPort:
         keys: str | Sequence[str] | None,
         properties: Mapping[str, str] | None,
         flag: int,
-        born_time: Any,
+        born_time: Timestamp | None,
         shard_key: str | None,
     ) -> PutResult | None: ...
-    def promise(self, result: PutResult, durability: Durability, waiter: Any) -> int:
+    def promise(self, result: PutResult, durability: Durability, waiter: Waiter) -> int:
         """Calls `waiter.set_result(result)` once the promise is met; gives a Placed.
 
         It may call it at once. Else `settle` does.
@@ -82,7 +91,7 @@ class CompletionPort:
             StoreClosedError: the port was closed.
         """
 
-    def promise_flushed(self, end_offset: int, waiter: Any) -> int:
+    def promise_flushed(self, end_offset: int, waiter: Waiter) -> int:
         """Calls `waiter.set_result(None)` once all below `end_offset` is on disk; gives a Placed.
 
         Raises:
@@ -125,4 +134,4 @@ class CompletionPort:
     def arrivals(self) -> int:
         """A count that moves when messages become readable."""
 
-    def watch_arrivals(self, seen: int, waiter: Any) -> None: ...
+    def watch_arrivals(self, seen: int, waiter: Waiter) -> None: ...
