@@ -101,7 +101,7 @@ class Consumer:
         self._group = group
         self._one_call = SingleUse(ConsumerBusyError, BUSY)
         self._closed = False
-        self._met: Exception | None = None  # by the last poll, behind what it gave
+        self._met: Exception | None = None  # error of the last poll, after what it gave
         self._columns: ColumnPoll | None = None
         self._stored: GroupPositions | None = None
         if group is not None and offsets is not None:
@@ -407,7 +407,7 @@ class Consumer:
         deadline = None if timeout_s is None else time.monotonic() + timeout_ms(timeout_s) / 1000
         arrival = self._reader.source.arrival
         while True:
-            # The count is read first: what arrives behind this line ends the wait at once.
+            # The count is read first: what arrives after this line ends the wait at once.
             seen = arrival.count
             if self._cursors.fill(limit):
                 return True

@@ -3,8 +3,8 @@
 A wrong option of a store or a writer is a `ConfigError`. Any other argument that means nothing is a
 plain TypeError or ValueError, which names it, and what the system says of files stays an OSError.
 
-Each class names the RocketMQ status it stands for in `status`, so that operators find the word they
-know in their logs. All errors pickle: their constructor arguments are their `args`.
+`status` of a class is RocketMQ's word for it, so that operators find the word they know in their
+logs. All errors pickle: their constructor arguments are their `args`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ConfigError(RocketStoreError, ValueError):
 
 
 class StoreLockedError(RocketStoreError):
-    """Somebody has the store open for writing, perhaps this very process. `holder` says who, as far
+    """A process has the store open for writing, perhaps this very one. `holder` says who, as far
     as it is known, and `remedy` what can be done."""
 
     status = "SERVICE_NOT_AVAILABLE"
@@ -166,7 +166,7 @@ MEANINGS: Final = {
     "length": "its lengths contradict each other",
     "topic": "its topic is not one",
     "properties": "its properties cannot be read",
-    "physical offset": "it says that it stands elsewhere",
+    "physical offset": "it names another offset than its own",
     "body crc": "its body is not the one that was stored",
     "record crc": "it is not the one that was stored",
     "unit": "the unit in its queue is of another record, or its segment is missing",

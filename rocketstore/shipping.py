@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ShipReport", "ship_store"]
 
-#: What a reader fetches at once, about: a piece ends where a record begins, behind so many bytes.
+#: Bytes that a reader fetches at once, about: a piece ends at the first record after so many.
 PIECE_BYTES: Final = 8 << 20
 
 
 @public
 @dataclass(frozen=True, slots=True)
 class ShipReport:
-    """What `ship` did. `segments` of `bytes` were copied in `seconds`; the archive holds `archived_segments`
-    now, and ends at physical offset `end_offset`. `missing_bytes` below that are not in it: their segments
-    were removed before they were shipped, or are not there."""
+    """What `ship` did. `segments` of `bytes` were copied in `seconds`; the archive holds
+    `archived_segments` now, and ends at physical offset `end_offset`. `missing_bytes` below that
+    are not in it: their segments were removed before they were shipped, or are not there."""
 
     segments: int
     bytes: int
@@ -155,7 +155,8 @@ def _copied(
 
 
 class _Archive:
-    """The manifest of an archive, which grows by one segment at a time. Found or made empty by the constructor."""
+    """The manifest of an archive, which grows by one segment at a time. Found or made empty by the
+    constructor."""
 
     def __init__(self, objects: ObjectStore, layout: StoreLayout, files: LogFiles) -> None:
         state = load_store_state(layout)
@@ -201,7 +202,8 @@ class _Archive:
         return found
 
     def _check_log(self, files: LogFiles) -> None:
-        """ConfigError unless the newest segment that both have is the same: the last piece of it tells."""
+        """ConfigError unless the newest segment that both have is the same: the last piece of it
+        tells."""
         manifest = self.manifest
         starts = set(files.starts())
         common = [s for s in manifest.segments if s.start_offset in starts]

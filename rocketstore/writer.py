@@ -181,6 +181,6 @@ def row_columns(
     if queue_ids is not None:
         columns["queue_ids"] = whole_of("queue_ids", queue_ids, rows, low, high)
     if born_ms is not None:
-        most = 2**63 - 1  # their least number stands for none
+        most = 2**63 - 1  # the least number means none
         columns["born_ms"] = whole_of("born_timestamps_ms", born_ms, rows, -most, most)
     return columns

@@ -8,8 +8,8 @@
             print(message.queue_offset, message.body)
 
 A put is a copy into memory, done at once on the loop. What it waits for is the disk, without a
-thread: one flush serves all tasks that wait, and wakes the loop once. Calls that read or write files
-otherwise run on a few threads of the store's own.
+thread: one flush serves all tasks that wait, and wakes the loop once. Calls that read or write
+files otherwise run on a few threads of the store's own.
 
 Modules, in reading order:
     open_store: `open` and `attach`; an `Opening` is what `async with` and `await` take.

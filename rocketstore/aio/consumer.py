@@ -32,12 +32,12 @@ LONGEST_WAIT_S = 1.0
 class Consumer:
     """Messages of one queue, or of all queues of a topic; made by `store.consumer(topic, …)`.
 
-    It begins where it is told when it is first used, or with `async with`, which also gives a group back.
-    `async for` ends when the consumer has caught up and can go on later; `follow` waits for more. One
-    task at a time may use it.
+    It takes its begin when it is first used, or with `async with`, which also gives a group
+    back. `async for` ends when the consumer has caught up and can go on later; `follow` waits for
+    more. One task at a time may use it.
 
-    Nothing is lost to a cancelled task: what was fetched for it and not handed out comes with the next
-    call, and `positions` and `commit` speak of what was handed out only.
+    Nothing is lost to a cancelled task: what was fetched for it and not handed out comes with the
+    next call, and `positions` and `commit` speak of what was handed out only.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Consumer:
         return Following(self, timeout_s)
 
     async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
-        """Up to `max_messages`, of one queue at a time; waits up to `timeout_s` seconds for the first
-        (None: for ever). An empty list: none came."""
+        """Up to `max_messages`, of one queue at a time; waits up to `timeout_s` seconds for the
+        first (None: for ever). An empty list: none came."""
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
@@ -107,7 +107,8 @@ class Consumer:
         *,
         columns: Iterable[str] | None = None,
     ) -> Columns:
-        """As `poll`, but NumPy columns of up to `max_messages`; see `rocketstore.Consumer.poll_columns`."""
+        """As `poll`, but NumPy columns of up to `max_messages`; see
+        `rocketstore.Consumer.poll_columns`."""
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
@@ -154,8 +155,8 @@ class Consumer:
             await self._shielded(self._port.start(seek))
 
     async def commit(self) -> dict[int, int]:
-        """Stores the positions for the group, durably, and returns them. A commit that is cancelled may
-        still be stored."""
+        """Stores the positions for the group, durably, and returns them. A commit that is cancelled
+        may still be stored."""
         with self._use():
             consumer = await self._ready()
             await self._fetched()
@@ -174,7 +175,7 @@ class Consumer:
         if self._opening is not None:
             await asyncio.wait([self._opening])
             if self._failed(self._opening):
-                return  # it was never open: whoever used it has heard why
+                return  # it was never open: its user has the error
             consumer = self._opening.result()
             if self._fetching is not None:
                 await asyncio.wait([self._fetching])
@@ -219,7 +220,7 @@ class Consumer:
         if timeout_s is not None:
             deadline = port.loop.time() + seconds("timeout_s", timeout_s)
         while True:
-            # The count is read first: what arrives behind this line ends the wait at once.
+            # The count is read first: what arrives after this line ends the wait at once.
             seen = port.native.arrivals
             if self._fetching is None:
                 self._fetching = port.start(consumer._prefetch, limit)
@@ -246,8 +247,8 @@ class Consumer:
         return fetching.result()
 
     async def _shielded(self, future: asyncio.Future[T]) -> T:
-        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread, however
-        often it is cancelled meanwhile."""
+        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread,
+        however often it is cancelled meanwhile."""
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

@@ -1,4 +1,5 @@
-"""One event loop and one store: completions, threads for what blocks, and the bounds on what is in flight."""
+"""One event loop and one store: completions, threads for what blocks, and the bounds on what is in
+flight."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopP
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Puts of one loop that may wait for the disk at the same time; beyond that, a put waits before it is put.
+#: Puts of one loop that may wait for the disk at the same time; beyond that, a put waits before it
+#: is put.
 IN_FLIGHT_MESSAGES = 16_384
 #: Bytes of records likewise. Half of the default `write_buffer_bytes`.
 IN_FLIGHT_BYTES = 4 << 20
@@ -173,8 +175,8 @@ class LoopPort:
     # ---- threads ----
 
     async def put(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """With the turn: runs a put that may block on a thread. Where the task is cancelled and the thread
-        has begun, it goes on with the put, and nobody overtakes it."""
+        """With the turn: runs a put that may block on a thread. Where the task is cancelled and the
+        thread has begun, it goes on with the put, and nobody overtakes it."""
         self.check()
         work = self._threads.submit(function, *args, **kwargs)
         self._thread_puts = True

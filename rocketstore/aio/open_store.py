@@ -23,7 +23,8 @@ __all__ = ["Opening", "attach", "open_store"]
 
 
 class Opening:
-    """A store that is about to be opened: `async with` it, or await it and close the store yourself."""
+    """A store that is about to be opened: `async with` it, or await it and close the store
+    yourself."""
 
     def __init__(self, opened: Callable[[], rocketstore.Store], limits: dict[str, int]) -> None:
         """Made by `open`."""
@@ -88,8 +89,8 @@ def open_store(
 
     Args:
         path … untrusted, options: as in `rocketstore.open`, which runs on a thread.
-        max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that a put
-            waits before it is put.
+        max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that
+            a put waits before it is put.
         max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
 
     Raises, when awaited: what `rocketstore.open` raises; ConfigError for a limit below 1, at once.
@@ -116,8 +117,9 @@ def attach(
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
 ) -> Store:
-    """The running loop's own handle of a store that is open: for several loops in several threads, or for
-    tasks beside threads. Its `close` waits for this loop's puts and leaves `store` open."""
+    """The running loop's own handle of a store that is open: for several loops in several threads,
+    or for tasks and threads of one program. Its `close` waits for this loop's puts and leaves
+    `store` open."""
     limits = _limits(max_in_flight, max_in_flight_bytes)
     return Store(store, _threads(), owns=False, **limits)
 

@@ -1,4 +1,4 @@
-"""The line of those who cannot put at once: whoever comes later does not overtake."""
+"""The queue of puts that must wait: a later put does not overtake an earlier one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ __all__ = ["Place", "Turn"]
 
 
 class Turn:
-    """The line. The first in it does its work; nobody else does, and nothing is put at once meanwhile.
+    """The line. The first in it does its work; nobody else does, and nothing is put at once
+    meanwhile.
 
-    When the first has left, the next ones are put one after the other without a turn of the loop between
-    them, as far as there is room. A turn for each would be a line that never ends: tasks that have put come
-    back to its end sooner than it is through.
+    When the first has left, the next ones are put one after the other without a turn of the loop
+    between them, as far as there is room. A turn for each would be a line that never ends: tasks
+    that have put come back to its end sooner than it is through.
     """
 
     def __init__(self) -> None:
@@ -49,11 +50,12 @@ class Turn:
 
 
 class Place:
-    """A place in line, taken when this is made. Inside `async with` it is the first one; until it is left,
-    nobody behind it goes on.
+    """A place in line, taken when this is made. Inside `async with` it is the first one; until it
+    is left, no later one goes on.
 
-    `attempt` does at once, without a wait, what the place is for, and returns what is then awaited; None
-    where that takes a wait. It is called when all in front are gone, unless the place was the first anyway.
+    `attempt` does at once, without a wait, what the place is for, and returns what is then awaited;
+    None where that takes a wait. It is called when all in front are gone, unless the place was the
+    first anyway.
     """
 
     __slots__ = ("_attempt", "_made", "_reached", "_turn", "task")
@@ -100,7 +102,8 @@ class Place:
     # ---- by whose it is ----
 
     async def made(self) -> asyncio.Future[Any] | None:
-        """Returns when all in front are gone: what `attempt` gave, or None for the first one in line."""
+        """Returns when all in front are gone: what `attempt` gave, or None for the first one in
+        line."""
         await self._reached
         return self._made
 
@@ -115,8 +118,8 @@ class Place:
         self.leave()
 
     def leave(self, _: object = None) -> None:
-        """Idempotent. What was attempted for a task that ended before is not awaited by anybody. The line may
-        keep the place for a while, but not what was going to be put."""
+        """Idempotent. What was attempted for a task that ended before is not awaited by anybody.
+        The line may keep the place for a while, but not what was going to be put."""
         made, self._made = self._made, None
         self._attempt = self.task = None
         if made is not None and not made.cancel() and not made.cancelled():

@@ -275,7 +275,7 @@ class Store:
         return await self._port.call(self._store.min_queue_offset, topic, queue_id)
 
     async def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the newest visible message; 0 for a queue that does not exist."""
+        """Queue offset after the newest visible message; 0 for a queue that does not exist."""
         return await self._port.call(self._store.max_queue_offset, topic, queue_id)
 
     @property
@@ -285,7 +285,7 @@ class Store:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset behind the last record appended."""
+        """Physical offset of the first byte after the last record."""
         return self._store.end_offset
 
     @property
@@ -408,4 +408,4 @@ class Store:
 
 
 def _nothing() -> None:
-    """An attached store is closed by whoever opened it."""
+    """An attached store stays open: its opener closes it."""

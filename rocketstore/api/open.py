@@ -29,28 +29,32 @@ def open_store(
     untrusted: bool = False,
     **options: Unpack[OpenOptions],
 ) -> Store:
-    """Opens the store in directory `path`; creates it (`rw`), recovers it, or follows it (`r`).
+    """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
 
     Args:
-        mode: "rw" creates or opens, "r+" must exist, "r" takes no lock and writes nothing: beside a live
-            writer it follows it, on a store that was not stopped cleanly it recovers in memory.
-        durability: what is true when `put` returns: "disk" (default) survives a power cut, "os" the
-            death of the process, "memory" nothing until committed.
-        config, options: a StoreConfig, or its fields by name; options win.
-        force: opens for writing although segments are missing (D-25).
-        on_arrival: called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) after
-            a message was dispatched, from a thread of its own.
-        on_recovery: called with (what, done_bytes, total_bytes) while recovery goes on.
-        untrusted: for a directory that others may have made or may change meanwhile, with mode "r" only.
-            The log is read once, by read(2), checked as a whole, and kept in memory; nothing of the
-            store is mapped, and queues, index and checkpoints of the directory are not believed.
+        mode: "rw" creates or opens. "r+" opens a store that exists. "r" takes no lock and writes
+            nothing: it follows a live writer, and recovers in memory where the last writer crashed.
+        durability: What is true when `put` returns. "disk" (default): the message survives a power
+            cut. "os": it survives the death of the process. "memory": nothing is promised before
+            the commit.
+        config, options: A StoreConfig, or its fields by name; options win. docs/options.md explains
+            them.
+        force: Opens for writing although segments of the log are missing (D-25).
+        on_arrival: Called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms)
+            after a message was dispatched, from a thread of its own.
+        on_recovery: Called with (what, done_bytes, total_bytes) while the recovery runs.
+        untrusted: For a directory that others may have made or may change, with mode "r" only. The
+            store reads the log once, checks it as a whole and keeps it in memory; it maps no file,
+            and believes no queue, index or checkpoint of the directory.
 
     Raises:
-        ConfigError: an unknown or wrong option, or one that contradicts the files.
-        StoreLockedError: another process has the store open for writing.
-        MissingSegmentsError: commit log files are missing.
-        ReadFailedError: with `untrusted`, a log larger than half of the memory, or one that shrinks.
-        FileNotFoundError, NotADirectoryError, PermissionError: as the system says.
+        ConfigError: An unknown or wrong option, or one that contradicts the files.
+        StoreLockedError: Another process has the store open for writing.
+        MissingSegmentsError: Files of the commit log are missing.
+        ReadFailedError: With `untrusted`, a log larger than half of the memory, or one that
+            shrinks.
+        DiskFullError: There is no room for the first files.
+        FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
     """
     if mode not in ("rw", "r+", "r"):
         raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")

@@ -22,24 +22,27 @@ def ship(
     commit_log_dir: str = "",
     progress: Progress | None = None,
 ) -> ShipReport:
-    """Copies the sealed segments of a store, a path or an open one, to the archive at `uri`: those that no
-    message can be added to any more, and that are on the disk as a whole.
+    """Copies the sealed segments of a store to the archive at `uri`.
 
-    Each is read and checked record by record, copied under its name, and then named in `manifest.json`, so
-    that readers never see a part. What the manifest names is not copied again, and stays when the store
-    trims it. A call that was stopped is finished by the next one. No lock is taken; writers go on.
+    A segment is sealed when no message can be added to it and all of it is on the disk. Each is
+    read and checked record by record, copied under its name, and then named in `manifest.json`, so
+    that readers never see a part. A segment that the manifest names is not copied again, and stays
+    in the archive when the store trims it. The next call finishes a call that was stopped. No lock
+    is taken; writers go on.
 
     Args:
-        uri: what `pyarrow.fs` knows: s3://bucket/prefix, gs://…, hdfs://…, file:///directory.
-        commit_log_dir: All directories of the log, with "," between them, where it has several.
-        progress: called with ("ship", done_bytes, total_bytes).
+        source: The path of a store, or an open store.
+        uri: What `pyarrow.fs` knows: s3://bucket/prefix, gs://…, hdfs://…, file:///directory.
+        commit_log_dir: All directories of the log, separated by ",", where it has several.
+        progress: Called with ("ship", done_bytes, total_bytes).
 
     Raises:
-        ConfigError: no such place, or the archive of another store, or of another log of this one.
-        CorruptRecordError: a segment is damaged; it and what follows is not shipped before it is repaired.
-        ReadFailedError: the disk, or the place, does not give back what is there.
-        OSError: the place does not take an object; `filename` says which.
-        ImportError: there is no pyarrow (`rocketstore[arrow]`).
+        ConfigError: No such place, or the archive of another store, or of another log of this one.
+        CorruptRecordError: A segment is damaged. It and later segments are not shipped before a
+            repair.
+        ReadFailedError: The disk, or the place, does not give its bytes back.
+        OSError: The place does not take an object; `filename` says which.
+        ImportError: There is no pyarrow (`rocketstore[arrow]`).
     """
     if isinstance(source, Store):
         if commit_log_dir:

@@ -25,7 +25,7 @@ QUEUE_UNIT_BYTES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of an option beside its name, type and default."""
+    """What is known of an option, apart from its name, type and default."""
 
     text: str
     #: Least and largest number.

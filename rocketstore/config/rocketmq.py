@@ -289,14 +289,16 @@ _SPECIAL: Final = frozenset(
         "readOnlyCommitLogStorePaths",
     }
 )
-#: What stands between the directories of one setting; a system property of the broker may change it.
+#: Separator of the directories in one setting; a system property of the broker may change
+#: it.
 _BETWEEN_PATHS: Final = ","
 
 
 def options_of_broker(
     properties: Mapping[str, str] | str | os.PathLike[str],
 ) -> tuple[dict[str, Any], tuple[IgnoredOption, ...]]:
-    """The options of `StoreConfig` that a broker's settings ask for, and the settings without effect here.
+    """The options of `StoreConfig` that a broker's settings ask for, and the settings without
+    effect here.
 
     Raises:
         ConfigError: a value that cannot be read.
@@ -319,7 +321,7 @@ def options_of_broker(
     ignored = []
     by_name = {java: option for option in OPTIONS for java in option.rocketmq}
     rank = {java: place for option in OPTIONS for place, java in enumerate(option.rocketmq)}
-    # The newest spelling wins over older ones, wherever it stands.
+    # The newest spelling wins over older ones, in any order.
     for java in sorted(properties, key=lambda name: -rank.get(name, 0)):
         option = by_name.get(java)
         if option is None or option.name is None:
@@ -331,8 +333,8 @@ def options_of_broker(
 
 
 def _log_directories(properties: Mapping[str, str]) -> dict[str, str]:
-    """Where the log lies. What lies under the broker's root is told from there, so that a copy of a store
-    does not lead to the log of its model."""
+    """Where the log lies. What lies under the broker's root is told from there, so that a copy of a
+    store does not lead to the log of its model."""
     root = properties.get("storePathRootDir", "").strip()
     found = {}
     for name, java in (

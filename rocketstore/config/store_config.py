@@ -33,7 +33,7 @@ BLANK_BYTES: Final = 8
 RECORD_BYTES_MIN: Final = 92
 #: The record CRC property (format.md 2.6).
 RECORD_CRC_BYTES: Final = 20
-#: Room for topic, properties and header beside a body of the largest size, as RocketMQ reserves it.
+#: Room for topic, properties and header of a record with the largest body; RocketMQ's reserve.
 RECORD_RESERVE_BYTES: Final = 64 * KIB
 
 
@@ -135,7 +135,8 @@ class StoreConfig(Options):
 
     @property
     def record_limit_bytes(self) -> int:
-        """Largest record: the largest body and RocketMQ's reserve beside it, if a file has room."""
+        """Largest record: the largest body and RocketMQ's reserve for the rest, if a file has
+        room."""
         return min(
             self.max_message_size_bytes + RECORD_RESERVE_BYTES,
             self.commit_log_file_size_bytes - BLANK_BYTES,

@@ -30,7 +30,7 @@ class LiveOptions(TypedDict, total=False):
 
 
 class OpenOptions(LiveOptions, total=False):
-    """What `rocketstore.open` takes beside `durability`, which it names itself."""
+    """What `rocketstore.open` takes as options; it names `durability` itself."""
 
     commit_log_file_size_bytes: int
     consume_queue_file_size_bytes: int

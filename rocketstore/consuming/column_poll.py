@@ -37,7 +37,8 @@ def column_poll(kept: ColumnPoll | None, columns: Iterable[str] | None, rows: in
 
 
 class ColumnPoll:
-    """Memory for the columns of up to `rows` messages, used again by each poll that wants the same."""
+    """Memory for the columns of up to `rows` messages, used again by each poll that wants the
+    same."""
 
     def __init__(self, names: tuple[str, ...], rows: int) -> None:
         self.names = names
@@ -45,7 +46,8 @@ class ColumnPoll:
         self._scanner = ColumnScanner(names, room=rows, verify=0)
 
     def hand_out(self, cursors: QueueCursors) -> Columns:
-        """What was fetched, as far as there is room. Nothing counts as handed out when it cannot be read."""
+        """What was fetched, as far as there is room. Nothing counts as handed out when it cannot be
+        read."""
         messages = cursors.fetched()
         del messages[self._scanner.fitting(messages, POLL_BYTES_MAX) :]
         arrays = columns_of(self._scanner.take(messages), self.names)

@@ -256,7 +256,8 @@ class QueueCursors:
         return False
 
     def _no_file(self, cursor: Cursor, next_offset: int) -> None:
-        """A file of the queue is missing, or its end: the messages are not passed over in silence."""
+        """A file of the queue is missing, or its end: the messages are not passed over in
+        silence."""
         minimum, _ = self._reader.bounds(self._topic, cursor.queue_id)
         if cursor.position < minimum:  # it was trimmed away since the look
             cursor.status = read.OFFSET_TOO_SMALL

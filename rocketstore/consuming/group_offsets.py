@@ -4,7 +4,7 @@
 
 The number is the next queue offset that the group wants. Whatever else the file holds
 (`dataVersion`, other groups, values that we do not understand) is carried over as it is. An
-offset is stored only after the flushed position covers the end of the record in front of it, so
+offset is stored only after the flushed position covers the end of the record before it, so
 that a power cut cannot leave a group waiting beyond the log, where the messages put next would be
 skipped (D-17).
 """
@@ -89,8 +89,8 @@ class ConsumerOffsets:
     def __init__(self, layout: StoreLayout, *, read_only: bool = False) -> None:
         self._layout = layout
         self._read_only = read_only
-        # Guards the table, the claims and the file; never held while anyone waits for a flush. A signal's handler
-        # may come inside: a table is replaced, never changed.
+        # Guards the table, the claims and the file; never held while anyone waits for a flush. A
+        # signal's handler may come inside: a table is replaced, never changed.
         self._turn = Turn()
         self._document: dict[str, object] = {}
         self._claims: dict[str, weakref.ref[object]] = {}
@@ -138,7 +138,7 @@ class ConsumerOffsets:
     def claim(self, topic: str, group: str, owner: object) -> None:
         """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
         if self._read_only:
-            return  # who only looks may see what anybody has stored, and owns nothing
+            return  # a reader sees what every writer has stored, and owns nothing
         check_group(group)
         key = f"{topic}@{group}"
         with self._turn:
@@ -177,15 +177,17 @@ class ConsumerOffsets:
         wait_flushed: Callable[[int], object],
         owner: object = None,
     ) -> None:
-        """Stores next offsets by queue id, durably, behind `wait_flushed(physical_end)`.
+        """Stores next offsets by queue id, durably, after `wait_flushed(physical_end)`.
 
         `physical_end` is the end of the furthest record that the offsets step over. Whatever the
-        wait raises is raised, and nothing is stored then. `owner`: who has claimed the group.
+        wait raises is raised, and nothing is stored then. `owner`: the consumer that has claimed
+        the group.
 
         Raises:
-            StoreClosedError: the owner has given the group back while this waited; it may be another's.
-            BackpressureError: in a signal's handler that came while its own thread stores offsets, which would
-                write over these.
+            StoreClosedError: the owner has given the group back while this waited; it may be
+                another's.
+            BackpressureError: in a signal's handler that came while its own thread stores offsets,
+                which would write over these.
         """
         self.check_writable()
         check_group(group)
@@ -243,8 +245,8 @@ class ConsumerOffsets:
         return table if isinstance(table, dict) else {}
 
     def _replace(self, table: dict[str, object]) -> None:
-        """Writes the file, unless the store is only read, then takes the new table over; what cannot be
-        written does not count."""
+        """Writes the file, unless the store is only read, then takes the new table over; what
+        cannot be written does not count."""
         document = {**self._document, "offsetTable": table}
         if not self._read_only:
             text = json.dumps(document, ensure_ascii=False, indent="\t")
@@ -253,7 +255,8 @@ class ConsumerOffsets:
 
 
 class FollowerOffsets(ConsumerOffsets):
-    """The table of a store that another process may write: read again when its file is another one."""
+    """The table of a store that another process may write: read again when its file is another
+    one."""
 
     def __init__(self, layout: StoreLayout) -> None:
         super().__init__(layout, read_only=True)
@@ -276,7 +279,7 @@ class FollowerOffsets(ConsumerOffsets):
             seen = 0, 0, 0
         if seen != self._seen:
             self.load()
-            self._seen = seen  # behind it: other threads ask meanwhile
+            self._seen = seen  # last: other threads ask meanwhile
 
 
 def _split(key: str) -> tuple[str, str] | None:
@@ -325,7 +328,8 @@ def _offsets_of(row: object) -> Iterator[tuple[int, int]]:
 def recovered_offsets(
     layout: StoreLayout, queues: ConsumeQueueStore, *, read_only: bool
 ) -> ConsumerOffsets:
-    """The offsets of a store whose queues are recovered, none behind the end of its queue (D-17)."""
+    """The offsets of a store whose queues are recovered, none after the end of its queue
+    (D-17)."""
     offsets = ConsumerOffsets(layout, read_only=read_only)
     offsets.load()
 

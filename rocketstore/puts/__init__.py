@@ -11,8 +11,9 @@ A put of one body, and a batch of one queue, are native (`rocketstore._native`, 
     put_message: `Store.put_message`: RocketMQ's putMessage, with every field as given.
     arrays: columns that a caller gives, checked and as NumPy arrays.
 
-Read `put_batch` first, then `put_columns` with `arrays`. The modules that need NumPy (arrays, frames,
-put_columns) are imported by the calls that use them, so that a put of one message does not load it.
+Read `put_batch` first, then `put_columns` with `arrays`. The modules that need NumPy (arrays,
+frames, put_columns) are imported by the calls that use them, so that a put of one message does not
+load it.
 
 `rocketstore.store`, `rocketstore.writer` and the faces may import this package. It uses the engine.
 """

@@ -2,7 +2,7 @@
 with them.
 
 Numbers are copied first: native loops index memory with them, and a thread of the caller that
-filled its array anew meanwhile would have them leave it.
+changed its array meanwhile would lead them out of it.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ NO_TIME = -(2**63)
 
 
 class MessageColumns(TypedDict, total=False):
-    """The columns of messages beside their bodies: what `Store.put_columns` and `encode_frames`
+    """The columns of messages apart from their bodies: what `Store.put_columns` and `encode_frames`
     take. Only `topics` must be given."""
 
     #: The topics that occur.

@@ -28,7 +28,7 @@ _DECIMAL = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class MessageFields(TypedDict, total=False):
-    """The fields that `put_message` takes beside topic and body."""
+    """The fields that `put_message` takes, apart from topic and body."""
 
     queue_id: int
     properties: Mapping[str, str] | None

@@ -1,13 +1,13 @@
 """What happens in a scan: a range of the log, read as columns, without a lock.
 
 `scan.Scan` is the entry: a frozen value that says which part of which log is read and what of it.
-`rocketstore.scan` makes it; iterating reads it. It can be pickled and split, so that other processes
-read parts of it.
+`rocketstore.scan` makes it; iterating reads it. It can be pickled and split, so that other
+processes read parts of it.
 
 Read in this order:
     scan: `Scan`: its range, its parts, and its faces for Arrow, polars, pandas and DuckDB.
-    parallel: `ScanReading`: one iteration, by one thread or by several that read ahead. `ScanPlan` is
-        all that it needs to know.
+    parallel: `ScanReading`: one iteration, by one thread or by several that read ahead. `ScanPlan`
+        is all that it needs to know.
     delivered: rows of a scan as a consumer is given them: without what is not delivered, and with
         the messages of inner batches. Spark reads by it.
 

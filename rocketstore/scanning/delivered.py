@@ -1,5 +1,6 @@
-"""The rows of a scan as consumers are given messages. An inner batch of RocketMQ 5 is one record and several of them
-(format.md 4.2); prepared and rolled back records stand in the log, and no consumer is given them."""
+"""The rows of a scan as consumers are given messages. An inner batch of RocketMQ 5 is one record
+and several of them (format.md 4.2); prepared and rolled back records stand in the log, and no
+consumer is given them."""
 
 from __future__ import annotations
 
@@ -38,14 +39,18 @@ CHUNK_ROWS: Final = 8192
 
 
 def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
-    """The chunks of a scan, and which of their rows are messages: a boolean array, or None for all of them.
+    """The chunks of a scan, and which of their rows are messages: a boolean array, or None for all
+    of them.
 
-    There is a row for each message of an inner batch: queue offset, flag, body and properties of its own, all else
-    from the record, and neither compressed nor marked as a batch. Chunks without one are those of the scan.
+    There is a row for each message of an inner batch: queue offset, flag, body and properties of
+    its own, all else from the record, and neither compressed nor marked as a batch. Chunks without
+    one are those of the scan.
 
     Raises:
-        CorruptRecordError: also where a batch is none, unless the scan skips damage; then it is logged.
-        OffsetOutOfRangeError: as the scan, also where a segment with a batch was trimmed behind a thread.
+        CorruptRecordError: also where a batch is none, unless the scan skips damage; then it is
+            logged.
+        OffsetOutOfRangeError: as the scan, also where a segment with a batch was trimmed behind a
+            thread.
         DecompressionError, ModuleNotFoundError: a batch cannot be unpacked.
     """
     # The scan's own files: batches are taken out of what it has just mapped or fetched.
@@ -61,11 +66,12 @@ def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
 
 
 def message_counts(columns: Columns, record_at: Callable[[int], Message | None]) -> Any:
-    """How many messages each record of a chunk stands for, by what inner batches say of themselves; none are packed
-    out. The chunk is the scan's, with the columns NEEDED.
+    """How many messages each record of a chunk holds, as the inner batches say;
+    none are packed out. The chunk is the scan's, with the columns NEEDED.
 
     Args:
-        record_at: The record at a physical offset, asked for batches alone; None counts as one message.
+        record_at: The record at a physical offset, asked for batches alone; None counts as one
+            message.
     """
     flags = columns["sys_flag"]
     counts = (flags & NOT_DELIVERED == 0).astype(np.int64)

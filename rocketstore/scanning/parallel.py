@@ -1,4 +1,5 @@
-"""How a scan is read: out of its files, one after the other, or in parts that several threads read ahead."""
+"""How a scan is read: out of its files, one after the other, or in parts that several threads read
+ahead."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ class ScanReading:
         end: int,
         report: ScanReport,
     ) -> Iterator[Columns]:
-        """The first part is read here, chunk by chunk: for whom that is enough, nothing is read in vain."""
+        """The first part is read here, chunk by chunk: for whom that is enough, nothing is read in
+        vain."""
         first = _bound(files, begin, end)
         walk = self._walk(files, scanner, begin, first, report, search_end=end)
         yield from self._columns(walk)
@@ -118,9 +120,10 @@ class ScanReading:
     def _ahead(
         self, files: SegmentFiles, scanner: ColumnScanner, begin: int, end: int, report: ScanReport
     ) -> Iterator[Columns]:
-        """A part begins where a record can be believed. Where the part in front does not end there it was wrong
-        to, and what was read behind it is read again. From damage on a part is read here: so each search is
-        the one that a single thread makes, and has of the budget what is left then."""
+        """A part begins where a record can be believed. Where the part in front does not end there
+        it was wrong to, and what was read after it is read again. From damage on a part is read
+        here: so each search is the one that a single thread makes, and has of the budget what is
+        left then."""
         threads = self._plan.threads
         parts: deque[_Part] = deque()
         with ThreadPoolExecutor(threads, "rocketstore-scan") as pool:
@@ -164,7 +167,8 @@ class ScanReading:
         return found
 
     def _skips(self, error: Exception, end: int) -> bool:
-        """Whether a part that ends at `end` is read on behind an error. One at `end` is of the end itself."""
+        """Whether a part that ends at `end` is read on after an error. One at `end` is of the end
+        itself."""
         if isinstance(error, OffsetOutOfRangeError):  # trimmed since
             return self._plan.on_damage == "skip"
         damaged = isinstance(error, CorruptRecordError) and error.physical_offset < end

@@ -45,7 +45,7 @@ DAY_MS: Final = 86_400_000
 class Scan:
     """A part of a log and what is wanted of it: made by `rocketstore.scan`, read by iterating.
 
-    Each iteration begins anew, maps the files that it needs and takes no lock, so a scan can be
+    Each iteration starts over, maps the files that it needs and takes no lock, so a scan can be
     pickled and read in another process, or on another machine that sees the files. Which part of
     the log it covers was settled when it was made: [begin_offset, end_offset), never beyond what
     was visible then.
@@ -65,7 +65,7 @@ class Scan:
     aligned: bool = True
     whole: bool = False
     log_directories: tuple[str, ...] = ()
-    #: That read a store ahead, behind its first 16 MiB; 1: none does.
+    #: Count of threads that read a store ahead, after its first 16 MiB; 1: none does.
     threads: int = 1
     #: Of an archive, where `path` is the URI of one (`rocketstore.ship`).
     archive: ArchivePart | None = field(default=None, repr=False)
@@ -217,8 +217,8 @@ class Scan:
         return relation
 
     def _next_bound(self, files: SegmentFiles, begin: int, end: int, split_bytes: int) -> int:
-        """A good place about `split_bytes` behind `begin`: the end of a segment if that is near.
-        What little is left behind that is no part of its own."""
+        """A good place about `split_bytes` after `begin`: the end of a segment if that is near.
+        A short rest after it belongs to the part."""
         if files.size:
             segment_end = (begin // files.size + 1) * files.size
             if segment_end - begin <= split_bytes + split_bytes // 2:

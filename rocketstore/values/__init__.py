@@ -75,7 +75,8 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package
     #: Module → the names of `__all__` that it has.
     _NAMES = {
-        "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text whole_number",
+        "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text"
+        " whole_number",
         "callbacks": "Listener Progress",
         "compression": "COMPRESSED COMPRESSION_BITS plain_body",
         "durability": "Durability durability_of",

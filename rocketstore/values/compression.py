@@ -1,4 +1,5 @@
-"""Bodies that the producer compressed: RocketMQ's clients do so above 4 KiB and say it in `sys_flag`.
+"""Bodies that the producer compressed: RocketMQ's clients do so above 4 KiB and say it in
+`sys_flag`.
 
 The store keeps and checks the compressed bytes. Who wants the plain ones asks for them here.
 """
@@ -26,7 +27,8 @@ TYPE_MASK: Final = 0x7
 COMPRESSION_BITS: Final = COMPRESSED | TYPE_MASK << TYPE_SHIFT
 LZ4: Final = 1
 ZSTD: Final = 2
-#: A byte of an LZ4 stream can stand for 255. Its reader takes memory for all that it may give at once.
+#: A byte of an LZ4 stream can stand for 255. Its reader takes memory for all that it may give at
+#: once.
 LZ4_RATIO: Final = 255
 #: A byte of a Zstandard stream can stand for 32 KiB.
 ZSTD_STEP_BYTES: Final = 256
@@ -35,7 +37,8 @@ ZSTD_STEP_BYTES: Final = 256
 def plain_body(
     body: bytes, sys_flag: int, physical_offset: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> bytes:
-    """The body as the producer gave it, of a message with this `sys_flag` (see `rocketstore.decompress`)."""
+    """The body as the producer gave it, of a message with this `sys_flag` (see
+    `rocketstore.decompress`)."""
     # The libraries take a negative limit, and zlib one of 0, for none; they are given one more.
     max_bytes = min(whole_number("max_bytes", max_bytes, 0), sys.maxsize - 1)
     if not sys_flag & COMPRESSED:

@@ -1,4 +1,5 @@
-"""The mark of exported classes: they say that they are of `rocketstore`, wherever they are written."""
+"""The mark of exported classes: they say that they are of `rocketstore`, wherever they are
+written."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Wanted(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordFilter:
-    """What `rocketstore.scan` was told, checked. None takes all."""
+    """The records that `rocketstore.scan` takes, checked. None takes all."""
 
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None

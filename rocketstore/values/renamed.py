@@ -1,4 +1,5 @@
-"""Arguments that were renamed before the first release: the error for an old name says the new one."""
+"""Arguments that were renamed before the first release: the error for an old name says the new
+one."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ IN_QUEUES: Final = (0x0, 0x8)
 ROLLED_BACK: Final = 0xC
 #: Which addresses are those of IPv6.
 LONG_ADDRESSES: Final = 0x30
-#: The record stands for several messages.
+#: The record holds several messages.
 INNER_BATCH: Final = 0x80
 #: Both bits of a batch that its receiver takes apart: an inner batch with a body to unpack.
 BATCH_BITS: Final = 0xC0

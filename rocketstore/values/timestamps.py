@@ -22,7 +22,7 @@ def timestamp_ms(name: str, value: object) -> int:
     Raises:
         TypeError: neither a whole number nor a datetime.
         ValueError: a naive datetime, whose zone nobody knows, or a number outside 64 bits; their
-            least one stands for none.
+            least one means none.
     """
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None or value.utcoffset() is None:
