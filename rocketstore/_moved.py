@@ -33,8 +33,12 @@ MOVED: Final = {
     "rocketstore.services.histogram": "rocketstore.stats.histogram",
     "rocketstore.services.statistics": "rocketstore.stats.statistics",
 }
-#: Classes that are plain values now: what makes one of what a pickle holds.
-PLAIN: Final = {("rocketstore.option_values", "Durability"): str}
+#: Old module and name, then the new ones, where a class has another name or a module of its own.
+RENAMED: Final = {
+    ("rocketstore.log.recovery_report", "Damage"): ("rocketstore.log.damage", "Damage"),
+    ("rocketstore.log.recovery_report", "Island"): ("rocketstore.log.damage", "ValidRun"),
+    ("rocketstore.option_values", "Durability"): ("builtins", "str"),  # a plain text now
+}
 #: Packages that are gone, above modules of `MOVED`.
 PACKAGES: Final = ("rocketstore.services",)
 
@@ -49,9 +53,9 @@ class OldModule:
     @staticmethod
     def exec_module(module: ModuleType) -> None:
         def old_name(name: str) -> Any:
-            if (module.__name__, name) in PLAIN:
-                return PLAIN[module.__name__, name]
-            return getattr(import_module(MOVED[module.__name__]), name)
+            same = (MOVED[module.__name__], name)
+            new_module, new_name = RENAMED.get((module.__name__, name), same)
+            return getattr(import_module(new_module), new_name)
 
         if module.__name__ in MOVED:
             module.__getattr__ = old_name  # type: ignore[method-assign]

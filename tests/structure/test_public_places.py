@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 
 import pytest
@@ -39,3 +40,11 @@ def test_an_old_module_is_for_pickles_only(old: str) -> None:
     spec = _moved.find(old)
     assert spec is not None
     assert _moved.find(f"{old}_more") is None
+
+
+@pytest.mark.parametrize(("old", "new"), _moved.RENAMED.items())
+def test_a_class_with_another_name_is_found_by_the_old_one(
+    old: tuple[str, str], new: tuple[str, str]
+) -> None:
+    found = getattr(importlib.import_module(old[0]), old[1])
+    assert found is getattr(importlib.import_module(new[0]), new[1])
