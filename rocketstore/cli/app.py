@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "ship": "Copy sealed segments to an object store or another directory.",
     "spark": "Jobs on Spark: stats, audit, export, import, compact, replay, rebuild.",
     "stat": "Positions, topics, queues, sizes, lag.",
-    "tail": "The last messages, and those to come.",
+    "tail": "The last messages of a topic, and those that come later.",
     "verify": "Check everything; exit code 3 on damage.",
 }
 
@@ -145,16 +145,16 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="rocketstore")
-@click.option("-v", "--verbose", is_flag=True, help="Show what the store logs, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show also what the store logs.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: bool) -> None:
-    """Looks into, fills and checks stores in the format of Apache RocketMQ, live or dead.
+    """Reads, fills and checks stores in the format of Apache RocketMQ.
 
-    STORE is always the directory of a store. Commands that only read take no lock and change nothing;
-    beside a live writer they follow it.
+    STORE is the directory of a store. Commands that only read take no lock and change nothing. They
+    follow a process that has the store open for writing.
     """
     if not verbose:
-        # Errors come back as exceptions; slow files and the like are for those who ask.
+        # Errors come back as exceptions; slow files and the like are shown with --verbose.
         logger = logging.getLogger("rocketstore")
         ctx.call_on_close(partial(logger.setLevel, logger.level))
         logger.setLevel(logging.CRITICAL)

@@ -45,7 +45,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def formatter(form: str, *, terminal: bool) -> Formatter:
     """The function that turns a message into a line, newline included unless `\\c` ends the format.
 
-    On a terminal control characters are shown escaped: a body from somebody else must not steer it.
+    On a terminal, control characters are escaped: a body must not steer the terminal.
     """
     if form == "json":
         return lambda message: as_json(message).encode() + b"\n"

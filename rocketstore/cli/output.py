@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 DEFAULT_FORMAT = "%t/%p %o  %s"
-#: More than any line has: names have up to 255 bytes, paths 4096.
+#: Columns of output that is no terminal: more than any line has (names 255 bytes, paths 4096).
 PLAIN_WIDTH = 10_000
 
 
@@ -64,8 +64,8 @@ def console() -> StandardConsole:
 
 
 def table(*names: str, numbers: Iterable[str] = ()) -> Table:
-    """Columns of names, and behind them of numbers. Where a terminal is too narrow a name goes on in the
-    next line: two that begin alike must not look the same."""
+    """Columns of names, then of numbers. Where a terminal is too narrow, a name continues in the next
+    line: two names that begin alike must not look the same."""
     made = Table(box=None, pad_edge=False)
     for name in names:
         made.add_column(name, overflow="fold")
@@ -77,7 +77,7 @@ def table(*names: str, numbers: Iterable[str] = ()) -> Table:
 def print_rows(
     out: Console, names: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """The same table, but for Rich, which takes 0.4 ms for each row, where lines are wide enough for it."""
+    """The same table without Rich, which takes 0.4 ms a row, where the lines of `out` are wide enough."""
     columns = list(zip((*names, *numbers), *rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
     if sum(widths) + 2 * (len(widths) - 1) > out.width:
@@ -97,7 +97,7 @@ def print_rows(
 
 
 def _filled(column: Sequence[str], width: int) -> Iterator[tuple[str, str]]:
-    """Each cell, and the blanks that it lacks."""
+    """Each cell, and the blanks that fill it up to `width`."""
     return ((cell, " " * (width - cell_len(cell))) for cell in column)
 
 
@@ -138,7 +138,7 @@ def steps() -> Iterator[Progress]:
 
 
 def bars(progress: Progress) -> Callable[[str, int, int], None]:
-    """What a long call tells (what, done, total): a bar for each `what`."""
+    """The `progress` argument of a long call: a bar for each `what` of (what, done, total)."""
     tasks: dict[str, TaskID] = {}
 
     def show(what: str, done: int, total: int) -> None:

@@ -39,7 +39,7 @@ PARTS_OF_A_STORE = {"commitlog", "consumequeue", "batchconsumequeue", "rocketsto
 
 
 def _check_store(path: str, commit_log_dir: str = "") -> None:
-    """Commands that make no store say so in words of their own: the library speaks of its modes."""
+    """Refuses a directory that is no store, in words for commands: the library speaks of its modes."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"{path or repr(path)} is not the directory of a store")
     names = os.listdir(path)
@@ -53,12 +53,12 @@ def _check_store(path: str, commit_log_dir: str = "") -> None:
             )
 
 
-#: Of a command that makes a store where there is none, or looks itself.
+#: The argument STORE of a command that may make the store, or checks the directory itself.
 ANY_STORE = click.argument("store", type=click.Path(file_okay=False, path_type=str))
 
 
 def STORE(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A store that has to be there; all arguments are looked at before it is."""
+    """The argument STORE of a command that needs a store; checked after all other arguments."""
 
     @functools.wraps(function)
     def checked(**named: Any) -> Any:
@@ -74,7 +74,7 @@ _TOPIC = re.compile("[%|a-zA-Z0-9_-]+")
 
 
 def topic_name(bytes_max: int) -> Callable[[click.Context, click.Parameter, str], str]:
-    """What no topic can be called is a wrong argument, before anything is made or waited for."""
+    """A callback that refuses names no topic can have, before anything is made or waited for."""
 
     def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
         if not _TOPIC.fullmatch(value) or len(value) > bytes_max:
@@ -123,20 +123,20 @@ _SHAPE = (
         type=click.IntRange(1, 2**28),
         default=5_000_000,
         show_default=True,
-        help="Slots of an index file, which does not say it itself; the default is RocketMQ's.",
+        help="Slots of an index file, which the file does not hold; the default is RocketMQ's.",
     ),
     click.option(
         "--index-entries",
         type=click.IntRange(2, 100_000_000),
         default=20_000_000,
         show_default=True,
-        help="Entries of an index file, likewise.",
+        help="Entries of an index file, which the file does not hold either.",
     ),
 )
 
 
 def index_shape(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The shape of the index files, which they do not hold themselves."""
+    """The options for the shape of index files, which the files do not hold."""
     for option in reversed(_SHAPE):
         function = option(function)
     return function
@@ -161,8 +161,8 @@ durability_option = click.option(
 
 
 def open_to_read(path: str, **options: Any) -> rocketstore.Store:
-    """Opens without a lock; beside a live writer it follows it. Who looks up no keys says
-    `index_enabled=False`: an index that is not there would be made in memory out of the whole log."""
+    """Opens without a lock, and follows a live writer. A command that looks up no keys gives
+    `index_enabled=False`: a missing index would be made in memory from the whole log."""
     store = rocketstore.open(path, "r", **options)
     for text in store.recovery.missing:  # what is shown may lack what they held
         click.echo(f"rocketstore: {in_commands(text)}", err=True)

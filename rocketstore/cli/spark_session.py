@@ -23,7 +23,7 @@ __all__ = ["spark_session"]
 CODE = re.compile(r"\[RS_[A-Z_]+\][^\n]*")
 
 
-#: What a job did otherwise than one may think: not for --verbose alone, as other warnings are.
+#: Logger of jobs. Its warnings are shown without --verbose: they say what a job left out.
 JOBS = logging.getLogger("rocketstore.spark.jobs")
 
 
@@ -51,7 +51,7 @@ def warnings_shown() -> Iterator[None]:
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[SparkSession]:
-    """A session; its errors in one line, since Spark puts a stack of Java around them, also where it cannot start."""
+    """A session. Its errors become one line, without Spark's stack of Java, also where it cannot start."""
     from rocketstore.spark import session
     from rocketstore.spark.java import JavaNotFoundError
 
@@ -81,7 +81,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def said(error: Exception) -> str:
-    """The line of an error of Spark that says what it is: ours, or behind Java's that names a call."""
+    """The line of an error of Spark that says what is wrong: ours, or the one after Java's that names a call."""
     found = CODE.search(str(error))
     if found:
         return found[0]

@@ -16,14 +16,14 @@ __all__ = ["NoReaderError", "mute", "name_output", "open_closed", "printable", "
 
 
 class NoReaderError(Exception):
-    """The reader of a standard stream has gone. No OSError: click would make a failure of one."""
+    """The reader of a standard stream has gone. It is no OSError, which click would report as a failure."""
 
 
 class _Output(io.BufferedWriter):
-    """Standard output, which is named by what it raises: the store's disk may be full as well. What is
-    buffered behind that leads nowhere, and raises nothing again.
+    """Standard output whose errors name it: the disk of a store may be full as well. After an error,
+    buffered bytes go to /dev/null and raise nothing again.
 
-    Not by a raw stream: a signal between its write and its return would have the bytes written twice."""
+    It is no raw stream: a signal between its write and its return would write the bytes twice."""
 
     def write(self, data: Buffer, /) -> int:
         try:
@@ -45,7 +45,7 @@ class _Output(io.BufferedWriter):
 
 
 def name_output() -> None:
-    """Its errors have its name, and no name in a store is one: what it cannot encode is escaped."""
+    """Errors of standard output name it, and characters that it cannot encode are escaped."""
     old = sys.stdout
     if isinstance(old, io.TextIOWrapper) and old is sys.__stdout__:
         sys.stdout = io.TextIOWrapper(
@@ -58,8 +58,8 @@ def name_output() -> None:
 
 
 def open_closed() -> None:
-    """Streams that were closed lead nowhere: a store's file would get their numbers, and what somebody
-    prints."""
+    """Opens /dev/null for each standard stream that is closed. A store's file would get its number,
+    and all that is printed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             # The lowest free number: that of the stream, since those before it are open by now.
@@ -75,7 +75,7 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def readers() -> Iterator[None]:
-    """Raises NoReaderError when a reader has gone."""
+    """Raises NoReaderError instead of BrokenPipeError, also for what is still buffered at the end."""
     try:
         yield
         sys.stdout.flush()
@@ -84,7 +84,7 @@ def readers() -> Iterator[None]:
 
 
 def mute() -> None:
-    """Nothing is written any more; what is still buffered must not raise again."""
+    """Drops what is still buffered for a reader that has gone, so that it does not raise again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

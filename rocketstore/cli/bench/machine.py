@@ -1,4 +1,4 @@
-"""What figures of `rocketstore bench` are worth little without: the machine and the file system."""
+"""The machine and the file system, without which figures of `rocketstore bench` mean little."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import rocketstore
 
 __all__ = ["MEMORY_FILE_SYSTEMS", "file_system_of", "machine", "machine_line"]
 
-#: Whose files are memory: a sync there brings nothing to a disk.
+#: File systems whose files are memory: a sync there brings nothing to a disk.
 MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 

@@ -19,15 +19,15 @@ import rocketstore
 
 __all__ = ["Group", "Round", "Side", "open_group", "raw_name"]
 
-#: One call of so many is timed by itself, where a call is about as short as reading the clock.
+#: One call in this many is timed by itself, where a call is about as short as reading the clock.
 SAMPLE: Final = 64
-#: Of records that a round appends at most: less than a store lets pile up before puts wait for the disk.
+#: Bytes of records that a round appends at most: less than a store lets pile up before puts wait.
 ROUND_BYTES: Final = 64 << 20
 PREWRITTEN_BYTES: Final = 16 << 20
-#: Of records that are stored to be read.
+#: Bytes of records that are stored to be read.
 READ_BYTES: Final = 32 << 20
 BATCH: Final = 1000
-#: Of records in a batch: fewer messages than BATCH where they are large.
+#: Bytes of records in a batch: fewer messages than BATCH where they are large.
 BATCH_BYTES: Final = 4 << 20
 IN_FLIGHT: Final = 64
 FLUSH_TIMEOUT_S: Final = 120.0
@@ -247,7 +247,7 @@ class RawFile:
             os.fsync(self._file)
 
     def write_of(self, data: bytes) -> Callable[[bytes], object]:
-        """The call that writes `data` behind what was written."""
+        """The call that writes `data` after what was written before."""
         if not self._durable:
             # A partial, not a function of ours: that would cost half a put by itself.
             return functools.partial(os.write, self._file)

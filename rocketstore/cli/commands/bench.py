@@ -1,4 +1,4 @@
-"""`rocketstore bench`: how fast this machine and this disk store and read, beside raw writes."""
+"""`rocketstore bench`: how fast this machine and this disk store and read, compared with raw writes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["command"]
 
 SIZES: Final = (100, 1024)
 DURABILITIES: Final = ("os", "disk")
-#: That count, of each side; one in front of them is short and does not.
+#: Rounds of each side that count; a short one before them does not.
 ROUNDS: Final = 3
 FIRST_WEIGHT: Final = 0.1
-#: Of a round, however little time is left.
+#: Shortest round, seconds, however little time is left.
 LEAST_S: Final = 0.005
 
 RATES: Final = ("messages/s", "MB/s")
@@ -38,7 +38,7 @@ LATENCIES: Final = {"p50": "p50_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max":
 
 NOTES: Final = """\
 MB/s: of bodies. × raw: against the raw write of the same record bytes in the same turn, median of {rounds}.
-p50 to max: of one message; of submit until its result, beside 63 others that share its syncs.
+p50 to max: of one message; of submit until its result, with 63 others that share its syncs.
 disk: a call returns when its bytes are on the disk; raw is pwritev2(RWF_DSYNC) over blocks written before.
 cold: into new files, as a growing log meets them; bytes go to the disk outside the clock (os).
 warm: read from the page cache, checksums compared; nothing here says how fast a disk reads.
@@ -100,13 +100,13 @@ def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
     default=60.0,
     callback=_number,
     show_default=True,
-    help="For the whole, about.",
+    help="Duration of the whole, about.",
 )
 @click.option(
     "--directory",
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     default=Path(),
-    help="Where to make the stores; default the current directory.",
+    help="Where to make the stores; default: the current directory.",
 )
 @click.option(
     "--json",
@@ -114,7 +114,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     default=None,
     metavar="FILE",
-    help="Write the machine, every round and every figure to FILE, too.",
+    help="Write the machine, every round and every figure to FILE as well.",
 )
 def command(
     sizes: tuple[int, ...],
@@ -123,10 +123,10 @@ def command(
     directory: Path,
     target: Path | None,
 ) -> int:
-    """Measures put, put_batch, put_columns, submit, reading and scanning from one thread, beside raw writes.
+    """Measures put, put_batch, put_columns, submit, reading and scanning from one thread.
 
-    Stores are made in the directory, which is the one whose disk is measured, need up to 4 GiB there and
-    are removed at the end, after Ctrl-C as well.
+    Raw writes of the same bytes are measured for comparison. The stores need up to 4 GiB in the directory,
+    whose disk is what is measured. They are removed at the end, after Ctrl-C as well.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ from rocketstore.cli.streams.lines import LineSource, LineTooLongError
 
 __all__ = ["command"]
 
-#: More than a record takes beside its body, with the longest topic and tag.
+#: Bytes of a record without its body, at most, with the longest topic and tag.
 RECORD_EXTRA_BYTES: Final = 512
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_LINES: Final = 4096
@@ -105,12 +105,14 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
 @click.option(
     "--topic", required=True, callback=topic_name(127), help="Topic that gets the messages."
 )
-@click.option("--queue-id", type=QUEUE_ID, default=None, help="Their queue; default 0.")
+@click.option(
+    "--queue-id", type=QUEUE_ID, default=None, help="Queue that gets the messages; default 0."
+)
 @click.option(
     "--queues",
     type=click.IntRange(1, 65536),
     default=None,
-    help="Instead: queues 0 … N-1 in turns.",
+    help="Instead of --queue-id: queues 0 … N-1 in turns.",
 )
 @click.option("--tags", default=None, callback=_tag, help="Tag of every message.")
 @durability_option
@@ -119,14 +121,14 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     type=click.IntRange(SEGMENT_BYTES_LEAST, 2**31 - 1),
     default=None,
     metavar="BYTES",
-    help="Size of the files of a log that is made new; default 1 GiB, all of it on the disk.",
+    help="Size of log files of a new store; default 1 GiB, allocated on the disk at once.",
 )
 @click.option(
     "--start-line",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="First line to store; earlier ones are skipped. What a stopped run names.",
+    help="First line to store; earlier ones are skipped. A stopped run names it.",
 )
 def command(
     store: str,
@@ -142,7 +144,7 @@ def command(
     """Stores each line of FILE, or of standard input, as a message of a topic.
 
     A body is the line without its newline. Lines of a pipe are stored as they arrive. Ctrl-C and
-    SIGTERM stop between two messages; the last line says where to go on.
+    SIGTERM stop between two messages; the last line of output says where to resume.
 
     \b
     Examples:
@@ -186,7 +188,7 @@ def command(
     try:
         click.echo(done)
     except OSError:
-        _say_resume(run)  # who knows nothing would store the lines again
+        _say_resume(run)  # without it the caller would store the lines again
         raise
     if stop.received is None:
         return exit_codes.OK
@@ -238,8 +240,8 @@ def _advance(progress: Progress, task: TaskID, lines: list[bytes]) -> None:
 
 
 def _batches(lines: list[bytes], most_bytes: int, longest: int) -> Iterator[list[bytes]]:
-    """The lines in groups that fit the buffer and the segment. Those in front of a line that is
-    too long come before the error."""
+    """The lines in groups that fit the buffer and the segment. Lines before one that is too long are
+    given before the error."""
     batch: list[bytes] = []
     size = 0
     for line in lines:

@@ -27,13 +27,13 @@ __all__ = ["command"]
 @click.argument("topic", callback=topic_name(255))
 @click.argument("key")
 @click.option("--begin", type=Moment(), default=None, help="Stored then or later.")
-@click.option("--end", type=Moment(), default=None, help="Stored then or before.")
+@click.option("--end", type=Moment(), default=None, help="Stored then or earlier.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000_000),
     default=32,
     show_default=True,
-    help="At most so many.",
+    help="At most this many.",
 )
 @commit_log_dir_option
 @format_option

@@ -1,4 +1,4 @@
-"""`rocketstore rebuild`: makes queues and index of a store anew out of its log."""
+"""`rocketstore rebuild`: rebuilds queues and index of a store from its log."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ __all__ = ["command"]
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
-    help="Parts of the log at a time; default: one a processor.",
+    help="Parts of the log that are worked on at a time; default: one a processor.",
 )
 @index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(
     store: str, workers: int | None, index_slots: int, index_entries: int, as_json: bool
 ) -> int:
-    """Reads the whole log and makes what is derived from it: byte for byte what the next open makes when both
-    directories are removed, but on all processors and beside the old files, which stay until the new ones are
-    whole. The store must not be open.
+    """Reads the whole log and rebuilds the consume queues and the index from it, on all processors.
+
+    The result is byte for byte what the next open makes when both directories are removed. The old files
+    stay until the new ones are complete. The store must not be open.
 
     \b
     Example:

@@ -28,16 +28,16 @@ __all__ = ["command"]
 @click.option(
     "--force",
     is_flag=True,
-    help="Go on although segments of the log are missing: what they held is gone then.",
+    help="Continue although segments of the log are missing: what they held is lost then.",
 )
 @index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(store: str, force: bool, index_slots: int, index_entries: int, as_json: bool) -> int:
-    """Does what the next open for writing would do, with a progress bar, and closes the store cleanly.
+    """Recovers a store as the next open for writing would, with a progress bar, and closes it cleanly.
 
-    Finds the end of the log, makes it durable, copies what has to be cut or cannot be read to
-    rocketstore/quarantine, and brings queues and index up to it. Killed half-way it goes on where it
-    was. Exit code 3 when anything that may have been acknowledged cannot be read.
+    Finds the end of the log and makes it durable. Copies what has to be cut or cannot be read to
+    rocketstore/quarantine. Brings queues and index up to the end. A run that was killed is resumed by the
+    next one. Exit code 3 when anything that may have been acknowledged cannot be read.
 
     \b
     Example:

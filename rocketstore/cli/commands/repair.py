@@ -17,8 +17,8 @@ __all__ = ["command"]
 
 @click.command
 @STORE
-@click.option("--dry-run", is_flag=True, help="Only say what would be done; takes no lock.")
-@click.option("--force", is_flag=True, help="Go on although segments of the log are missing.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done; take no lock.")
+@click.option("--force", is_flag=True, help="Continue although segments of the log are missing.")
 @click.option(
     "--fill-missing", is_flag=True, help="Give up segments that are missing between others."
 )
@@ -35,10 +35,10 @@ def command(
     index_entries: int,
     as_json: bool,
 ) -> int:
-    """Reads every record, and puts one that nobody is given in the place of what cannot be believed.
+    """Reads every record, and overwrites damage with filler records that no consumer is given.
 
-    RocketMQ deletes everything behind the first damaged record when it starts; after this it does not. What
-    stood there is copied to rocketstore/quarantine first; queue offsets stay, and consumers pass over the
+    When RocketMQ starts, it deletes everything after the first damaged record; after a repair it does not.
+    The old bytes are copied to rocketstore/quarantine first. Queue offsets stay, and consumers pass over the
     lost ones. The store must not be open. Exit code 3 when damage is left.
 
     \b

@@ -24,10 +24,10 @@ __all__ = ["command"]
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
-    """Copies to URI every segment that no message is added to any more and that URI does not have.
+    """Copies sealed segments to the archive at URI: those that are full, and that URI does not have.
 
     URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory. Takes no lock;
-    a writer goes on. Stopped half-way, the next call goes on where it was. Needs rocketstore[arrow].
+    a writer may work meanwhile. A run that was stopped is resumed by the next one. Needs rocketstore[arrow].
 
     \b
     Examples:

@@ -25,9 +25,10 @@ __all__ = ["command"]
 
 @click.group("spark")
 def command() -> None:
-    """Heavy work over whole stores. Needs rocketstore[spark]; a Java comes with it.
+    """Runs jobs over whole stores on Spark. Needs rocketstore[spark], which brings a Java.
 
-    Runs on this machine unless --master says otherwise, or spark-submit runs it: see docs/spark.md.
+    A job runs on this machine unless --master names another place or spark-submit runs it: see
+    docs/spark.md.
     """
 
 
@@ -40,34 +41,34 @@ def options(*found: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callab
     return add
 
 
-MASTER = click.option("--master", metavar="URL", help="Where Spark runs; default: here, all cores.")
+MASTER = click.option("--master", metavar="URL", help="Where Spark runs; default: on this machine, all cores.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 SPLIT = click.option(
-    "--split-mib", type=click.IntRange(1), default=256, show_default=True, help="Of log in a task."
+    "--split-mib", type=click.IntRange(1), default=256, show_default=True, help="MiB of log in a task."
 )
 TARGET = click.argument("target")
 WANTED = options(
     click.option(
-        "--topic", "topics", multiple=True, help="This topic; several times: each of them."
+        "--topic", "topics", multiple=True, help="Only this topic; may be given several times."
     ),
-    click.option("--tags", help='Messages with one of these tags: "red || blue".'),
+    click.option("--tags", help='Only messages with one of these tags: "red || blue".'),
     click.option("--begin", type=Moment(), help="Stored then or later."),
     click.option("--end", type=Moment(), help="Stored before."),
 )
 NO_CREATE = click.option(
-    "--no-create", is_flag=True, help="Fail where nothing was written yet; make no store there."
+    "--no-create", is_flag=True, help="Fail where there is no store yet, instead of making one."
 )
 AS_STORED = click.option(
-    "--as-stored", is_flag=True, help="Leave compressed bodies as they are; else they are unpacked."
+    "--as-stored", is_flag=True, help="Leave compressed bodies as they are; by default they are decompressed."
 )
 ONCE = options(
-    click.option("--once", "app_id", metavar="NAME", help="Names this run, to be done only once."),
-    click.option("--version", type=click.IntRange(0), help="Its number, with --once; default: 0."),
+    click.option("--once", "app_id", metavar="NAME", help="A name for this run: under one name and version it is done once."),
+    click.option("--version", type=click.IntRange(0), help="Number of the run, with --once; default: 0."),
 )
 
 
 def wanted(given: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for: options that were not given are left out."""
+    """Arguments of a job that choose messages, without those that were not given."""
     topics = list(given.pop("topics"))
     found = {name: value for name, value in given.items() if value is not None}
     return {**found, **({"topics": topics} if topics else {})}
@@ -147,9 +148,9 @@ def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
 @ANY_STORE
 @TARGET
 @WANTED
-@click.option("--columns", help="With commas between them; default: all of the default view.")
-@click.option("--append", is_flag=True, help="Add to what is in TARGET; else it must be empty.")
-@click.option("--compression", default="zstd", show_default=True, help="Of the Parquet files.")
+@click.option("--columns", help="Names of columns, with commas between them; default: all.")
+@click.option("--append", is_flag=True, help="Add to what is in TARGET; without this option TARGET must be empty.")
+@click.option("--compression", default="zstd", show_default=True, help="Compression of the Parquet files.")
 @AS_STORED
 @SPLIT
 @MASTER
@@ -188,7 +189,7 @@ def export(
 @command.command("import", short_help="Append what Parquet files hold.")
 @click.argument("source")
 @ANY_STORE
-@click.option("--topic", help="Of all messages; needed where there is no column topic.")
+@click.option("--topic", help="Topic of all messages; needed where there is no column topic.")
 @click.option(
     "--shards",
     metavar="N|auto",
@@ -240,7 +241,7 @@ def import_(
 @ANY_STORE
 @TARGET
 @WANTED
-@click.option("--keep-tombstones", is_flag=True, help="Keep empty bodies; else they delete keys.")
+@click.option("--keep-tombstones", is_flag=True, help="Keep messages with an empty body; by default they delete their key.")
 @NO_CREATE
 @ONCE
 @MASTER
@@ -273,7 +274,7 @@ def compact(
 @ANY_STORE
 @TARGET
 @WANTED
-@click.option("--to-topic", help="Of all copies; default: their own.")
+@click.option("--to-topic", help="Topic of all copies; default: the topic of each message.")
 @click.option("--key", "keys", multiple=True, help="Only messages with one of these keys.")
 @AS_STORED
 @NO_CREATE
@@ -308,9 +309,9 @@ def replay(
     return append_messages(master, target, job)
 
 
-@command.command(short_help="Make queues and index anew out of the log.")
+@command.command(short_help="Rebuild queues and index from the log.")
 @ANY_STORE
-@click.option("--parts", type=click.IntRange(1, 256), help="Of the log; default: two a core.")
+@click.option("--parts", type=click.IntRange(1, 256), help="Parts of the log; default: two a core.")
 @index_shape
 @MASTER
 @JSON
@@ -322,7 +323,7 @@ def rebuild(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Makes what is derived from the log, as `rocketstore rebuild` does; tasks do the parts of it."""
+    """Rebuilds queues and index as `rocketstore rebuild` does; tasks do the parts."""
     from rocketstore.spark import jobs
 
     with spark_session(master) as session:

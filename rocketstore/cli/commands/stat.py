@@ -30,9 +30,7 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 
 @click.command
 @STORE
-@click.option(
-    "--group", default=None, help="Show how far this consumer group is behind in every topic."
-)
+@click.option("--group", default=None, help="Show the lag of this consumer group in every topic.")
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -> int:
@@ -61,7 +59,7 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
 
 def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
     """Everything that `stat` shows, as plain values."""
-    # From the rear: a writer goes on meanwhile, and no lag may become negative.
+    # The last position first: a writer works meanwhile, and no lag may become negative.
     dispatched = store.dispatched_offset
     flushed = store.flushed_offset
     visible = store.visible_offset

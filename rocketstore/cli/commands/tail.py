@@ -1,4 +1,4 @@
-"""`rocketstore tail`: the last messages of a topic, and those to come."""
+"""`rocketstore tail`: the last messages of a topic, and those that come later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Damaged = Callable[[rocketstore.CorruptRecordError], object]
 
 
 def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """What no message can have is no tag."""
+    """Refuses what no message can have as its tag."""
     words = [] if value is None else value.split("||")
     lone = any("\ud800" <= sign <= "\udfff" for sign in value or "")  # bytes that are no text
     if lone or not all(map(str.strip, words)):
@@ -49,7 +49,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     type=click.IntRange(0),
     default=10,
     show_default=True,
-    help="So many of the last.",
+    help="How many of the last messages.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
 @click.option("--tag", default=None, callback=_tag, help="Only messages with this tag.")
@@ -65,11 +65,11 @@ def command(
     commit_log_dir: str,
     form: str | None,
 ) -> int:
-    """Prints the last messages of TOPIC, oldest first; with -f also those to come, and it waits for a topic
-    or queue that is not there yet.
+    """Prints the last messages of TOPIC, oldest first.
 
-    Damaged records and queues that cannot be read are left out and named behind the last messages; exit code 3
-    then. With -f those that come later are named at once.
+    With -f it also prints messages that come later, and waits for a topic or queue that does not exist
+    yet. Damaged records and queues that cannot be read are left out and named after the last messages, and
+    the exit code is 3.
 
     \b
     Examples:
@@ -94,8 +94,8 @@ def command(
             raise rocketstore.MessageNotFoundError(
                 f"topic {topic!r} has no queue {queue_id}; its queues: {numbers}"
             )
-        # The consumer stands at the end before the last messages are looked up: none is lost
-        # between the two, and none comes twice.
+        # The consumer starts at the end before the last messages are looked up: none is lost
+        # between the two, and none is shown twice.
         consumer = opened.consumer(
             topic, queue_id=queue_id, offset="latest", tags=tag, reset="earliest"
         )
@@ -121,7 +121,7 @@ def _last(
     damaged: Damaged,
     unread: list[rocketstore.ReadFailedError],
 ) -> list[Message]:
-    """The `count` newest messages in front of `ends` (queue offsets by queue), in log order. Errors of queues
+    """The `count` newest messages before `ends` (queue offsets by queue), in log order. Errors of queues
     that cannot be read, as one whose file was cut, go to `unread`."""
     found: list[Message] = []
     for queue_id, end in ends.items():

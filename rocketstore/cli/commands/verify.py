@@ -23,7 +23,11 @@ __all__ = ["command"]
 @index_shape
 @commit_log_dir_option
 @click.option(
-    "--faults", type=click.IntRange(0), default=20, show_default=True, help="Show so many."
+    "--faults",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="How many faults to show.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 def command(
@@ -36,8 +40,8 @@ def command(
 ) -> int:
     """Checks every record, queue unit, index entry, checkpoint and stored offset of a store.
 
-    Takes no lock and changes nothing; beside a live writer it checks what that has published. Exit
-    code 3 when something is wrong, with the command that mends it.
+    Takes no lock and changes nothing. With a live writer it checks what the writer has published. Exit
+    code 3 when something is wrong, with the command that repairs it.
 
     \b
     Example:
@@ -67,7 +71,7 @@ def command(
 
 
 def _given() -> dict[str, object]:
-    """Options of this command that say what kind of store it is: a command that mends it wants them, too."""
+    """Options that describe the store, by flag; the command that repairs it needs them, too."""
     context = click.get_current_context()
     names = (COMMIT_LOG_DIR, "--index-slots", "--index-entries")
     arguments = {name: name[2:].replace("-", "_") for name in names}

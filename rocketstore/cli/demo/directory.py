@@ -20,7 +20,7 @@ MARK: Final = "made-by-rocketstore-demo"
 
 
 def make_room(path: Path) -> None:
-    """Removes what an earlier demo made at `path`; anything else there is refused."""
+    """Removes what an earlier demo made at `path`. Raises ClickException for anything else there."""
     if path.exists() and any(path.iterdir()):
         if not (path / MARK).exists():
             raise click.ClickException(f"{path} is not empty and was not made by a demo")

@@ -1,4 +1,4 @@
-"""What the parts of the demo report, and the numbers behind its table."""
+"""What the parts of the demo report: one row for each part, and the table of all rows."""
 
 from __future__ import annotations
 

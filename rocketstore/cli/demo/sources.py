@@ -117,7 +117,7 @@ def check_groups(store: Store, topics: dict[str, Stored], advance: Advance) -> R
             _compare(row, topic, consumer, stored.lines())
             consumer.commit()
             if consumer.lag():
-                row.differ(1, f"{topic}: {consumer.lag()} behind after the last message")
+                row.differ(1, f"{topic}: a lag of {consumer.lag()} after the last message")
         advance(1)
     row.seconds = time.monotonic() - began
     return row

@@ -48,7 +48,7 @@ class Step:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-store-spark"),
     show_default=True,
-    help="Made by the demo, and made anew each time.",
+    help="Where the demo makes its store; an earlier demo there is removed first.",
 )
 @click.option("--files", type=click.IntRange(1), default=None, help="At most so many source files.")
 @click.option("--master", metavar="URL", help="Where Spark runs; default: here, all cores.")

@@ -1,4 +1,4 @@
-"""`tail -f`: what comes, past damage and past the start of a writer."""
+"""`tail -f`: follows a topic past damage, and past the start of a writer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LockState = tuple[int, int, int] | None
 
 @dataclass(slots=True)
 class TopicFollower:
-    """A topic that is followed. A store that was not stopped cleanly, and that nobody has open, is read in
-    a view of its own, which no writer adds to: it is opened again when one has come."""
+    """Shows the messages of a topic as they come. A store that was not stopped cleanly and has no writer
+    is read in memory, where a later writer adds nothing: it is opened again when a writer has come."""
 
     path: str
     open_store: Callable[[], Store]
     queue_id: int | None
     tag: str | None
-    #: As it was before the store was opened.
+    #: State of the file `lock` before the store was opened.
     lock: LockState
 
     def run(
@@ -48,7 +48,7 @@ class TopicFollower:
                 store, consumer = self._newest(store, consumer)
 
     def _newest(self, store: Store, consumer: Consumer) -> tuple[Store, Consumer]:
-        """Both anew, at the same place, if a writer has come and has all that was shown."""
+        """A new store and consumer at the same positions, once a writer has come and has all that was shown."""
         lock = lock_state(self.path)
         if lock == self.lock or store.recovery.mode == "following":
             return store, consumer
@@ -68,7 +68,7 @@ class TopicFollower:
 
 
 def lock_state(path: str) -> LockState:
-    """Another one when a writer has opened the store: ours and RocketMQ write into this file then."""
+    """The state of the file `lock`, which changes when a writer opens the store, ours or RocketMQ."""
     try:
         found = os.stat(os.path.join(path, "lock"))
     except OSError:

@@ -1,4 +1,4 @@
-"""One queue, message by message, past records that do not hold."""
+"""One queue, message by message, past damaged records."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def queue_messages(
     begin: int = 0,
     tag: str | None = None,
 ) -> Iterator[tuple[int, Message]]:
-    """Messages from queue offset `begin` on with their queue offsets *there*: a message in a light
-    queue says only its offset in its own queue. Each damaged one is told to `on_damage`."""
+    """Messages from queue offset `begin` on, each with its offset in this queue. A message that is in
+    several queues (multi dispatch) itself says only its offset in the first. `on_damage` gets each damaged one."""
     with store.consumer(
         topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
     ) as consumer:
@@ -42,8 +42,8 @@ def queue_messages(
 def step_over(
     store: Store, consumer: Consumer, tag: str | None, damage: CorruptRecordError
 ) -> None:
-    """Moves a consumer of several queues behind the damage that its last poll met. Which queue has it
-    shows when each is asked for itself; raises it again where none has."""
+    """Moves a consumer of several queues past the damage that its last poll met. Polls each queue by
+    itself to find the damaged one; raises the error again where none is."""
     for queue_id, begin in consumer.positions.items():
         with store.consumer(
             consumer.topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
