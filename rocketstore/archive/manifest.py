@@ -64,7 +64,7 @@ class Segment:
         return self._starts[number], end, crc32
 
     def cut(self, position: int) -> int:
-        """The first begin of a piece at or behind a position; the segment's end when there is none."""
+        """The first begin of a piece at or after a position; the segment's end when there is none."""
         begin, end, _ = self.piece(position)
         return begin if begin == position else end
 

@@ -141,8 +141,8 @@ class ObjectStore:
             return [found.base_name for found in self._fs.get_file_info(wanted)]
 
     def _moving(self) -> Manifest | None:
-        """The manifest that is about to get its name where that takes two steps: the old one goes when the
-        new one is whole. One that is not whole was to be the first."""
+        """The new manifest in a file system that replaces it in two steps: it removes the old one, then
+        renames the new one. One that is not whole is the first of its archive, and was never there."""
         if self._kind == "local" or self._kind in SHOWN_WHOLE:
             return None
         try:
@@ -188,7 +188,7 @@ class ObjectStore:
             raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
 
     def finish(self) -> None:
-        """Gives its name to a manifest that a call was about to give it; else the next one would write over
+        """Renames a new manifest that an earlier call had not renamed yet; else the next call would overwrite
         the only one there is."""
         if self._moving() is not None and not self._has_manifest():
             self._fs.move(f"{self._path}/{MANIFEST_NAME}{NEW}", f"{self._path}/{MANIFEST_NAME}")
@@ -233,8 +233,8 @@ class ObjectStore:
             _sync(os.path.dirname(path))
 
     def _staged(self, name: str) -> str:
-        """Under which path an object is written: its own, where nobody sees it before it is whole; else one
-        that no other call uses, but for a manifest that readers may have to find on its way (`_moving`)."""
+        """The path under which an object is written: its own, where readers see it only when it is whole.
+        Else one that no other call uses; but readers have to find a manifest that is being moved (`_moving`)."""
         path = f"{self._path}/{name}"
         if self._kind in SHOWN_WHOLE:
             return path

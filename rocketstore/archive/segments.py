@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
     """What a scan has to know of an archive: its segments that may hold a wanted message, and the ranges of
-    those that cannot, which nobody fetches."""
+    those that cannot, which are not fetched."""
 
     uri: str
     segments: tuple[Segment, ...]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreCollector"]
 
-#: What each metric says; names go on behind `rocketstore_`, and counters end in `_total`.
+#: Metric → help text. Names begin with `rocketstore_`; those of counters end in `_total`.
 GAUGES: Final = {
     "open": "1 while the store is open in this process, else 0 and nothing else.",
     "blocked": "1: why the store refuses puts, reads or queue units (RocketMQ's running flags).",
@@ -101,7 +101,7 @@ class _Samples:
         self.taken.append((name, suffix, labels, value))
 
     def positions(self, store: Store) -> None:
-        # From the rear: a writer goes on meanwhile, and none may be beyond the one in front of it.
+        # The last position first: a writer works meanwhile, and none may exceed the next one.
         for position in ("begin", "dispatched", "flushed", "visible", "end"):
             offset = getattr(store, f"{position}_offset")
             self.add("position_bytes", offset, position=position)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NEEDED", "with_plain_bodies", "with_plain_flags"]
 
-#: Columns that a scan needs for it, beside the body.
+#: Columns that decompression needs besides the body.
 NEEDED: Final = ("sys_flag", "physical_offset")
-#: Of bodies, unpacked, that go on together: a byte may have been a thousand. One body more may be among them.
+#: Bytes of decompressed bodies in one piece, and one body more: a byte may become a thousand.
 PIECE_BYTES: Final = 32 << 20
 
 

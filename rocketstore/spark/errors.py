@@ -23,7 +23,7 @@ HINTS: Final = {
     "bad_rows": "badRows=drop leaves such rows out, divert keeps them",
     "create_store": "and createStore=false",
     "decompress": "decompress=false leaves it as it is",
-    "data_loss": " (failOnDataLoss=false: go on behind it)",
+    "data_loss": " (failOnDataLoss=false: go on after it)",
     "lock_timeout": "give the option lockTimeoutS more seconds",
     "name_topics": "name them in topics",
     "no_codec": "or decompress=false",

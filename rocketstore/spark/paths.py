@@ -1,5 +1,5 @@
-"""Paths and URIs that options and jobs are given. What is local becomes an absolute path, whoever works with it
-later, and wherever."""
+"""Paths and URIs of options and jobs. A local one becomes an absolute path, because tasks and committers
+work in other directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketstore.spark.errors import SparkFaceError
 
 __all__ = ["directory_of", "local_path", "store_path"]
 
-#: In front of a slash; of one letter it is no scheme but somebody's drive.
+#: Scheme of a URI, before a slash; one letter is no scheme but a drive.
 SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):(?=/)", re.IGNORECASE)
 
 

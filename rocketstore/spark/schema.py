@@ -1,4 +1,4 @@
-"""How messages look as rows: Spark's names and types, and the columns of a scan behind them."""
+"""How messages look as rows: Spark's names and types, and the columns of a scan that they are made from."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def choose(view: str, names: tuple[str, ...] | None, without: frozenset[str]) ->
 
 
 def check_fields(fields: tuple[Field, ...], schema: StructType) -> None:
-    """Raises SparkFaceError: RS_BAD_OPTION, where somebody has given another schema than that of these fields."""
+    """Raises SparkFaceError: RS_BAD_OPTION, where the caller has given another schema than that of these fields."""
     given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     if given != [(field.name, field.kind) for field in fields]:
         raise SparkFaceError(
             "RS_BAD_OPTION",
             f"schema = {schema.simpleString()}: the columns are those of the options view and "
-            "columns; leave out schema(…), and select and cast behind load()",
+            "columns; leave out schema(…), and select and cast after load()",
         )
 
 

@@ -1,4 +1,4 @@
-"""Makes the consume queues and the key index of a store anew out of its log, several parts at a time."""
+"""Rebuilds the consume queues and the key index of a store from its log, several parts at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["RebuildReport", "rebuild"]
 
 WORKERS_MAX: Final = 256
-#: A signal that comes where a thread is about to wait, or to another thread, ends no wait: its handler runs behind it.
+#: Seconds between two looks for a signal. One that comes just before a wait, or in another thread, does not end
+#: the wait: its handler runs after it.
 SIGNALS_EVERY_S: Final = 0.2
 
 Made = TypeVar("Made")
@@ -98,7 +99,7 @@ def rebuild(
 
     Raises:
         ConfigError: an option that means nothing; batch queues; queues or index on another disk.
-        StoreLockedError: somebody has the store open for writing.
+        StoreLockedError: a process has the store open for writing.
         CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones. So they
             are after a KeyboardInterrupt while they are made, or whatever else a signal handler raises, which
             stops all parts. A store that rocketstore had stopped cleanly still counts as that. SIGTERM
@@ -117,7 +118,7 @@ def rebuild(
 
 
 class _StoppedError(Exception):
-    """Another part has failed, or the caller wants no more: nobody hears of this one."""
+    """Another part has failed, or the caller has stopped the rebuild. It is raised to nobody."""
 
 
 class _Job:
@@ -135,7 +136,7 @@ class _Job:
         self.report = RebuildReport("", 0, 0, 0, 0, 0, 0, 0.0)
 
     def make(self, derived: Derived) -> None:
-        """Queues and index in the directories of `derived.root`, where nobody works any more when this ends."""
+        """Queues and index in the directories of `derived.root`. No thread works there when this returns."""
         try:
             self._make(derived)
         finally:
@@ -149,8 +150,8 @@ class _Job:
             return
         whole = _part(derived, derived.segments)
         groups = _grouped(derived.segments, self._workers)
-        with ThreadPoolExecutor(1) as beside, self._stopping():
-            indexed = beside.submit(self._make_index, derived, whole)
+        with ThreadPoolExecutor(1) as background, self._stopping():
+            indexed = background.submit(self._make_index, derived, whole)
             parts = [_part(derived, group) for group in groups]
             built = list(self._run_parts(parts))
             odd = odd_seam(built)

@@ -1,10 +1,9 @@
-"""Makes a damaged log safe for RocketMQ, which deletes everything behind the first bad byte (D-26).
+"""Makes a damaged log safe for RocketMQ, which deletes everything after the first bad byte (D-26).
 
-A damaged range becomes records of exactly its length that nobody is given: rolled back, with a body of
-zeros; and a blank, where it reaches the end of its file. All other records stay where they are. Units of
-queues that point into it become pre-blanks, so that no queue offset changes, or point to such a record where
-RocketMQ would lose more behind a pre-blank (format 6.3); the index is made anew. What was there is copied to
-quarantine before.
+Filler records take the place of a damaged range, of exactly its length together; and a blank, where the range reaches
+the end of its file. All other records stay where they are. Queue units that point into the range become pre-blanks, so
+that no queue offset changes, or point to a filler record where RocketMQ would lose more after a pre-blank (format 6.3).
+The index is rebuilt. What was there is copied to quarantine before.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def repair(
         options: further settings of `rocketstore.open`, such as `commit_log_dir`.
 
     Raises:
-        StoreLockedError: somebody has the store open for writing.
+        StoreLockedError: a process has the store open for writing.
         DiskFullError: no room for the copies; nothing was changed then.
         ReadFailedError: the disk does not give back what was written.
         FileNotFoundError: a segment is removed meanwhile; where that is noticed before, nothing was changed.
@@ -166,8 +165,8 @@ def repair(
     if done:
         _make_index_again(path, {**options, "force": force})
     ranges = sorted([*done, *found], key=lambda one: one.start)
-    told = tuple(Mended.of(one) for one in ranges)
-    return RepairReport(os.fspath(path), False, told, units, tuple(dict.fromkeys(kept)))
+    mended = tuple(Mended.of(one) for one in ranges)
+    return RepairReport(os.fspath(path), False, mended, units, tuple(dict.fromkeys(kept)))
 
 
 def _opened(
@@ -193,18 +192,18 @@ def _look(
     with open_store(path, "r", **options) as store:
         found = damaged_ranges(store, progress)
         cut = set() if force or fill_missing else _ends_cut_off(store)
-        told = []
+        looked = []
         for one in found:
             how = one.how
             if one.file_end in cut:
                 how = "the file is too short: restore it"
             elif fill_missing and one.reason == MISSING_SEGMENT:
                 how = "record"
-            told.append(Mended(one.start, one.end, one.reason, how))
-        fitting = [one for one, mended in zip(found, told, strict=True) if mended.done]
+            looked.append(Mended(one.start, one.end, one.reason, how))
+        fitting = [one for one, mended in zip(found, looked, strict=True) if mended.done]
         units = sum(len(hit.numbers) for hit in units_into(store, fitting))
         units += sum(len(one.pointed_fillers) for one in with_ends(store, find_pre_blanks(store)))
-    return RepairReport(os.fspath(path), True, tuple(told), units, ())
+    return RepairReport(os.fspath(path), True, tuple(looked), units, ())
 
 
 def _ends_cut_off(store: Store) -> set[int]:
@@ -218,7 +217,7 @@ def _ends_cut_off(store: Store) -> set[int]:
 
 
 def _mend_ends(store: Store, kept: list[str]) -> int:
-    """Pre-blanks that lead RocketMQ astray; how many units. Copies of the records are told to `kept`."""
+    """Points pre-blanks that mislead RocketMQ at filler records; how many units. Adds copies to `kept`."""
     ranges = with_ends(store, find_pre_blanks(store))
     kept += _keep(store, ranges)
     _mend(store, ranges)
@@ -299,7 +298,7 @@ def _record(
         body=bytes(size - RECORD_BYTES_MIN - len(properties)),
         properties=properties,
         queue_id=0 if pointed_filler is None else pointed_filler.queue_id,
-        # An ordered consumer of RocketMQ commits what is behind it.
+        # An ordered consumer of RocketMQ commits the offset after it.
         queue_offset=0 if pointed_filler is None else pointed_filler.queue_offset,
         flag=0 if pointed_filler is None else POINTED_FLAG,
         sys_flag=ROLLED_BACK,
@@ -310,8 +309,8 @@ def _record(
 
 
 def _drop_index(store: Store) -> None:
-    """Entries of the index may point to what is not there any more: without files the next open makes it anew.
-    They go before anything is mended, so that they have gone where the rest was killed."""
+    """Removes the index, whose entries may point to records that are gone; the next open rebuilds it.
+    Its files go before anything is overwritten, so that they are gone if the rest is killed."""
     layout, _, _ = log_bounds(store)
     names = sorted(os.listdir(layout.index)) if layout.index.is_dir() else []
     for name in names:

@@ -66,9 +66,8 @@ class Findings:
 class VerifyReport:
     """Result of `verify`.
 
-    `faults` names the first 1000 of `fault_count`. `writer` says who had the store meanwhile:
-    "none", "live", "recovering" or "java"; beside a writer only what it had published was looked
-    at.
+    `faults` names the first 1000 of `fault_count`. `writer` says what had the store open meanwhile:
+    "none", "live", "recovering" or "java". With a writer only what it had published was checked.
     """
 
     path: str

@@ -44,11 +44,13 @@ def verify(
     """Walks every record, queue unit and index entry of the store in directory `path`, without a
     lock.
 
-    A record is checked for its structure, its place, both checksums and the queue offset in front
-    of it; a unit and an index entry against the record they point to; each record for its unit.
-    Beside a live writer only what it has published is looked at, and units of the newest records
-    may be missing; the same holds for the tail of a store that was not stopped cleanly, which the
-    next open completes.
+    A record is checked for its structure, its place, both checksums and the queue offset before it.
+    A unit and an index entry are checked against the record they point to, and each record for its
+    unit.
+
+    With a live writer only what it has published is checked, and units of the newest records may be
+    missing. The same holds for the tail of a store that was not stopped cleanly, which the next open
+    completes.
 
     Args:
         progress: called with (what, done, total): bytes of the log, then numbers of queues and of
@@ -104,7 +106,7 @@ def verify(
 
 
 def _check_place(layout: StoreLayout) -> None:
-    """Whoever names another directory by mistake must not hear that it has no faults."""
+    """Refuses a directory that is no store: one named by mistake must not be reported without faults."""
     parts = (
         layout.commit_log,
         layout.consume_queue,

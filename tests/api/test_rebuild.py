@@ -164,8 +164,8 @@ def test_logs_of_another_writer(tmp_path: Path, rng: random.Random, workers: int
     [
         ([0, 1, 2], [3, 4], ""),
         ([5, 6], [7], ""),
-        ([0, 1], [3], "goes on with 3 behind 1"),
-        ([0, 1, 2], [1, 2], "goes on with 1 behind 2"),
+        ([0, 1], [3], "goes on with 3 after 1"),
+        ([0, 1, 2], [1, 2], "goes on with 1 after 2"),
         ([0, 1], [2, 2, 3], "has a unit 2 already"),
         ([0, 1], [2, 7, 8], ""),  # a gap within a part is filled there
         ([0, 1], [12, 1], "no unit 1"),

@@ -230,7 +230,7 @@ def test_pre_blanks_in_front_of_messages_of_the_first_file(
         there = Message.from_bytes(read(root, physical_offset, size))
         assert (there.topic, there.queue_offset) == ("%", queue_offset)
     assert units_of(root, "gap") == gap
-    assert "gap/0: behind offset 6, which has no message" in caplog.text
+    assert "gap/0: after offset 6, which has no message" in caplog.text
     kept = {m.physical_offset for m in messages} - {m.physical_offset for m in lost}
     assert set(served(root)) == kept
     is_sound(root)

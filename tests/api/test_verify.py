@@ -175,7 +175,7 @@ CHANGES = [
     pytest.param(
         remove("consumequeue/orders/0/00000000000000000400"),
         "consumequeue/orders/0/00000000000000000600",
-        "missing in front",
+        "missing before",
         id="missing queue file",
     ),
 ]
@@ -360,7 +360,7 @@ def test_units_in_files_behind_the_end_of_a_queue_are_found(tmp_path: Path) -> N
     for number in (0, 3, size // UNIT_SIZE - 1):
         path.write_bytes(bytes(number * UNIT_SIZE) + unit + bytes(size - (number + 1) * UNIT_SIZE))
         found = [(fault.position, fault.reason) for fault in verify(made.root).faults]
-        assert found == [(number * UNIT_SIZE, "units behind the end of the queue")]
+        assert found == [(number * UNIT_SIZE, "units after the end of the queue")]
 
 
 def test_a_first_queue_file_that_was_cut_hides_no_other(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_nothing_is_left_of_modes_and_arguments(said: str) -> None:
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("was removed (failOnDataLoss=false: go on behind it)", "was removed; try again"),
+        ("was removed (failOnDataLoss=false: go on after it)", "was removed; try again"),
         (
             "no zlib stream; decompress=false leaves it as it is",
             "no zlib stream; export and replay leave it so with --as-stored",

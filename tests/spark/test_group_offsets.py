@@ -100,7 +100,7 @@ def test_a_writer_is_left_alone(
             start = end
     assert stored(root) == {}
     assert [r.getMessage() for r in caplog.records if "group g" in r.getMessage()] == [
-        f"offsets of group g are not published in {root}: somebody writes it, or it was not "
+        f"offsets of group g are not published in {root}: another process writes it, or it was not "
         "stopped cleanly"
     ]
     end = stream.latest(start)

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-REMEDY = "failOnDataLoss=false: go on behind it"
+REMEDY = "failOnDataLoss=false: go on after it"
 SKIPS = "failOnDataLoss=false skips it"
 
 

@@ -41,10 +41,16 @@ def options(*found: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callab
     return add
 
 
-MASTER = click.option("--master", metavar="URL", help="Where Spark runs; default: on this machine, all cores.")
+MASTER = click.option(
+    "--master", metavar="URL", help="Where Spark runs; default: on this machine, all cores."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 SPLIT = click.option(
-    "--split-mib", type=click.IntRange(1), default=256, show_default=True, help="MiB of log in a task."
+    "--split-mib",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="MiB of log in a task.",
 )
 TARGET = click.argument("target")
 WANTED = options(
@@ -59,11 +65,20 @@ NO_CREATE = click.option(
     "--no-create", is_flag=True, help="Fail where there is no store yet, instead of making one."
 )
 AS_STORED = click.option(
-    "--as-stored", is_flag=True, help="Leave compressed bodies as they are; by default they are decompressed."
+    "--as-stored",
+    is_flag=True,
+    help="Leave compressed bodies as they are; by default they are decompressed.",
 )
 ONCE = options(
-    click.option("--once", "app_id", metavar="NAME", help="A name for this run: under one name and version it is done once."),
-    click.option("--version", type=click.IntRange(0), help="Number of the run, with --once; default: 0."),
+    click.option(
+        "--once",
+        "app_id",
+        metavar="NAME",
+        help="A name for this run: under one name and version it is done once.",
+    ),
+    click.option(
+        "--version", type=click.IntRange(0), help="Number of the run, with --once; default: 0."
+    ),
 )
 
 
@@ -149,8 +164,14 @@ def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
 @TARGET
 @WANTED
 @click.option("--columns", help="Names of columns, with commas between them; default: all.")
-@click.option("--append", is_flag=True, help="Add to what is in TARGET; without this option TARGET must be empty.")
-@click.option("--compression", default="zstd", show_default=True, help="Compression of the Parquet files.")
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Add to what is in TARGET; without this option TARGET must be empty.",
+)
+@click.option(
+    "--compression", default="zstd", show_default=True, help="Compression of the Parquet files."
+)
 @AS_STORED
 @SPLIT
 @MASTER
@@ -241,7 +262,11 @@ def import_(
 @ANY_STORE
 @TARGET
 @WANTED
-@click.option("--keep-tombstones", is_flag=True, help="Keep messages with an empty body; by default they delete their key.")
+@click.option(
+    "--keep-tombstones",
+    is_flag=True,
+    help="Keep messages with an empty body; by default they delete their key.",
+)
 @NO_CREATE
 @ONCE
 @MASTER

@@ -31,7 +31,7 @@ def compact(
     version: int | None = None,
     **wanted: Unpack[Wanted],
 ) -> int:
-    """Appends to `target`, of each topic and key, the message that stands last in the log, in the order
+    """Appends to `target`, of each topic and key, the last message in the log, in the order
     of the log; gives the number of those that were appended: none when this version was written before.
     Messages without a key are all kept. A message with several keys counts by all of them together. Topics of
     RocketMQ itself are left out unless they are named; a warning says how many messages those have.
@@ -45,7 +45,7 @@ def compact(
 
     Raises:
         SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself, or the source holds
-            shards, which have no order: nobody knows the last message of a key; RS_NO_STORE.
+            shards, which have no order, so that a key has no last message; RS_NO_STORE.
     """
     from pyspark.sql import functions as f
 

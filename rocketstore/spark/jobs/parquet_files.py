@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["COMPRESSIONS", "PartFiles", "Target", "day_text", "directory_text"]
 
 DAY_MS: Final = 86_400_000
-#: Days since 1970 that have a date: years 1 … 9999. One more stands for all others.
+#: Days since 1970 that have a date: years 1 … 9999. NO_DAY is for all others.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 NO_DAY: Final = LAST_DAY + 1
-#: Of rows that are not wanted.
+#: Group of rows that are not wanted.
 NO_GROUP: Final = -1
 #: Hive's name for no value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-#: What Spark escapes in the names of directories, and reads back.
+#: Characters that Spark escapes in the names of directories, and reads back.
 ESCAPED: Final = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 #: Bytes of record batches that wait in memory, for all files of a part, before a row group is written.
 WAITING_BYTES: Final = 128 << 20
@@ -43,7 +43,7 @@ ROW_GROUP_BYTES: Final = 64 << 20
 OPEN_FILES: Final = 128
 #: Files that the driver moves at a time: in an object store each is a copy.
 MOVERS: Final = 16
-#: Whose values repeat.
+#: Columns with values that repeat: they get a dictionary.
 REPEATING: Final = (
     "queue_id",
     "tags",
@@ -54,7 +54,7 @@ REPEATING: Final = (
     "reconsume_times",
 )
 WITHOUT_STATISTICS: Final = ("body", "properties")
-#: Of Parquet, as pyarrow names them.
+#: Compressions of Parquet, as pyarrow names them.
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 TEMPORARY: Final = "_temporary"
 

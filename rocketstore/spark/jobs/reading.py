@@ -31,7 +31,7 @@ def load(
 
 
 def source_options(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """Options of the source for arguments of `rocketstore.scan`. None stands for nothing given."""
+    """Options of the source for arguments of `rocketstore.scan`. None counts as not given."""
     unknown = sorted(set(wanted) - set(NAMES))
     if unknown:
         raise TypeError(f"{', '.join(unknown)}: there are {', '.join(NAMES)}")

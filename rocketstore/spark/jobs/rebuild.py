@@ -1,4 +1,4 @@
-"""Queues and index of a store made anew, parts of the log as tasks."""
+"""Rebuilds queues and index of a store, parts of the log as tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rebuild(
     **options: Unpack[StoreOptions],
 ) -> RebuildReport:
     """Makes queues and index again as `rocketstore.tools.rebuild` does, and as safely; tasks make the units of
-    their parts beside the store, which all of them must be able to write to. The index is made on the
+    their parts in the store, which all of them must be able to write to. The index is made on the
     driver meanwhile, which locks the store and puts everything together.
 
     Args:
@@ -55,7 +55,7 @@ def rebuild(
             RS_WRITE_FAILED: where `rocketstore.tools.rebuild` has an error.
         ValueError, TypeError: `parts` is no such number.
     """
-    root = directory_of("path", path, "a store's directory: queues and index are made beside it")
+    root = directory_of("path", path, "a store's directory: queues and index are made in it")
     context = session.sparkContext
 
     def run_parts(found: Sequence[LogPart]) -> list[BuiltPart]:

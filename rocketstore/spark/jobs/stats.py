@@ -26,7 +26,7 @@ STATS_SCHEMA = (
 )
 COLUMNS = ("topic", "queue_id", "queue_offset", "size", "store_timestamp_ms", *NEEDED)
 HOUR_MS = 3_600_000
-#: Stands for all hours that have no moment, in which damaged records alone were stored.
+#: Hour of store times that have no datetime; only damaged records have them.
 NO_HOUR = END_MS // HOUR_MS
 
 # Rows here: topic, queue id, hour; messages, bytes, smallest, largest, first and last queue offset.
@@ -41,7 +41,7 @@ def stats(
 ) -> DataFrame:
     """One row for each topic, queue and hour: how many messages, how many bytes on disk, the smallest
     and largest record, the first and last queue offset. Messages of an inner batch count as if each had a
-    record. The hour is null for store times before year 1 or behind year 9999.
+    record. The hour is null for store times before year 1 or after year 9999.
 
     Args:
         wanted: what `rocketstore.scan` chooses by: topics, queues, tags, times.

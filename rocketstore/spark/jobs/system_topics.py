@@ -1,4 +1,4 @@
-"""Topics that belong to RocketMQ's own services: what they hold is delivered, or was, in topics of applications."""
+"""Topics of RocketMQ's own services. Their messages are delivered, or were, in topics of applications."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def application_rows(
 
 
 def plain_rows(frame: DataFrame) -> DataFrame:
-    """Rows of other topics than those; rows without a topic stay, for somebody to tell of them."""
+    """Rows of other topics. Rows without a topic stay: the sink refuses or reports them."""
     return frame.where(~system_rows())
 
 
 def system_counts(frame: DataFrame) -> list[Any]:
-    """The others, counted: rows of topic and count."""
+    """Messages of system topics, counted: rows of topic and count."""
     rows: list[Any] = frame.where(system_rows()).groupBy("topic").count().collect()
     return rows
 
@@ -96,7 +96,7 @@ def system_rows() -> Any:
 
 
 def warn_left_out(found: Mapping[str, int | None], remedy: str) -> None:
-    """`remedy`: how to have them."""
+    """Logs which topics are left out. `remedy`: how to have them."""
     if found:
         texts = [
             topic if count is None else f"{topic} ({count} messages)"

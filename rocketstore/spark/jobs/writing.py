@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MESSAGE_COLUMNS", "append"]
 
-#: What the sink takes, and the source gives under the same names.
+#: Columns of numbers that source and sink call the same.
 NUMBERS = ("flag", "sys_flag")
 MESSAGE_COLUMNS = (
     *("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp"),
@@ -63,7 +63,7 @@ def append(
     types = {n: kind for n, kind in types.items() if n not in NUMBERS or kind == "int"}
     frame = frame.select([name for name in MESSAGE_COLUMNS if name in types])
     if "properties" in frame.columns:
-        # Delays, transactions and the like are over: who stores a message again does not order them again.
+        # Delays, transactions and the like are over: a copy must not order them again.
         plain = f.map_filter("properties", lambda name, _: ~name.isin(*RESERVED_PROPERTIES))
         frame = frame.withColumn("shard_key", f.col("properties")[SHARD_KEY])
         frame = frame.withColumn("properties", plain)

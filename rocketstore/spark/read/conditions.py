@@ -72,7 +72,7 @@ class Narrowed:
 
 
 def plain_tag(tag: str) -> bool:
-    """Whether `rocketstore.scan` takes a tag as it stands, and a row that shows it holds just its bytes."""
+    """Whether `rocketstore.scan` takes a tag as it is written, and a row that shows it holds exactly its bytes."""
     return tag.strip() == tag and tag not in ("", "*") and "\ufffd" not in tag
 
 

@@ -1,5 +1,5 @@
-"""How far a stream has come, as offsets of a consumer group: for those who look at lag with `rocketstore stat`
-or RocketMQ's tools. The stream itself goes by its checkpoint and never reads them."""
+"""How far a stream has come, as offsets of a consumer group, for `rocketstore stat` and RocketMQ's tools.
+The stream itself goes by its checkpoint and never reads them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ COLUMNS = ("topic", "queue_id", "queue_offset", *NEEDED)
 
 
 class GroupOffsets:
-    """Of one streaming query, used by one thread. What goes wrong is told once and never stops the stream:
-    the next batch publishes what this one could not."""
+    """The offsets of one streaming query; used by one thread. An error is logged once and never stops the
+    stream: the next batch publishes what this one could not."""
 
     def __init__(self, options: ReadOptions, group: str) -> None:
         self._options = options
@@ -34,7 +34,7 @@ class GroupOffsets:
         self._planned: dict[int, tuple[int, Bounds]] = {}
         #: Next queue offsets that are not published yet.
         self._next: dict[tuple[str, int], int] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def plan(self, begin: int, end: int, bounds: Bounds) -> None:
         """A batch covers [begin, end) of the log."""
@@ -52,10 +52,10 @@ class GroupOffsets:
                 self._publish()
         except (RocketStoreError, OSError, ModuleNotFoundError) as error:
             # The driver may lack what unpacks an inner batch, although its tasks have it.
-            self._tell(f"{error}")
+            self._warn_once(f"{error}")
 
     def _count(self, begin: int, end: int, bounds: Bounds) -> None:
-        """Offsets behind the messages of a batch: those that it chose, and no others."""
+        """Adds the offsets after the messages of a batch: those that it chose, and no others."""
         if begin >= end:
             return
         columns = rocketstore.scan(
@@ -83,10 +83,12 @@ class GroupOffsets:
     def _publish(self) -> None:
         path = self._options.path
         if not store_uuid(path):
-            self._tell("rocketstore has never written this store, and does not begin with it here")
+            self._warn_once(
+                "rocketstore has never written this store, and does not begin with it here"
+            )
             return
         if os.path.exists(os.path.join(path, "abort")):
-            self._tell("somebody writes it, or it was not stopped cleanly")
+            self._warn_once("another process writes it, or it was not stopped cleanly")
             return
         with rocketstore.open(path, "r+", durability="os") as store:
             for (topic, queue_id), offset in sorted(self._next.items()):
@@ -102,9 +104,9 @@ class GroupOffsets:
                 consumer.seek(offset, queue_id=queue_id)
                 consumer.commit()
 
-    def _tell(self, why: str) -> None:
-        if why not in self._told:
-            self._told.add(why)
+    def _warn_once(self, why: str) -> None:
+        if why not in self._warned:
+            self._warned.add(why)
             logger.warning(
                 "offsets of group %s are not published in %s: %s",
                 self._group, self._options.path, why,

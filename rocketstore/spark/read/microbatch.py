@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["by_bytes", "by_rows", "record_start"]
 
-#: How far in front of a place the record that covers it is looked for at first.
-BEHIND_BYTES = 1 << 20
+#: Bytes before an offset in which the record that covers it is looked for at first.
+LOOK_BACK_BYTES = 1 << 20
 UNREADABLE = (CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError)
 
 
 def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
-    """The start of a record about `most` bytes behind `begin`, or the end of the first one if that is larger; `end`
+    """The start of a record about `most` bytes after `begin`, or the end of the first one if that is larger; `end`
     when that is near. A record, a blank or a file starts at `begin`."""
     near = begin + 2 * most
     while end - begin > most:
@@ -31,7 +31,7 @@ def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
         cut = int(scan.split(max(most, (near - begin) // 2))[0].end_offset)
         if cut < near or near == end:
             return cut
-        # The last record in front of `near` goes on behind it: no other begins in reach.
+        # The last record before `near` reaches beyond it: no other begins in reach.
         reached = _reached(scan)
         if reached > begin:
             return min(reached, end)
@@ -40,7 +40,7 @@ def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
 
 
 def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any]) -> int:
-    """The place behind the first `most` messages that are wanted, or behind the record that alone has more."""
+    """The offset after the first `most` messages that are wanted, or after the record that alone has more."""
     taken = 0
     for columns in _walk(store, begin, end, **wanted):
         upto = taken + np.cumsum(_messages_in(store, columns))
@@ -58,28 +58,28 @@ def _messages_in(store: Store, columns: Columns) -> Any:
     def record_at(place: int) -> Message | None:
         try:
             return store.get(place)
-        except UNREADABLE:  # for who reads it
+        except UNREADABLE:  # the reader reports it
             return None
 
     return message_counts(columns, record_at)
 
 
 def record_start(store: Store, place: int) -> int:
-    """`place`, or where the log goes on behind the record or blank that it lies in.
+    """`place`, or the end of the record or blank that it lies in.
 
     Micro-batches of an earlier release could end within a record when `maxBytesPerTrigger` was smaller than that.
-    They held it as a whole, so the next one goes on behind it. Anything else stays as it is: damage, and what
-    was trimmed just now, are for who reads it.
+    They held it as a whole, so the next one begins after it. Anything else stays as it is: the reader
+    reports damage, and what was trimmed just now.
     """
     low, end = store.begin_offset, store.visible_offset
     if not low < place < end or _holds(store, place):
         return place
-    first, behind, reached = place, BEHIND_BYTES, 0
+    first, back, reached = place, LOOK_BACK_BYTES, 0
     try:
         while not reached and first > low:
-            first = max(low, place - behind)
+            first = max(low, place - back)
             reached = _reached(_walk(store, first, place, aligned=first == low, damage="raise"))
-            behind *= 2
+            back *= 2
         if 0 < reached < place:
             for columns in _walk(store, place, end, aligned=False, damage="raise"):
                 return int(columns["physical_offset"][0])

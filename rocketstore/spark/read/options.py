@@ -52,11 +52,11 @@ STREAM_ONLY = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "consumerGroup")
 BATCH_ONLY = ("endingOffsets", "end", "endingTimestamp", "conditions", "askFilters")
 #: Kafka's names of bounds of time → ours.
 TIMES = {"startingTimestamp": "begin", "endingTimestamp": "end"}
-#: To say which topics.
+#: Options that name topics.
 WAYS = ("topic", "subscribe", "topicPattern", "subscribePattern")
 EARLIEST, LATEST = -2, -1
 QUEUE_ID_END = 2**31
-#: Of groups, and of topics that have queues.
+#: Name of a group, or of a topic that has queues.
 NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 #: topic → queue id → queue offset, EARLIEST or LATEST.
@@ -291,7 +291,7 @@ def _check_order(
     starting: int | QueueOffsets,
     ending: int | QueueOffsets,
 ) -> None:
-    """Nobody asks for a range that ends before it begins."""
+    """Refuses a range that ends before it begins."""
     if isinstance(starting, dict) and isinstance(ending, dict):
         for topic, queues in starting.items():
             for queue_id, first in queues.items():

@@ -56,7 +56,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Of what a task left out, that its warning names; it counts the others.
+#: Ranges that the warning of a task names; it counts the others.
 NAMED_RANGES = 10
 
 REMEDY = HINTS["topics"]
@@ -241,7 +241,7 @@ def read(scan: Scan, options: ReadOptions, bounds: Bounds) -> Iterator[pa.Record
 
 
 def both(rows: Any, more: Any) -> Any:
-    """Rows that are in both of two boolean arrays; None in the first stands for all."""
+    """Rows that are in both of two boolean arrays; None in the first means all."""
     return more if rows is None else rows & more
 
 
@@ -291,7 +291,7 @@ def check_reachable(scan: Scan) -> None:
     """Raises FileNotFoundError where no file of the log is to be seen. A scan takes those for damage, or trimmed;
     here the host has the store under another name, or not at all."""
     if scan.archive is not None or scan.begin_offset == scan.end_offset:
-        return  # or it is a store into which nobody has put anything
+        return  # or it is a store without a message
     directories = scan.log_directories or (os.path.join(scan.path, "commitlog"),)
     if not any(map(holds_files, directories)):
         raise FileNotFoundError(errno.ENOENT, "no file of the log is there", directories[0])

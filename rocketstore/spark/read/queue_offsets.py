@@ -174,14 +174,14 @@ def _next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
     """The first queue offset whose message begins at `begin` or after it. A store that loses its last
     messages gives their queue offsets to others."""
     low = store.min_queue_offset(topic, queue_id)
-    behind = store.max_queue_offset(topic, queue_id)
-    while low < behind:
-        middle = (low + behind) // 2
+    after = store.max_queue_offset(topic, queue_id)
+    while low < after:
+        middle = (low + after) // 2
         place = _physical_offset(store, topic, queue_id, middle)
         if place is not None and place < begin:
             low = middle + 1
         else:
-            behind = middle
+            after = middle
     return low
 
 

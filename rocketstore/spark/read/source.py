@@ -43,9 +43,9 @@ class BatchReader(DataSourceReader):
 
 
 class FilterAsker(BatchReader):
-    """Tells `rocketstore.spark.read` what Spark makes of a `where`; nothing is read with it."""
+    """Asks Spark what it makes of a `where`, for `rocketstore.spark.read`. It reads nothing."""
 
     def pushFilters(self, filters: list[Filter]) -> NoReturn:
-        """Raises FiltersAskedError, which is how an answer gets from a planning worker to who asks."""
+        """Raises FiltersAskedError, which carries the answer from a planning worker to the caller."""
         found = [conditions_of(one, self.options.fields) for one in filters]
         raise FiltersAskedError([condition for known in found if known for condition in known])

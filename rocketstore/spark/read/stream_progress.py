@@ -2,7 +2,7 @@
 
 An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. A stream that
 began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means
-is settled once, when the stream begins. What leaves out no message behind `phys` is left out itself.
+is settled once, when the stream begins. A queue offset that leaves out no message after `phys` is not listed.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Progress:
         store = self._opened()
         end = store.flushed_offset
         if end == self._seen and time.monotonic() > self._looked_at + REOPEN_S:
-            # A store that nobody wrote when it was opened is not always followed from there on.
+            # A store without a writer when it was opened is not always followed later.
             self.close()
             store = self._opened()
             end = store.flushed_offset
@@ -158,7 +158,7 @@ class Progress:
         starting = self._options.starting
         if not isinstance(starting, dict):
             return None
-        # Of a release that did not note them: "latest" was settled then, and nobody knows where.
+        # An offset of an earlier release lacks them: it settled "latest" and did not note where.
         return needed_from(self._opened(), numbers_in(starting), int(offset["phys"]))
 
     def _place(self, offset: dict[str, Any]) -> int:
@@ -191,7 +191,7 @@ class Progress:
         store, options = self._opened(), self._options
         begin = max(begin, store.begin_offset)
         if begin >= end:
-            return end  # all of it was removed, behind the place too where the stream was to end
+            return end  # all of it was removed, also after the place where the stream was to end
         begin = record_start(store, begin)
         if options.max_bytes is not None:
             end = by_bytes(store, begin, end, options.max_bytes)

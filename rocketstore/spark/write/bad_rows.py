@@ -1,4 +1,4 @@
-"""Rows that cannot be messages, kept as Parquet with the reason, beside what is written."""
+"""Rows that cannot be messages, kept as Parquet files with the reason."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BadRows:
         return self._path
 
     def abandon(self) -> None:
-        """Removes what a task leaves that fails. What went wrong is known: it is not for this to say more."""
+        """Removes what a failed task leaves. Raises nothing: the task's own error is what counts."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -73,7 +73,7 @@ def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
 def settle_bad_rows(
     path: str, writer: str | None, version: int, partition: int, given_up: bool
 ) -> None:
-    """Of a write that failed: rows of one that somebody will finish are kept, those of another are not."""
+    """Keeps the rows of a failed write that a process will finish; discards those of another."""
     if given_up or writer is None:
         discard_bad_rows(path)
     else:

@@ -1,6 +1,6 @@
-"""What nobody needs any more: staged files of commits that are done, given up, or were never made.
+"""Removes staged files of commits that are done, given up, or were never made.
 
-What cannot be removed, for it belongs to another user for example, stays: no commit fails for that.
+A file that cannot be removed, as one of another user, stays: no commit fails for that.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["abandon", "discard", "remove_orphans"]
 
 logger = logging.getLogger(__name__)
 
-#: Of the files that the sink makes: frames, rows that cannot be messages, requests.
+#: Suffixes of files that the sink makes: frames, rows that cannot be messages, requests.
 SUFFIXES = {".frames", ".parquet", ".json", ".taken", ".done", ".tmp"}
-#: What the sink calls a batch write itself.
+#: Name that the sink gives a batch write without one.
 UNNAMED = re.compile("batch-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ORPHAN_AGE_S = 7 * 24 * 3600.0
 
@@ -40,7 +40,7 @@ def discard(files: Sequence[Staged]) -> None:
 
 
 def abandon(path: str, files: Sequence[Staged]) -> bool:
-    """Removes the staged files of a write that is given up, unless somebody has begun to append them: a
+    """Removes the staged files of a write that is given up, unless a process has begun to append them: a
     commit that was begun is finished, and needs them. True when they were removed."""
     given_up = withdraw_files(path, files) and not is_pending(path, files)
     if given_up:
@@ -55,8 +55,8 @@ def remove_orphans(
     bad_rows: str | None = None,
     age_s: float = ORPHAN_AGE_S,
 ) -> int:
-    """Removes what dead tasks and askers have left and nobody has touched for a week; how many files. Frames
-    of a commit that was begun stay, however old they are: whoever appends next finishes it.
+    """Removes what dead tasks and processes have left, once it is a week old; how many files. Frames of a
+    commit that was begun stay, however old they are: the next process that appends finishes it.
 
     Args:
         staging, bad_rows: where tasks put frames and rows; default: in the store.
@@ -80,9 +80,9 @@ def remove_orphans(
 
 
 def remove_writers(directory: Path, oldest: float) -> int:
-    """Removes what is noted of batch writes that nobody has named, and nobody will write again, where it was last
-    changed before `oldest`: there would be one more file for each. One that has a name is not looked into again for a
-    week."""
+    """Removes the files of batch writes without a name of the caller's, last changed before `oldest`. No
+    such write is repeated, and there would be one more file for each. A file of a named writer is not
+    looked into again for a week."""
     removed = 0
     for file in _entries(directory):
         with _staying(file), contextlib.suppress(ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Columns that the sink takes: their names and types, and those that it leaves aside."""
+"""Columns that the sink takes, with their types, and columns that it ignores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALIASES = {
     "queueId": "queue_id",
     "bornTimestamp": "born_timestamp",
 }
-#: What the source gives and only a log can say, also under the names of its other views.
+#: Columns of the source that only a log can say, also under the names of its other views.
 IGNORED = {
     "queue_offset",
     "physical_offset",
@@ -58,7 +58,7 @@ def named_columns(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with offsets of 32 bits in all columns, whatever Spark was told to use
+    """The batch with offsets of 32 bits in all columns, whatever Spark uses
     (`spark.sql.execution.arrow.useLargeVarTypes`)."""
     import pyarrow as pa
 

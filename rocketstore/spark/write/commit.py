@@ -1,12 +1,12 @@
-"""Appends the staged frames of one commit, exactly once, whatever dies on the way.
+"""Appends the staged frames of one commit exactly once, whichever process dies meanwhile.
 
 1. Take the store's lock, or hand the commit to the process that has it and serves it. 2. Finish a commit
-that somebody else began. 3. Is this version committed already? Then nothing is left to do. 4. Note the
+that another process began. 3. Is this version committed already? Then nothing is left to do. 4. Note the
 durable end of the log and the staged files in `pending.json`. 5. Append. 6. Wait until it is durable.
 7. Note the version. 8. Remove the staged files, then `pending.json`.
 
-Who dies before 4 has changed nothing. After 4, the next one compares the log behind the noted end with
-the frames, record by record, and appends those that are missing.
+A process that dies before 4 has changed nothing. After 4, the next one compares the log after the noted
+end with the frames, record by record, and appends those that are missing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def commit(
     Raises:
         SparkFaceError: RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
             RS_WRITE_FAILED: the store cannot be opened, or fails while it is appended to;
-            RS_HANDED_OVER when somebody took the commit and says nothing more: its outcome is open,
+            RS_HANDED_OVER when a process took the commit and reports nothing more: its outcome is open,
             until the same version is committed again.
     """
     request = Request(path, writer, version, files)
@@ -141,7 +141,7 @@ def append_begun(store: Store, path: str, journal: Journal, begun: Commit, on_st
 
 
 def flushed_end(store: Store) -> int:
-    """The end of the log, durable; others may go on behind it."""
+    """The end of the log, durable; other writers may append after it."""
     end = store.end_offset
     store.wait_flushed(end, FLUSH_TIMEOUT_S)
     return end
@@ -176,8 +176,8 @@ def finish_pending(
             raise SparkFaceError(
                 "RS_DATA_LOST",
                 f"[{begun.begin}, {store.begin_offset}) of {path} was removed before version "
-                f"{begun.version} of {begun.writer} was finished: nobody can tell which of its "
-                f"{begun.rows} messages were there; remove {sink_directory(path) / 'pending.json'} "
+                f"{begun.version} of {begun.writer} was finished: which of its {begun.rows} messages were "
+                f"there cannot be known; remove {sink_directory(path) / 'pending.json'} "
                 "to write no more of them",
             )
         for file in begun.files:
@@ -188,7 +188,7 @@ def finish_pending(
             begun.version, begun.writer, present, begun.rows,
         )  # fmt: skip
         if present < begun.rows:
-            # Others may have put messages since: the next comparison begins behind those.
+            # Others may have put messages since: the next comparison begins after those.
             begun = dataclasses.replace(begun, begin=end, present=present, mixed=mixed)
             journal.begin(begun)
             on_step("resumed")

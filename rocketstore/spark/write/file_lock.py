@@ -1,8 +1,8 @@
 """Files that one thread of one process holds at a time.
 
-The sink's journal has one, although only who holds the store may touch it, and that is one process: a
-thread that serves the store may still be at work when another thread has closed it. The next one, who
-has the store then, waits here for its end.
+The sink's journal has such a lock, although only the one process that holds the store may touch the journal: a thread
+that serves the store may still be at work when another thread has closed the store. The next process, which then has
+the store, waits for the end of that thread.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class FileLock:
 
 
 def journal_lock(path: str) -> FileLock:
-    """The right to read and write the sink's journal of a store. Who only looks whether it is held has it
-    for a moment, so nobody gives up at once."""
+    """The right to read and write the sink's journal of a store. `is_served` holds it for a moment to look,
+    so that taking it is tried again."""
     return FileLock(lock_file(path), JOURNAL_TIMEOUT_S, "RS_JOURNAL_BUSY")
 
 
@@ -82,7 +82,7 @@ os.register_at_fork(after_in_child=_leave_in_child)
 
 
 def is_served(path: str) -> bool:
-    """Whether somebody works with the journal now: who serves the store does all the time."""
+    """Whether a process works with the journal now. One that serves the store does all the time."""
     try:
         handle = os.open(lock_file(path), os.O_RDONLY)
     except FileNotFoundError:

@@ -1,14 +1,14 @@
-"""Commits that are handed to the process which has the store open, and what came of them.
+"""Commits that are handed to the process which has the store open, and their outcome.
 
 Under `<store>/rocketstore/sink/inbox/`, for each request:
 
-    <id>.json    handed in. Who renames or removes it first has decided: the owner takes it, or the asker
-                 withdraws it, never both
+    <id>.json    handed in. The first process that renames or removes it decides: the owner takes it, or
+                 the asker withdraws it, never both
     <id>.taken   the owner is at work on it, and touches it now and then; it stays when the owner dies
-    <id>.done    what came of it, for the asker, who removes it
+    <id>.done    the outcome, for the asker, which removes it
 
-All that decides whether frames are in the log stands in the journal: a request that is taken twice, or
-that its asker brings to an end himself because the owner is gone, is appended once.
+The journal alone decides whether frames are in the log. So a request is appended once, also when it is taken twice,
+or when its asker finishes it because the owner is gone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Request:
             self.handed_in = True
 
     def withdraw(self) -> bool:
-        """Takes it back; False when somebody has taken it before, dead or alive."""
+        """Takes it back; False when an owner has taken it before, dead or alive."""
         if self.handed_in:
             try:
                 self._waiting.unlink()
@@ -110,7 +110,7 @@ class Request:
         return bool(found["appended"])
 
     def forget(self) -> None:
-        """Removes all traces: by who holds the store, or when the owner has answered."""
+        """Removes all files of the request. For a process that holds the store, or after the answer."""
         if self.handed_in:
             for file in (self._waiting, self._taken, self._done):
                 with contextlib.suppress(FileNotFoundError):
@@ -123,7 +123,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TakenCommit:
-    """What stands in a request."""
+    """The content of a request, as the owner reads it."""
 
     writer: str
     version: int
@@ -142,7 +142,7 @@ class TakenCommit:
 
 
 def waiting(path: str) -> list[Path]:
-    """Requests, oldest first: those that an owner took and died over, and those that nobody took."""
+    """Requests, oldest first: those that a dead owner took, and those that no owner took."""
     found = []
     with contextlib.suppress(FileNotFoundError), os.scandir(inbox_directory(path)) as entries:
         for entry in entries:
@@ -153,7 +153,7 @@ def waiting(path: str) -> list[Path]:
 
 
 def take(file: Path) -> Path | None:
-    """The request, which nobody can withdraw any more; None when it was."""
+    """Takes a request, so that its asker cannot withdraw it; None when it was withdrawn before."""
     taken = file.with_suffix(".taken")
     try:
         os.rename(file, taken)
@@ -166,7 +166,7 @@ def give_answer(taken: Path, outcome: dict[str, Any]) -> None:
     write_durably(taken.with_suffix(".done"), {"format": 1, "pid": os.getpid(), **outcome})
 
 
-# ---- whoever gives up ----
+# ---- giving up ----
 
 
 def withdraw_files(path: str, files: Sequence[Staged]) -> bool:

@@ -3,12 +3,12 @@
 Under `<store>/rocketstore/sink/`:
 
     pending.json          the commit whose staged frames are being appended; its rename is the point of
-                          no return: from then on the commit is finished, by whoever opens the sink next
+                          no return: the next process that opens the sink finishes the commit
     writers/<name>.json   how far each writer has come: its last version, and the last commits
     staging/<run>/        frames of tasks, until they are in the log
     inbox/                commits that are handed to the process which has the store open
-    journal.lock          held by who reads or writes the first two, which only the process does that
-                          holds the store's lock
+    journal.lock          held while the first two are read or written, which only the process may do
+                          that holds the store's lock
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 #: Commits of each writer that stay in its file; only the last one decides anything.
 REMEMBERED = 100
-#: Of each.
+#: Fields that are noted of each commit.
 NOTED = ("version", "begin", "end", "rows")
 
 
@@ -68,7 +68,7 @@ class Commit:
     #: Physical offset at which the log ended, durably, before the frames that follow.
     begin: int
     files: tuple[Staged, ...] = field(default=())
-    #: So many frames stand in the log below `begin`: a commit that was resumed goes on behind them.
+    #: Count of frames that are in the log below `begin`: a resumed commit appends those after them.
     present: int = 0
     #: Others put messages while the frames are appended: they may stand between them.
     mixed: bool = False
@@ -79,7 +79,7 @@ class Commit:
 
 
 def file_name(writer: str) -> str:
-    """What stands for a writer, which may be any text, in names of files."""
+    """The name of a writer, which may be any text, in names of files."""
     return hashlib.sha256(writer.encode()).hexdigest()[:32]
 
 
@@ -120,13 +120,13 @@ def write_durably(path: Path, content: dict[str, Any]) -> None:
 
 
 def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
-    """Whether the commit under way needs one of these files; for who does not hold the lock."""
+    """Whether the commit under way needs one of these files; for callers without the lock."""
     needed = needed_files(path)
     return needed is None or not needed.isdisjoint(file.path for file in files)
 
 
 def needed_files(path: str | os.PathLike[str]) -> set[str] | None:
-    """Staged files of the commit under way; None: nobody knows them. For who does not hold the lock."""
+    """Staged files of the commit under way; None: they are not known. For callers without the lock."""
     if not (sink_directory(path) / "pending.json").exists():
         return set()
     try:
@@ -137,7 +137,7 @@ def needed_files(path: str | os.PathLike[str]) -> set[str] | None:
 
 
 def committed(path: str | os.PathLike[str], writer: str) -> dict[int, int]:
-    """Rows by version of the last commits of a writer; for who does not hold the lock."""
+    """Rows by version of the last commits of a writer; for callers without the lock."""
     if not (sink_directory(path) / "writers").is_dir():
         return {}
     return {commit["version"]: commit["rows"] for commit in Journal(path).commits(writer)}
@@ -170,7 +170,7 @@ class Journal:
             )
 
     def begin(self, commit: Commit) -> None:
-        """From here on the commit will be finished."""
+        """After this the commit will be finished, whichever process dies."""
         write_durably(self._pending, {"format": 1, **asdict(commit)})
 
     def note(self, commit: Commit, end: int) -> None:
@@ -184,7 +184,7 @@ class Journal:
             write_durably(self._file(commit.writer), content)
 
     def clear(self) -> None:
-        """Nothing is under way any more."""
+        """Says that no commit is under way."""
         self._pending.unlink()
         sync_directory(self._root)
 

@@ -87,7 +87,7 @@ class WriteOptions:
             size(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
-            # Whoever finishes the commit may work in another directory.
+            # The process that finishes the commit may work in another directory.
             directory_of("stagingPath", staging, shared) if staging else None,
             shards,
             size(given, "segmentBytes", 1 << 30, 64 << 10, 2**31 - 1),

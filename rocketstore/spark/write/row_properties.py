@@ -18,7 +18,7 @@ __all__ = ["Described", "Entries", "described", "given_texts"]
 
 #: Columns that have a property of their own.
 OWN = {"tags": "TAGS", "keys": "KEYS", "shard_key": SHARD_KEY}
-#: Properties that the log itself says, or that mean nothing behind a put.
+#: Properties that the log itself says, or that mean nothing after a put.
 DROPPED = ("__CRC32#", "WAIT")
 
 

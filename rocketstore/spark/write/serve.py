@@ -27,17 +27,17 @@ __all__ = ["StoreServer", "serve"]
 
 logger = logging.getLogger(__name__)
 
-#: How often the inbox is looked at: processes that share nothing but files cannot wake each other.
+#: Seconds between two looks at the inbox: processes that share only files cannot wake each other.
 LOOK_S = 0.02
-#: The same where the system has refused something.
+#: Seconds between two looks after the system has refused something.
 RETRY_S = 0.5
 
 
 def serve(store: Store) -> StoreServer:
     """Takes commits of sinks in other processes until it is closed; close it before the store.
 
-    Each is appended once, whichever process dies meanwhile, beside what this one puts. Where a commit
-    cannot be appended its sink is told, and the next one is taken.
+    Each is appended once, whichever process dies meanwhile; this process may put messages, too. Where a
+    commit cannot be appended its sink gets an error, and the next one is taken.
 
     Raises:
         StoreReadOnlyError, StoreClosedError: the store is not open for writing.
@@ -96,7 +96,7 @@ class StoreServer:
             while not self._ending.is_set() and not self._store.closed:
                 self._ending.wait(LOOK_S if self._look() else RETRY_S)
         except StoreClosedError:
-            # The asker sees that nobody serves any more, and finishes the commit himself.
+            # The asker sees that no process serves any more, and finishes the commit itself.
             logger.info("%s was closed while a commit was appended", self._path)
         except BaseException as error:
             self._failure = error

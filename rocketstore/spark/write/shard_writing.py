@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_shard"]
 
-#: With what a record has beside its columns it is a batch that one call writes.
+#: Bytes of columns in one call; with what a record has besides they are one batch of the store.
 PART_BYTES = 4 << 20
 #: A disk that is busy with other shards may take so long to make room.
 WAIT_S = 600.0
@@ -40,7 +40,7 @@ def write_shard(
 ) -> Shard | None:
     """Writes the messages of all batches to a new store below `root`, durably; None without a message.
 
-    Each attempt has a store of its own, which is found by nobody until the job's commit names it. One that
+    Each attempt has a store of its own, which readers do not find until the job's commit names it. One that
     fails removes it.
 
     Raises:
@@ -77,7 +77,7 @@ def write_shard(
 
 
 def put_rows(store: Store, columns: dict[str, Any], routing: Routing) -> dict[int, str]:
-    """Puts those rows that can be messages; of the others, why not. Flushed behind our back as it comes."""
+    """Puts those rows that can be messages; of the others, why not. The store flushes in the background."""
     wait: dict[str, Any] = {"durability": "memory", "timeout_s": WAIT_S}
     try:
         store.put_columns(**columns, **wait)
@@ -113,8 +113,8 @@ def make_directory(path: Path) -> None:
 
 
 def remove(store: Store | None, path: Path) -> None:
-    """All that an attempt has made, also the directories of the run when it was the last one there: who gave the run
-    up may have removed them before it was done."""
+    """All that an attempt has made, also the directories of the run when it was the last one there: the driver that
+    gave the run up may have removed them earlier."""
     if store is not None:
         with contextlib.suppress(RocketStoreError, OSError):
             store.destroy()

@@ -4,10 +4,10 @@
                          not name does not exist for readers
     shard-00000/ …       stores, each with offsets and an order of its own
     _staged/<run>/       what tasks write, until the manifest has it; names begin with partition and attempt
-    shards.lock          held by who changes the manifest
+    shards.lock          held by the process that changes the manifest
 
 A commit is noted as `pending` with all its renames before the first of them; from then on it is
-finished, by whoever commits next.
+finished by the next process that commits.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def commit_shards(
                 sync_directory(root / STAGED)
             sync_directory(root)
             for directory in _above(root):
-                with contextlib.suppress(PermissionError):  # nobody has made one there
+                with contextlib.suppress(PermissionError):  # no task has made one there
                     sync_directory(directory)
             number = _next_number(root, found)
             moves = [
@@ -151,7 +151,7 @@ def abandon_shards(path: str, run: str) -> bool:
     try:
         found = _read(path)
     except SparkFaceError:
-        return False  # nobody knows
+        return False  # its state is not known
     if found is not None and any(_run_of(move) == run for move in _moves(found)):
         return False
     _remove(Path(path) / STAGED / run)
@@ -205,7 +205,7 @@ def _above(root: Path) -> list[Path]:
 
 
 def _next_number(root: Path, found: dict[str, Any]) -> int:
-    """Behind every shard, also behind those that the manifest does not name."""
+    """The number after that of every shard, also of those that the manifest does not name."""
     names = [*os.listdir(root), *(shard["name"] for shard in found["shards"])]
     return max((int(m[1]) + 1 for name in names if (m := NAME.fullmatch(name))), default=0)
 
@@ -235,7 +235,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _remove(run: Path) -> None:
-    """A task that lost the race may still be writing there: what it makes anew goes as an orphan."""
+    """A task that lost the race may still be writing there: what it still makes is removed as an orphan."""
     shutil.rmtree(run, ignore_errors=True)
     with contextlib.suppress(OSError):
         run.parent.rmdir()

@@ -80,7 +80,7 @@ class CountedBatches:
 
 
 def log_left_out(options: WriteOptions, messages: Sequence[TaskResult]) -> None:
-    """How many rows were no messages, once the others are written: who drops them is to know it."""
+    """Logs how many rows were no messages, after the others are written."""
     count = sum(message.left_out for message in messages)
     if count:
         where = options.bad_rows_path
@@ -140,8 +140,8 @@ def routing_of(options: WriteOptions) -> Routing:
 
 
 def staging_of(options: WriteOptions) -> str:
-    """Where all writes to this store stage their frames, and none to others: who cleans up there knows what the
-    commits of one store need."""
+    """The directory in which all writes to this store stage their frames, and no others: the cleanup knows
+    what the commits of one store need."""
     if options.staging is None:
         return os.path.join(sink_directory(options.path), "staging")
     place = f"{socket.gethostname()} {os.path.realpath(options.path)}"
@@ -165,7 +165,7 @@ def make_store(options: WriteOptions, *, makes: bool = True) -> None:
         with coded_errors("RS_WRITE_FAILED", path):
             try:
                 rocketstore.open(path, "rw").close()
-            except StoreLockedError:  # whoever has a lock there makes it just now
+            except StoreLockedError:  # the process that has the lock is making it
                 return
         # At the level that Spark shows: the path may be mistyped, or its disk not mounted.
         # It goes to standard error as it is, from a process of Spark's, also where a command writes.
@@ -184,7 +184,7 @@ def check_creates(options: WriteOptions, what: str) -> None:
 
 
 class SinkWriter:
-    """What batch and stream have in common. Pickled to the tasks and to the committer."""
+    """What a batch and a stream share. Pickled to the tasks and to the committer."""
 
     def __init__(self, schema: StructType, options: WriteOptions, *, makes: bool) -> None:
         """`makes`: the store, where there is none."""

@@ -89,16 +89,14 @@ def sync_names(files: Sequence[Staged]) -> None:
     directories that a task has made for them."""
     runs = {Path(file.path).parent for file in files}
     for directory in runs | {above for run in runs for above in run.parents[:3]}:
-        with contextlib.suppress(
-            PermissionError
-        ):  # nobody has made one there, who may not even look
+        with contextlib.suppress(PermissionError):  # a task that may not look there has made none
             sync_directory(directory)
 
 
 def count_present(messages: Iterable[Message], begun: Commit) -> int:
-    """How many of the frames are in the log: those noted, and those that stand among the messages behind
-    `begun.begin` in their order. Between them is nothing, unless others had the store at the same
-    time; theirs are told apart by what they hold."""
+    """How many of the frames are in the log: those noted, and those among the messages after
+    `begun.begin` in their order. No other message is between them, unless others had the store at the
+    same time; theirs are known by their content."""
     found, present = iter(messages), begun.present
     for frame in frames_from(begun.files, begun.present):
         expected = Message.from_bytes(frame)

@@ -1,4 +1,4 @@
-"""The way of a commit to the store: its lock, or the process that has it."""
+"""How a commit gets to the store: by its lock, or by the process that has the lock."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rocketstore.spark.write.handover import Request
 __all__ = ["Step", "no_step", "reach"]
 
 RETRY_S = 0.1
-#: How often who has handed a commit in looks for its answer.
+#: Seconds between two looks for the answer to a commit that was handed in.
 ANSWER_S = 0.01
-#: An owner that has taken a commit and shows no progress for so long is given up.
+#: Seconds without progress after which an owner that took a commit is given up.
 PROGRESS_TIMEOUT_S = 600.0
 
 Step = Callable[[str], None]
@@ -72,7 +72,7 @@ def open_for(path: str, largest_body: int) -> Store:
 
 
 def wait_for_answer(path: str, request: Request, deadline: float) -> bool:
-    """False when nobody serves the store any more, or nobody has taken the request by `deadline`, a time
+    """False when no process serves the store any more, or none has taken the request by `deadline`, a time
     of the monotonic clock: it was withdrawn then.
 
     Raises:
@@ -113,6 +113,6 @@ def not_reached(path: str, request: Request, timeout_s: float, holder: str) -> S
 def handed_over(path: str, why: str) -> SparkFaceError:
     return SparkFaceError(
         "RS_HANDED_OVER",
-        f"the process that took the commit for {path} {why}; it is finished by who serves the "
-        "store next, or by writing the same version again",
+        f"the process that took the commit for {path} {why}; the next process that serves the "
+        "store finishes it, and so does writing the same version again",
     )

@@ -1,6 +1,8 @@
-"""What the queues hold that no message of the log tells: units of records that `repair` wrote, and that offsets behind
-the last message were handed out. Queues that are made anew have them, too: a consumer that stood there would pass
-over messages that got such an offset again."""
+"""What rebuilt queues take over from the old ones, because no message of the log says it.
+
+Two things: units of filler records that `repair` wrote, and queue offsets after the last message that were given out.
+Without them a consumer at such an offset would miss messages that get the offset again.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +114,8 @@ def _pointed_fillers(
         count = max(len(offsets), len(ours))
         offsets, ours = _filled_up(offsets, count), _filled_up(ours, count)
         before = numpy.maximum.accumulate(ours)
-        behind = numpy.minimum.accumulate(numpy.where(ours < 0, derived.end, ours)[::-1])[::-1]
-        wanted = (offsets >= derived.begin) & (ours < 0) & (offsets > before) & (offsets < behind)
+        after = numpy.minimum.accumulate(numpy.where(ours < 0, derived.end, ours)[::-1])[::-1]
+        wanted = (offsets >= derived.begin) & (ours < 0) & (offsets > before) & (offsets < after)
         for number in numpy.flatnonzero(wanted).tolist():
             unit = _Unit(start // UNIT_SIZE + number, int(offsets[number]), int(sizes[number]))
             if unit.physical_offset > last and _is_pointed_filler(log, unit):

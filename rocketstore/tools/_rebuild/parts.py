@@ -70,11 +70,11 @@ class BuiltPart:
 
 
 class _OddError(Exception):
-    """What becomes of a record depends on records in front of the part."""
+    """A record whose units depend on records before the part."""
 
 
 class _DamageError(Exception):
-    """What stands at `offset` cannot be believed. The dispatcher would wait for it to be mended."""
+    """The record at `offset` cannot be believed. The dispatcher would wait for its repair."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(offset, reason)
@@ -235,7 +235,7 @@ def _first_unit(queue: ConsumeQueue) -> int:
 
 
 def odd_seam(parts: Sequence[BuiltPart]) -> str:
-    """Why units of parts cannot just be put behind each other; empty when they can. `parts` are in the
+    """Why units of parts cannot simply follow each other; empty when they can. `parts` are in the
     order of the log: in each queue one begins where the one before ended."""
     ends: dict[tuple[str, int], int] = {}
     for built in parts:
@@ -244,8 +244,8 @@ def odd_seam(parts: Sequence[BuiltPart]) -> str:
         for topic, queue_id, first, end in built.queues:
             before = ends.get((topic, queue_id), first)
             if first != before:
-                where = f"{topic}/{queue_id} goes on with {first} behind {before - 1}"
-                return f"behind {built.part.begin} {where}"
+                where = f"{topic}/{queue_id} goes on with {first} after {before - 1}"
+                return f"after {built.part.begin} {where}"
             ends[topic, queue_id] = end
     return ""
 

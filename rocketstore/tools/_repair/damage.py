@@ -93,7 +93,7 @@ def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange
     lost += _without_blank(store, walk, ends, lost)
     found = []
     for start, last, reason in sorted(lost):
-        # A chunk ends where damage begins: the record in front of it, or the first one behind it.
+        # A chunk ends where damage begins: the record before it, or the first one after it.
         near = max(0, bisect.bisect_right(ends, start) - 1)
         time_ms = times[near] if times else 0
         while start < last:

@@ -29,7 +29,7 @@ def make_missing(layout: StoreLayout) -> None:
     missing.
 
     Raises:
-        StoreLockedError: somebody has the store open for writing.
+        StoreLockedError: a process has the store open for writing.
         DiskFullError: no room for all of them.
     """
     lock = StoreLock.acquire(layout)

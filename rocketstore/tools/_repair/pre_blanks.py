@@ -48,7 +48,7 @@ __all__ = ["PreBlanks", "find_pre_blanks", "point_them", "pre_blank_end", "with_
 
 
 REASON: Final = "a queue has a pre-blank"
-#: As one cannot stand for lost messages of a file.
+#: Pre-blanks in a row that are looked at; more cannot be lost messages of one file.
 RUN_MAX: Final = 1 << 16
 POINTED_FILLER_BYTES: Final = RECORD_BYTES_MIN + FILLER_BODY_BYTES
 
@@ -70,11 +70,11 @@ class PreBlank(NamedTuple):
 
 
 class PreBlanks(NamedTuple):
-    """In a row; the units around them point to these offsets. `behind` None: they end their queue."""
+    """Pre-blanks in a row; the units around them point to these offsets. `after` None: they end their queue."""
 
     units: tuple[PreBlank, ...]
     before: int
-    behind: int | None
+    after: int | None
 
 
 def find_pre_blanks(store: Store) -> list[PreBlanks]:
@@ -95,7 +95,7 @@ def find_pre_blanks(store: Store) -> list[PreBlanks]:
 
 
 def _in_front(directory: Path, limit: int) -> tuple[list[PreBlanks], list[PreBlank]]:
-    """In front of units that point below `limit`; and those that follow such units at the end of the queue."""
+    """Pre-blanks before units that point below `limit`; and those after such units at the end of the queue."""
     found: list[PreBlanks] = []
     run: list[PreBlank] = []
     before = -1
@@ -147,18 +147,18 @@ def pre_blank_end(directory: Path) -> PreBlankEnd | None:
 
 
 def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:
-    """Records of an earlier repair to be written anew, with pointed fillers for these in them, as far as there are any
+    """Records of an earlier repair to be overwritten with pointed fillers for these, as far as there are any
     between what the units around say."""
     fillers = _fillers(store) if rows else []
     starts = [one.start for one in fillers]
     room = [(one.end - one.start) // POINTED_FILLER_BYTES for one in fillers]
     wanted: dict[int, list[PreBlank]] = {}
     # Ends of queues first, of which each has one of its own where it can be.
-    for row in sorted(rows, key=lambda one: (one.behind is not None, -one.before)):
+    for row in sorted(rows, key=lambda one: (one.after is not None, -one.before)):
         low = bisect_right(starts, row.before)
-        high = len(starts) if row.behind is None else bisect_left(starts, row.behind)
+        high = len(starts) if row.after is None else bisect_left(starts, row.after)
         taken = _taken(room[low:high], len(row.units))
-        if row.behind is None and low < high and not taken:
+        if row.after is None and low < high and not taken:
             # The last one alone, in a record that several queues may share.
             taken = _taken(room[low:high], 1) or [high - low - 1]
         if not taken:
@@ -182,12 +182,12 @@ def _taken(room: Sequence[int], count: int) -> list[int]:
 
 def _warn(row: PreBlanks) -> None:
     queue = Path(row.units[0].path).parent
-    if row.behind is None:
+    if row.after is None:
         logger.warning("%s ends in a pre-blank: put a message before RocketMQ starts", queue)
         return
     first = row.units[0].start // UNIT_SIZE + row.units[0].number
     logger.warning(
-        "%s: behind offset %d, which has no message, RocketMQ's consumers are given nothing more "
+        "%s: after offset %d, which has no message, RocketMQ's consumers are given nothing more "
         "of the log's first file",
         queue, first,
     )  # fmt: skip

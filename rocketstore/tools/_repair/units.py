@@ -163,8 +163,8 @@ def pointed_fillers(store: Store, ranges: Sequence[Mendable]) -> list[list[Point
         delayed = is_delayed(queue.parent.name)
         for number, offset in zip(hit.numbers, hit.offsets.tolist(), strict=True):
             at = bisect_right(starts, offset) - 1
-            # What stands behind a range in the log's first file RocketMQ passes over behind a pre-blank, but
-            # where it delivers delayed messages itself: it reads unit by unit.
+            # After a pre-blank RocketMQ passes over the rest of the log's first file. Where it delivers
+            # delayed messages itself it does not: it reads unit by unit.
             if number == last or (ranges[at].end < file_size and not delayed):
                 wanted[at].append((hit, number))
     return [placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
@@ -212,7 +212,7 @@ def _last_unit(directory: Path) -> int:
 
 
 def _next_place(taken: Sequence[PointedFiller], one: Mendable, size: int) -> tuple[int, int] | None:
-    """Start and size of a pointed filler behind those that there are: either nothing is left behind it, or another
+    """Start and size of a pointed filler after those that exist: either nothing is left after it, or another
     record fits there. Else that of the last one; None where there is no room at all."""
     start = taken[-1].end if taken else one.start
     room = one.records_end - start
@@ -233,7 +233,7 @@ def change_units(store: Store, ranges: Sequence[Mendable]) -> int:
         try:
             for number in found.numbers:
                 place = places.get((found.path, number))
-                # Tags code 0: who asks for tags is not given it.
+                # Tags code 0: consumers that ask for tags are not given it.
                 unit = queue_file.PRE_BLANK if place is None else (place.start, place.size, 0)
                 queue_file.write_unit(file, number, *unit)
             file.sync(found.numbers[0] * UNIT_SIZE, (found.numbers[-1] + 1) * UNIT_SIZE)

@@ -81,7 +81,7 @@ class _BatchWalk:
                 expected += size if start == expected else 0
                 continue
             if start != expected:
-                self._findings.add(path, 0, f"the file of {expected} is missing in front of it")
+                self._findings.add(path, 0, f"the file of {expected} is missing before it")
             expected = start + size
             file = MappedFile.open(path, start, size, "read")
             try:
@@ -97,7 +97,7 @@ class _BatchWalk:
                 return True
             if ended:
                 if unit.written:
-                    self._findings.add(file.path, position, "units behind the end of the queue")
+                    self._findings.add(file.path, position, "units after the end of the queue")
                     return True
             elif not unit.written:
                 ended = True
@@ -125,7 +125,7 @@ class _BatchWalk:
             return f"points to {unit.physical_offset}: {error.reason}"
         fault = disagreement(unit, record, self._topic, self._queue_id)
         if fault:
-            self.next_offset = unit.base_offset  # the unit behind is not to blame
+            self.next_offset = unit.base_offset  # the next unit is not to blame
             return fault
         if unit.tags_code != record.tags_code:
             return f"has tags code {unit.tags_code}, the record {record.tags_code}"

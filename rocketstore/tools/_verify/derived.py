@@ -1,4 +1,4 @@
-"""Walks what stands beside log and queues: the key index, both checkpoints, the groups' offsets."""
+"""Walks the key index, both checkpoints and the offsets of groups."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _against_header(
     growing: bool,
 ) -> str:
     """How an entry, or its time, contradicts the header, or "" (format.md 7.2, 7.3, 7.5)."""
-    # Beside a writer count and end are of two moments.
+    # With a writer, count and end are of two moments.
     last = number == header.index_count - 1 and not growing
     if number == 1 and header.begin_offset != physical_offset:
         return f"points to {physical_offset}, its file begins at {header.begin_offset}"
@@ -161,7 +161,7 @@ def offsets_fault(root: Path) -> str:
     document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH) if path.exists() else {}
     if isinstance(document, dict) and isinstance(document.get("offsetTable", {}), dict):
         return ""
-    return "holds no offsets, nor does its .bak: all groups begin anew; restore one of them"
+    return "holds no offsets, nor does its .bak: all groups start over; restore one of them"
 
 
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:

@@ -1,8 +1,7 @@
 """Walks the log: every record, its checksums, and how records follow each other.
 
 `scan_log` is the quick way: native, on all cores, and content with nothing but a sound log.
-`walk_log` looks at records one by one, names what is wrong, and gathers what the queues should
-be.
+`walk_log` reads records one by one, names what is wrong, and gathers what the queues should have.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 BLANK_SIZE_MIN = 8
 BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
-#: Of a file that one thread looks at in one go.
+#: Bytes of a file that one thread scans in one go.
 PART_BYTES = 32 << 20
 
 
@@ -47,8 +46,8 @@ PART_BYTES = 32 << 20
 class Scope:
     """Which part of the log is looked at, and how strictly.
 
-    `limit`: what a live writer has published; None: up to the end. `growing`: somebody writes, so
-    that what stands behind the end is no fault. `foreign`: whether another program wrote at an
+    `limit`: what a live writer has published; None: up to the end. `growing`: a process writes, so
+    that bytes after the end are no fault. `foreign`: whether another program wrote at an
     offset: it may have put a message again with the record checksum of another (docs/durability.md#recovery).
     """
 
@@ -68,7 +67,7 @@ class QueueFacts:
 
 
 class LostUnits(NamedTuple):
-    """Queue offsets [first, end) that no record has: the one behind them stands in `file` at `position`."""
+    """Queue offsets [first, end) that no record has: the next one is in `file` at `position`."""
 
     topic: str
     queue_id: int
@@ -168,7 +167,7 @@ def _parts(segment: MappedFile, scope: Scope) -> list[_SegmentPart]:
 
 
 def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
-    """Without files behind the limit, and those made ahead that stand unused behind the end."""
+    """Without files after the limit, and without preallocated files that are unused after the end."""
     limit = scope.limit
     used = [file for file in segments if limit is None or file.start_offset < limit]
     while len(used) > 1 and used[-1].find_data(0, used[-1].size) == used[-1].size:
@@ -298,13 +297,13 @@ class _Walk:
         self._facts.records += 1
         prepared = message.prepared_transaction_offset
         if not damaged and prepared >= message.physical_offset and prepared > 0:
-            self._fault(position, "its prepared message lies behind it")
+            self._fault(position, "its prepared message lies after it")
         self._queues(position, message, damaged=damaged)
         return message.size
 
     def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
-        says of its queue counts only where it fits: else it would put those behind it in the wrong."""
+        says of its queue counts only where it fits: else the records after it would look wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
             return
         if message.sys_flag & INNER_BATCH:

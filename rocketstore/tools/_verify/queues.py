@@ -89,16 +89,16 @@ def compare_queues(
     *,
     tail_may_miss: bool,
 ) -> None:
-    """Every record has its unit: none is missing in front, between or behind."""
+    """Every record has its unit: none is missing before, between or after the others."""
     found = {(queue.topic, queue.queue_id): queue for queue in seen}
     for (topic, queue_id), known in facts.queues.items():
         queue = found.get((topic, queue_id))
         end = 0 if queue is None else queue.next
         without = known.records - (0 if queue is None else queue.matching + queue.bad)
-        behind = min(max(0, without), max(0, known.next - max(end, known.first)))
-        findings.counts.undispatched += behind
+        after = min(max(0, without), max(0, known.next - max(end, known.first)))
+        findings.counts.undispatched += after
         if tail_may_miss:
-            without -= behind
+            without -= after
         if without > 0:
             text = f"{counted(without, 'record')} without a unit; "
             text += f"the log has {known.first} … {known.next - 1}"
@@ -221,7 +221,7 @@ class _QueueWalk:
                 expected_start = start + length
                 continue
             if start != expected_start:
-                findings.add(path, 0, f"the file of {expected_start} is missing in front of it")
+                findings.add(path, 0, f"the file of {expected_start} is missing before it")
             expected_start = start + length
             if ended:
                 self._behind(start)
@@ -244,13 +244,13 @@ class _QueueWalk:
         return contextlib.closing(MappedFile.open(path, start, self._size, "read"))
 
     def _behind(self, start: int) -> None:
-        """A file behind the end of the queue: nobody has written there, or somebody still does."""
+        """A file after the end of the queue. It has no units, unless a writer is at work."""
         if self._growing:
             return
         with self._open(start) as file:
             unit = file.find_data(0, file.size) // UNIT_SIZE
             if unit < file.size // UNIT_SIZE and queue_file.read_unit(file, unit) is not None:
-                self._findings.add(file.path, unit * UNIT_SIZE, "units behind the end of the queue")
+                self._findings.add(file.path, unit * UNIT_SIZE, "units after the end of the queue")
 
     def _judge(self, start: int, look: _Look) -> None:
         """The units of a file: all together where all is well, else step by step, where it is not, one by
@@ -288,7 +288,7 @@ class _QueueWalk:
 
     def _took(self, checked: tuple[int, int, int, int, int]) -> bool:
         """Counts units that agree with their records; False, and nothing counted, when they do not rise
-        behind those before."""
+        above those before."""
         matching, own, pre_blanks, first, last = checked
         if first >= 0:
             if first <= self._last_physical_offset:
@@ -319,7 +319,7 @@ class _QueueWalk:
         reason = ""
         if physical_offset >= self._facts.begin:  # else its record has expired
             reason = self._at_record(queue_offset, physical_offset, size, code)
-        if not reason:  # a wrong one says nothing of those behind it
+        if not reason:  # a wrong one says nothing of those after it
             self._last_physical_offset = physical_offset
         return reason
 
