@@ -47,8 +47,6 @@ def compact(
         SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself, or the source holds
             shards, which have no order, so that a key has no last message; RS_NO_STORE.
     """
-    from pyspark.sql import functions as f
-
     if os.path.realpath(store_path(path)) == os.path.realpath(store_path(target)):
         raise SparkFaceError(
             "RS_BAD_OPTION",
@@ -58,6 +56,8 @@ def compact(
         store_path(path), "there is no last message of a key among them; name one, which is a store"
     )
     found = application_rows(load(session, path, wanted), path, wanted, routed=False)
+    from pyspark.sql import functions as f
+
     # Messages of an inner batch share a physical offset.
     order = ("physical_offset", "queue_offset")
     rows = found.select(*MESSAGE_COLUMNS, *order)
