@@ -1,7 +1,7 @@
 """`manifest.json`: which segments lie in an archive, and what is known of each without opening it.
 
-A manifest is believed in parts only: what contradicts itself, or could lead outside of the archive, is
-refused as a whole. Objects are read by the pieces that it names, each with its checksum.
+A manifest is believed in parts only: what contradicts itself, or could lead outside of the archive,
+is refused as a whole. Objects are read by the pieces that it names, each with its checksum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ VERSION: Final = 1
 #: Topics that an entry lists; a segment with more is looked into whatever topics are wanted.
 TOPICS_MAX: Final = 1000
 
-#: Where a piece ends within its segment, and the CRC-32 of its bytes. A record begins where a piece does.
+#: Where a piece ends within its segment, and the CRC-32 of its bytes. A record begins where a piece
+#: does.
 Piece = tuple[int, int]
 
 
@@ -64,7 +65,8 @@ class Segment:
         return self._starts[number], end, crc32
 
     def cut(self, position: int) -> int:
-        """The first begin of a piece at or after a position; the segment's end when there is none."""
+        """The first begin of a piece at or after a position; the segment's end when there is
+        none."""
         begin, end, _ = self.piece(position)
         return begin if begin == position else end
 
@@ -83,8 +85,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json. `store`: the store's uuid; empty where only RocketMQ wrote. Segments
-    are sorted and apart; what lies between them is not in the archive."""
+    """The content of manifest.json. `store`: the store's uuid; empty where only RocketMQ wrote.
+    Segments are sorted and apart; what lies between them is not in the archive."""
 
     store: str
     segments: tuple[Segment, ...] = ()

@@ -1,7 +1,7 @@
 """The object store of an archive: any file system that `pyarrow.fs` knows by URI, and its errors.
 
-Objects are written whole and get their name when they are whole: an object store shows them so, in a local
-directory they are synced and renamed, elsewhere they are moved.
+Objects are written whole and get their name when they are whole: an object store shows them so, in
+a local directory they are synced and renamed, elsewhere they are moved.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def is_uri(text: object) -> bool:
 
 
 def shown_uri(uri: str) -> str:
-    """The URI without what may be secret: user, password and everything from the question mark on."""
+    """The URI without what may be secret: user, password and everything from the question mark
+    on."""
     scheme, _, rest = uri.partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
@@ -81,8 +82,9 @@ class ObjectStore:
     def __init__(self, uri: str) -> None:
         """
         Raises:
-            NoObjectStoreError: no URI, or none that pyarrow knows. ReadFailedError: the store cannot be reached from
-                here. ImportError: there is no pyarrow.
+            NoObjectStoreError: no URI, or none that pyarrow knows.
+            ReadFailedError: the store cannot be reached from here.
+            ImportError: there is no pyarrow.
         """
         if not is_uri(uri):
             allowed = "a URI: s3://bucket/prefix, gs://…, hdfs://…, or file:///directory"
@@ -123,7 +125,8 @@ class ObjectStore:
     def manifest(self) -> Manifest:
         """
         Raises:
-            FileNotFoundError: nothing was shipped here. ReadFailedError: it cannot be read, or is none.
+            FileNotFoundError: nothing was shipped here.
+            ReadFailedError: it cannot be read, or is none.
         """
         try:
             return Manifest.parse(self._whole(MANIFEST_NAME), self.object_name(MANIFEST_NAME))
@@ -141,8 +144,9 @@ class ObjectStore:
             return [found.base_name for found in self._fs.get_file_info(wanted)]
 
     def _moving(self) -> Manifest | None:
-        """The new manifest in a file system that replaces it in two steps: it removes the old one, then
-        renames the new one. One that is not whole is the first of its archive, and was never there."""
+        """The new manifest in a file system that replaces it in two steps: it removes the old one,
+        then renames the new one. One that is not whole is the first of its archive, and was never
+        there."""
         if self._kind == "local" or self._kind in SHOWN_WHOLE:
             return None
         try:
@@ -188,8 +192,8 @@ class ObjectStore:
             raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
 
     def finish(self) -> None:
-        """Renames a new manifest that an earlier call had not renamed yet; else the next call would overwrite
-        the only one there is."""
+        """Renames a new manifest that an earlier call had not renamed yet; else the next call would
+        overwrite the only one there is."""
         if self._moving() is not None and not self._has_manifest():
             self._fs.move(f"{self._path}/{MANIFEST_NAME}{NEW}", f"{self._path}/{MANIFEST_NAME}")
 
@@ -222,8 +226,8 @@ class ObjectStore:
             raise
 
     def _make_directory(self) -> None:
-        """With those above it. On a local file system their names are synced, or a crash could take all that
-        is shipped with them."""
+        """With those above it. On a local file system their names are synced, or a crash could take
+        all that is shipped with them."""
         missing = []
         if self._kind == "local":
             above = [self._path, *map(str, Path(self._path).parents)]
@@ -233,8 +237,9 @@ class ObjectStore:
             _sync(os.path.dirname(path))
 
     def _staged(self, name: str) -> str:
-        """The path under which an object is written: its own, where readers see it only when it is whole.
-        Else one that no other call uses; but readers have to find a manifest that is being moved (`_moving`)."""
+        """The path under which an object is written: its own, where readers see it only when it is
+        whole. Else one that no other call uses; but readers have to find a manifest that is being
+        moved (`_moving`)."""
         path = f"{self._path}/{name}"
         if self._kind in SHOWN_WHOLE:
             return path

@@ -1,4 +1,5 @@
-"""The objects of an archive as the files of a log: pieces are fetched into memory as a walk comes to them."""
+"""The objects of an archive as the files of a log: pieces are fetched into memory as a walk comes
+to them."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """What a scan has to know of an archive: its segments that may hold a wanted message, and the ranges of
-    those that cannot, which are not fetched."""
+    """What a scan has to know of an archive: its segments that may hold a wanted message, and the
+    ranges of those that cannot, which are not fetched."""
 
     uri: str
     segments: tuple[Segment, ...]
@@ -74,10 +75,12 @@ class ArchivePart:
 
 
 class ObjectFiles(SegmentFiles):
-    """Pieces of objects in memory, one at a time; each begins and ends where a record or a segment does.
+    """Pieces of objects in memory, one at a time; each begins and ends where a record or a segment
+    does.
 
-    A piece whose bytes are not those that were shipped raises `CorruptRecordError` when it is fetched; with
-    `skip_damage` that is logged, and its records are judged by themselves. `check` False: nothing is compared.
+    A piece whose bytes are not those that were shipped raises `CorruptRecordError` when it is
+    fetched; with `skip_damage` that is logged, and its records are judged by themselves. `check`
+    False: nothing is compared.
     """
 
     def __init__(self, part: ArchivePart, *, check: bool, skip_damage: bool) -> None:

@@ -1,4 +1,5 @@
-"""Columns of a scan as Arrow record batches; buffers are shared, not copied, wherever the types allow."""
+"""Columns of a scan as Arrow record batches; buffers are shared, not copied, wherever the types
+allow."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["batch_reader", "record_batch", "schema_of", "timestamp_array"]
 
 TIME = pa.timestamp("us", "UTC")
-#: Times of this many milliseconds do not fit into microseconds of 64 bits; only damaged records have them.
+#: Times of this many milliseconds do not fit into microseconds of 64 bits; only damaged records
+#: have them.
 TIME_MS_END = 2**63 // 1000
 
 TYPES = {
@@ -54,8 +56,9 @@ TYPES = {
 def schema_of(columns: Iterable[str]) -> pa.Schema:
     """The Arrow schema of columns of a scan.
 
-    Types carry the unit, so `born_timestamp_ms` is called `born_timestamp` (microseconds, UTC), and so is the
-    store's; `body_view` is called `body` where that name is free. sys_flag is signed, as in Java.
+    Types carry the unit, so `born_timestamp_ms` is called `born_timestamp` (microseconds, UTC), and
+    so is the store's; `body_view` is called `body` where that name is free. sys_flag is signed, as
+    in Java.
     """
     names = tuple(columns)
     return pa.schema([pa.field(_arrow_name(name, names), TYPES[name]) for name in names])

@@ -26,7 +26,8 @@ def to_pandas(scan: Scan) -> Any:
 
 
 def to_duckdb(scan: Scan, connection: Any = None) -> Any:
-    """A `duckdb` relation that streams the scan again for each query: memory does not grow with the log."""
+    """A `duckdb` relation that streams the scan again for each query: memory does not grow with the
+    log."""
     duckdb = _module("duckdb")
     return (connection or duckdb.connect()).from_arrow(scan)
 

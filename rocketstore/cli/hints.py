@@ -1,7 +1,8 @@
 """Advice for the command line: what the library advises a program to do, in words for commands.
 
-Errors take their advice from a table (`rocketstore.errors.HINTS`, `rocketstore.spark.errors.HINTS`). The tables
-here have the same codes. Spark keeps nothing of an error but its text, so advice is found in texts.
+Errors take their advice from a table (`rocketstore.errors.HINTS`,
+`rocketstore.spark.errors.HINTS`). The tables here have the same codes. Spark keeps nothing of an
+error but its text, so advice is found in texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where output goes: bytes of messages to standard output, progress to a terminal's standard error."""
+"""Where output goes: bytes of messages to standard output, progress to a terminal's standard
+error."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ PLAIN_WIDTH = 10_000
 
 
 class StandardConsole(Console):
-    """A console that shows names as they are: `[bold]` and `:key:` may be parts of one. It raises when
-    its reader has gone; the command decides what that means."""
+    """A console that shows names as they are: `[bold]` and `:key:` may be parts of one. It raises
+    when its reader has gone; the command decides what that means."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -64,8 +65,8 @@ def console() -> StandardConsole:
 
 
 def table(*names: str, numbers: Iterable[str] = ()) -> Table:
-    """Columns of names, then of numbers. Where a terminal is too narrow, a name continues in the next
-    line: two names that begin alike must not look the same."""
+    """Columns of names, then of numbers. Where a terminal is too narrow, a name continues in the
+    next line: two names that begin alike must not look the same."""
     made = Table(box=None, pad_edge=False)
     for name in names:
         made.add_column(name, overflow="fold")
@@ -77,7 +78,8 @@ def table(*names: str, numbers: Iterable[str] = ()) -> Table:
 def print_rows(
     out: Console, names: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """The same table without Rich, which takes 0.4 ms a row, where the lines of `out` are wide enough."""
+    """The same table without Rich, which takes 0.4 ms a row, where the lines of `out` are wide
+    enough."""
     columns = list(zip((*names, *numbers), *rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
     if sum(widths) + 2 * (len(widths) - 1) > out.width:

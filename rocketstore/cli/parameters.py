@@ -39,7 +39,8 @@ PARTS_OF_A_STORE = {"commitlog", "consumequeue", "batchconsumequeue", "rocketsto
 
 
 def _check_store(path: str, commit_log_dir: str = "") -> None:
-    """Refuses a directory that is no store, in words for commands: the library speaks of its modes."""
+    """Refuses a directory that is no store, in words for commands: the library speaks of its
+    modes."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"{path or repr(path)} is not the directory of a store")
     names = os.listdir(path)

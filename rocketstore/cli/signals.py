@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM: how they end a command, and how a command that stores puts them off.
 
-SIGTERM ends a command as Ctrl-C does: the command closes what it has open and removes what it was making.
+SIGTERM ends a command as Ctrl-C does: the command closes what it has open and removes what it was
+making.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ __all__ = ["StopSignals", "terminated_as_interrupted"]
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """While entered, SIGTERM raises SystemExit in the main thread. A handler of SIGTERM that is set, or
-    SIG_IGN, stays."""
+    """While entered, SIGTERM raises SystemExit in the main thread. A handler of SIGTERM that is
+    set, or SIG_IGN, stays."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(exit_codes.TERMINATED)

@@ -51,7 +51,8 @@ def warnings_shown() -> Iterator[None]:
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[SparkSession]:
-    """A session. Its errors become one line, without Spark's stack of Java, also where it cannot start."""
+    """A session. Its errors become one line, without Spark's stack of Java, also where it cannot
+    start."""
     from rocketstore.spark import session
     from rocketstore.spark.java import JavaNotFoundError
 
@@ -81,7 +82,8 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def said(error: Exception) -> str:
-    """The line of an error of Spark that says what is wrong: ours, or the one after Java's that names a call."""
+    """The line of an error of Spark that says what is wrong: ours, or the one after Java's that
+    names a call."""
     found = CODE.search(str(error))
     if found:
         return found[0]

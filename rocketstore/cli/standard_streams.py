@@ -16,12 +16,13 @@ __all__ = ["NoReaderError", "mute", "name_output", "open_closed", "printable", "
 
 
 class NoReaderError(Exception):
-    """The reader of a standard stream has gone. It is no OSError, which click would report as a failure."""
+    """The reader of a standard stream has gone. It is no OSError, which click would report as a
+    failure."""
 
 
 class _Output(io.BufferedWriter):
-    """Standard output whose errors name it: the disk of a store may be full as well. After an error,
-    buffered bytes go to /dev/null and raise nothing again.
+    """Standard output whose errors name it: the disk of a store may be full as well. After an
+    error, buffered bytes go to /dev/null and raise nothing again.
 
     It is no raw stream: a signal between its write and its return would write the bytes twice."""
 
@@ -67,7 +68,8 @@ def open_closed() -> None:
 
 
 def printable(text: str) -> str:
-    """`text` as a part of a line: what could steer a terminal or end the line is escaped, as `\\x1b`."""
+    """`text` as a part of a line: what could steer a terminal or end the line is escaped, as
+    `\\x1b`."""
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
     )
@@ -75,7 +77,8 @@ def printable(text: str) -> str:
 
 @contextlib.contextmanager
 def readers() -> Iterator[None]:
-    """Raises NoReaderError instead of BrokenPipeError, also for what is still buffered at the end."""
+    """Raises NoReaderError instead of BrokenPipeError, also for what is still buffered at the
+    end."""
     try:
         yield
         sys.stdout.flush()

@@ -44,13 +44,14 @@ SUMMARIES: Final = {
 
 class StoreCollector(Collector):
     """Metrics of open stores, by the names that they get in the label `store`. For
-    `prometheus_client.REGISTRY.register`, once for all stores of a process: metrics of one name belong to one
-    collector.
+    `prometheus_client.REGISTRY.register`, once for all stores of a process: metrics of one name
+    belong to one collector.
 
     A scrape asks every queue of every topic for its bounds and each group for its offsets: some ten
-    microseconds a queue. Counters begin at 0 when a store is opened; a reader (`mode="r"`) counts its own reads, its
-    positions, messages and lags are those of the store. Stores may be closed meanwhile, from any thread. One that
-    takes no reads has neither messages nor lags; `blocked` says why.
+    microseconds a queue. Counters begin at 0 when a store is opened; a reader (`mode="r"`) counts
+    its own reads, its positions, messages and lags are those of the store. Stores may be closed
+    meanwhile, from any thread. One that takes no reads has neither messages nor lags; `blocked`
+    says why.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:

@@ -31,11 +31,13 @@ def with_plain_flags(columns: Mapping[str, Any]) -> Mapping[str, Any]:
 def with_plain_bodies(
     columns: Mapping[str, Any], rows: Any = None
 ) -> Iterator[tuple[Mapping[str, Any], Any]]:
-    """The columns of a chunk, with bodies unpacked and without the bits of `sys_flag` that said so, and which
-    rows are wanted. A chunk whose bodies grow beyond PIECE_BYTES comes several times, each time with other rows.
+    """The columns of a chunk, with bodies unpacked and without the bits of `sys_flag` that said so,
+    and which rows are wanted. A chunk whose bodies grow beyond PIECE_BYTES comes several times,
+    each time with other rows.
 
     Args:
-        rows: a boolean array of those that are wanted, or None for all; bodies of others stay as they are.
+        rows: a boolean array of those that are wanted, or None for all; bodies of others stay as
+            they are.
 
     Raises:
         DecompressionError: a body that is no stream of its kind, or longer than 64 MiB.

@@ -1,4 +1,5 @@
-"""Errors of the Spark face. Spark keeps only the text of an error, so each begins with a stable code."""
+"""Errors of the Spark face. Spark keeps only the text of an error, so each begins with a stable
+code."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def no_store(path: str, error: OSError) -> SparkFaceError:
 def coded_errors(
     code: str, path: str | os.PathLike[str], *passed: type[Exception]
 ) -> Iterator[None]:
-    """What the system or a store refuses at `path` becomes an error of this code, with host and path; those of
-    the kinds in `passed` stay as they are."""
+    """What the system or a store refuses at `path` becomes an error of this code, with host and
+    path; those of the kinds in `passed` stay as they are."""
     try:
         yield
     except SparkFaceError:

@@ -1,9 +1,10 @@
-"""`rocketstore.spark.read`: a store as a frame, with a `where` that is tested where the log is read.
+"""`rocketstore.spark.read`: a store as a frame, with a `where` that is tested where the log is
+read.
 
-Spark hands filters to a source while it plans a query. What the source does with them is kept with the
-*frame*, though, and not with the query (Spark 4.2 and 4.3): another query of the same frame, or the other side
-of a join, would see the rows of the first one. So filters are only asked for, once; what they mean goes into
-an option of a new frame, which then gives the same rows in every query.
+Spark hands filters to a source while it plans a query. What the source does with them is kept with
+the *frame*, though, and not with the query (Spark 4.2 and 4.3): another query of the same frame, or
+the other side of a join, would see the rows of the first one. So filters are only asked for, once;
+what they mean goes into an option of a new frame, which then gives the same rows in every query.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: Spark's own setting, off by default: while it is off, it refuses readers that ask for filters.
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-#: Held while the setting is not the session's own: another thread would take it for that, and leave it so.
+#: Held while the setting is not the session's own: another thread would take it for that, and leave
+#: it so.
 ASKING: Final = threading.Lock()
 
 
@@ -41,10 +43,11 @@ def read(
 ) -> DataFrame:
     """The messages of a store as a frame, in the order of the log.
 
-    Rows that do not fulfil `where` do not cross to Spark, and segments that cannot hold one that does are not
-    opened. That goes for conditions with `and` between them, each about one column and literals: `=`, `<=>`,
-    `in`, `<`, `<=`, `>`, `>=` and `is not null` of numbers, times, topics and hosts; `=` and `in` of tags; `is
-    null` and `is not null` of tags and keys. All others are tested by Spark, with the same rows in the end.
+    Rows that do not fulfil `where` do not cross to Spark, and segments that cannot hold one that
+    does are not opened. That goes for conditions with `and` between them, each about one column and
+    literals: `=`, `<=>`, `in`, `<`, `<=`, `>`, `>=` and `is not null` of numbers, times, topics and
+    hosts; `=` and `in` of tags; `is null` and `is not null` of tags and keys. All others are tested
+    by Spark, with the same rows in the end.
 
     The current time, where `where` speaks of it, is that of this call.
 
@@ -58,8 +61,9 @@ def read(
 
     Raises:
         TypeError: a name in `wanted` that means nothing.
-        pyspark.errors.AnalysisException: RS_UNKNOWN_COLUMN, RS_BAD_OPTION, RS_UNKNOWN_OPTION in its text; a
-            `where` that Spark does not understand. What is wrong with the path is said when the frame is used.
+        pyspark.errors.AnalysisException: RS_UNKNOWN_COLUMN, RS_BAD_OPTION, RS_UNKNOWN_OPTION in its
+            text; a `where` that Spark does not understand. What is wrong with the path is said when
+            the frame is used.
     """
     from rocketstore.spark.jobs.reading import source_options
     from rocketstore.spark.paths import store_path
@@ -80,8 +84,8 @@ def read(
 
 
 def ask(session: SparkSession, frame: DataFrame) -> str | None:
-    """The conditions that Spark's planner finds in a frame which asks for filters; None when it finds
-    none, or fails to hand them over. Nothing is run."""
+    """The conditions that Spark's planner finds in a frame which asks for filters; None when it
+    finds none, or fails to hand them over. Nothing is run."""
     from rocketstore.spark.read.pushdown import answer_in
 
     with ASKING:
@@ -95,7 +99,8 @@ def ask(session: SparkSession, frame: DataFrame) -> str | None:
                 return found
             if "[RS_" in str(error):
                 raise
-            # Spark cannot hand over every literal: its worker fails at times that datetime does not know.
+            # Spark cannot hand over every literal: its worker fails at times that datetime does not
+            # know.
             logger.info("no filters are asked for: %s", error)
         finally:
             session.conf.set(PUSHDOWN, str(before))

@@ -1,5 +1,5 @@
-"""Paths and URIs of options and jobs. A local one becomes an absolute path, because tasks and committers
-work in other directories."""
+"""Paths and URIs of options and jobs. A local one becomes an absolute path, because tasks and
+committers work in other directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):(?=/)", re.IGNORECASE)
 
 
 def local_path(name: str, given: str | os.PathLike[str]) -> str | None:
-    """The absolute path that a path or a `file:` URI names; None of any other URI. `name`: of the option.
+    """The absolute path that a path or a `file:` URI names; None of any other URI. `name`: of the
+    option.
 
     Raises:
         SparkFaceError: RS_BAD_OPTION: a file URI of another host, or a URI with one slash.
@@ -55,8 +56,8 @@ def directory_of(name: str, given: str | os.PathLike[str], why: str) -> str:
 
 
 def store_path(path: str | os.PathLike[str], name: str = "path") -> str:
-    """An archive's URI, or a store's directory as an absolute path. `file:` may be both: an archive has a
-    manifest.
+    """An archive's URI, or a store's directory as an absolute path. `file:` may be both: an archive
+    has a manifest.
 
     Raises:
         SparkFaceError: RS_BAD_OPTION, as `local_path`.

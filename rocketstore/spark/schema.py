@@ -1,4 +1,5 @@
-"""How messages look as rows: Spark's names and types, and the columns of a scan that they are made from."""
+"""How messages look as rows: Spark's names and types, and the columns of a scan that they are made
+from."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def choose(view: str, names: tuple[str, ...] | None, without: frozenset[str]) ->
 
 
 def check_fields(fields: tuple[Field, ...], schema: StructType) -> None:
-    """Raises SparkFaceError: RS_BAD_OPTION, where the caller has given another schema than that of these fields."""
+    """Raises SparkFaceError: RS_BAD_OPTION, where the caller has given another schema than that of
+    these fields."""
     given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     if given != [(field.name, field.kind) for field in fields]:
         raise SparkFaceError(

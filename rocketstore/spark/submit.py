@@ -1,6 +1,7 @@
 """The jobs as a program for spark-submit:
 
-spark-submit --master spark://head:7077 $(python -m rocketstore.spark.submit --where) stats data/orders
+spark-submit --master spark://head:7077 $(python -m rocketstore.spark.submit --where) stats
+data/orders
 
 It takes the arguments of `rocketstore spark`.
 """

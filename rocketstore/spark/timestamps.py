@@ -1,4 +1,5 @@
-"""Times of records as datetimes. A record may hold any number of 64 bits; a datetime has a year of four digits."""
+"""Times of records as datetimes. A record may hold any number of 64 bits; a datetime has a year of
+four digits."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ __all__ = ["END_MS", "FIRST_MS", "milliseconds", "moment"]
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 DAY_MS: Final = 86_400_000
-#: Milliseconds [first, end) since 1970 that have a datetime: years 1 … 9999 without their first and last day,
-#: which Spark's rows cannot show in every time zone.
+#: Milliseconds [first, end) since 1970 that have a datetime: years 1 … 9999 without their first and
+#: last day, which Spark's rows cannot show in every time zone.
 FIRST_MS: Final = -719_161 * DAY_MS
 END_MS: Final = 2_932_896 * DAY_MS
 
@@ -23,7 +24,8 @@ def moment(time_ms: int) -> datetime.datetime | None:
 
 
 class Milliseconds(NamedTuple):
-    """A moment as ISO 8601 and as milliseconds since 1970. `zoned`: whether its text named a time zone."""
+    """A moment as ISO 8601 and as milliseconds since 1970. `zoned`: whether its text named a time
+    zone."""
 
     text: str
     time_ms: int

@@ -1,7 +1,8 @@
 """Filler records: what `repair` writes over damage, and how `verify` and `rebuild` know them.
 
-A filler record is rolled back, of REPAIR_TOPIC and as long as the damage, so that consumers are given nothing and all
-other records stay where they are. A *pointed* filler record is one that a queue unit points to (format 6.3).
+A filler record is rolled back, of REPAIR_TOPIC and as long as the damage, so that consumers are
+given nothing and all other records stay where they are. A *pointed* filler record is one that a
+queue unit points to (format 6.3).
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ Result = TypeVar("Result")
 
 
 def map_on_all_cores(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """What `function` makes of the items, in their order, as `map` does; begins with the first `next`.
+    """What `function` makes of the items, in their order, as `map` does; begins with the first
+    `next`.
 
-    What `function` raises comes where its result would; what has not begun by then, or when the iterator
-    is closed, is not done. OSError (EAGAIN): the system has no thread left.
+    What `function` raises comes where its result would; what has not begun by then, or when the
+    iterator is closed, is not done. OSError (EAGAIN): the system has no thread left.
     """
     with ThreadPoolExecutor(scan_threads()) as threads:
         try:

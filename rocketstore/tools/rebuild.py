@@ -1,4 +1,5 @@
-"""Rebuilds the consume queues and the key index of a store from its log, several parts at a time."""
+"""Rebuilds the consume queues and the key index of a store from its log, several parts at a
+time."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["RebuildReport", "rebuild"]
 
 WORKERS_MAX: Final = 256
-#: Seconds between two looks for a signal. One that comes just before a wait, or in another thread, does not end
-#: the wait: its handler runs after it.
+#: Seconds between two looks for a signal. One that comes just before a wait, or in another thread,
+#: does not end the wait: its handler runs after it.
 SIGNALS_EVERY_S: Final = 0.2
 
 Made = TypeVar("Made")
@@ -50,8 +51,8 @@ RunParts = Callable[[Sequence[LogPart]], Sequence[BuiltPart]]
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What `rebuild` made of the log in [begin, end). `odd`: why the queues were made in one go, if they
-    were: records whose queue offsets do not follow each other."""
+    """What `rebuild` made of the log in [begin, end). `odd`: why the queues were made in one go, if
+    they were: records whose queue offsets do not follow each other."""
 
     path: str
     begin: int
@@ -81,29 +82,31 @@ def rebuild(
     run_parts: RunParts | None = None,
     **options: Unpack[StoreOptions],
 ) -> RebuildReport:
-    """Makes queues and index again, byte for byte as the store itself does when it finds none, and puts them
-    in the place of the old ones. The log is not changed, but for its end if the store was not stopped
-    cleanly: that is recovered before.
+    """Makes queues and index again, byte for byte as the store itself does when it finds none, and
+    puts them in the place of the old ones. The log is not changed, but for its end if the store was
+    not stopped cleanly: that is recovered before.
 
-    The store is locked meanwhile. Stopped half-way, it has its old queues and index, or none of a kind,
-    which the next open for writing makes. Queues whose last message was trimmed away stay as they are, and units of
-    what `repair` gave up: no queue offset is handed out again.
+    The store is locked meanwhile. Stopped half-way, it has its old queues and index, or none of a
+    kind, which the next open for writing makes. Queues whose last message was trimmed away stay as
+    they are, and units of what `repair` gave up: no queue offset is handed out again.
 
     Args:
-        workers: parts of the log that are made at a time, 1 … 256; parts are whole segments, and the
-            index is one more, since its entries follow each other. None: one for each processor.
-        progress: called with (what, bytes done, bytes in all) from the threads that do it, one at a time.
+        workers: parts of the log that are made at a time, 1 … 256; parts are whole segments, and
+            the index is one more, since its entries follow each other. None: one for each
+            processor.
+        progress: called with (what, bytes done, bytes in all) from the threads that do it, one at a
+            time.
         run_parts: makes the parts elsewhere, where the store is seen under the same path.
-        options: further settings of `rocketstore.open`; `index_slots` and `index_entries` where they
-            are not RocketMQ's, `index_enabled=False` leaves the index as it is.
+        options: further settings of `rocketstore.open`; `index_slots` and `index_entries` where
+            they are not RocketMQ's, `index_enabled=False` leaves the index as it is.
 
     Raises:
         ConfigError: an option that means nothing; batch queues; queues or index on another disk.
         StoreLockedError: a process has the store open for writing.
-        CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones. So they
-            are after a KeyboardInterrupt while they are made, or whatever else a signal handler raises, which
-            stops all parts. A store that rocketstore had stopped cleanly still counts as that. SIGTERM
-            without a handler kills: the next open recovers.
+        CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones.
+            So they are after a KeyboardInterrupt while they are made, or whatever else a signal
+            handler raises, which stops all parts. A store that rocketstore had stopped cleanly
+            still counts as that. SIGTERM without a handler kills: the next open recovers.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if workers is None:
@@ -136,11 +139,13 @@ class _Job:
         self.report = RebuildReport("", 0, 0, 0, 0, 0, 0, 0.0)
 
     def make(self, derived: Derived) -> None:
-        """Queues and index in the directories of `derived.root`. No thread works there when this returns."""
+        """Queues and index in the directories of `derived.root`. No thread works there when this
+        returns."""
         try:
             self._make(derived)
         finally:
-            # An interrupt may come while an executor starts a thread, for which it does not wait then.
+            # An interrupt may come while an executor starts a thread, for which it does not wait
+            # then.
             while self._at_work:
                 time.sleep(0.01)
 

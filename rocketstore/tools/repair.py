@@ -1,9 +1,10 @@
 """Makes a damaged log safe for RocketMQ, which deletes everything after the first bad byte (D-26).
 
-Filler records take the place of a damaged range, of exactly its length together; and a blank, where the range reaches
-the end of its file. All other records stay where they are. Queue units that point into the range become pre-blanks, so
-that no queue offset changes, or point to a filler record where RocketMQ would lose more after a pre-blank (format 6.3).
-The index is rebuilt. What was there is copied to quarantine before.
+Filler records take the place of a damaged range, of exactly its length together; and a blank, where
+the range reaches the end of its file. All other records stay where they are. Queue units that point
+into the range become pre-blanks, so that no queue offset changes, or point to a filler record where
+RocketMQ would lose more after a pre-blank (format 6.3). The index is rebuilt. What was there is
+copied to quarantine before.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Mended:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What `repair` found and did. `units` of queues pointed into damage, or were pre-blanks that lead RocketMQ astray;
-    with `dry_run` nothing was changed."""
+    """What `repair` found and did. `units` of queues pointed into damage, or were pre-blanks that
+    lead RocketMQ astray; with `dry_run` nothing was changed."""
 
     path: str
     dry_run: bool
@@ -116,16 +117,17 @@ def repair(
 ) -> RepairReport:
     """Reads every record, and mends what no record can be believed in.
 
-    The store is recovered first where it was not stopped cleanly, is locked meanwhile, and is stopped
-    cleanly afterwards. Killed half-way it can be run again.
+    The store is recovered first where it was not stopped cleanly, is locked meanwhile, and is
+    stopped cleanly afterwards. Killed half-way it can be run again.
 
     Args:
-        dry_run: only says what would be done with the other arguments, segments missing at the end aside; no
-            lock, no change.
+        dry_run: only says what would be done with the other arguments, segments missing at the end
+            aside; no lock, no change.
         force: go on although segments of the log are missing, as for `rocketstore.open`.
-        fill_missing: segments that are missing between others are lost for good: files of their size take
-            their place, and what pointed into them is mended. Without it such a segment is named, and can
-            still be restored. Where the log lacks its end, too, that takes `force`.
+        fill_missing: segments that are missing between others are lost for good: files of their
+            size take their place, and what pointed into them is mended. Without it such a segment
+            is named, and can still be restored. Where the log lacks its end, too, that takes
+            `force`.
         progress: called with (what, bytes done, bytes in all).
         options: further settings of `rocketstore.open`, such as `commit_log_dir`.
 
@@ -133,7 +135,8 @@ def repair(
         StoreLockedError: a process has the store open for writing.
         DiskFullError: no room for the copies; nothing was changed then.
         ReadFailedError: the disk does not give back what was written.
-        FileNotFoundError: a segment is removed meanwhile; where that is noticed before, nothing was changed.
+        FileNotFoundError: a segment is removed meanwhile; where that is noticed before, nothing was
+            changed.
         MissingSegmentsError, OSError: as `rocketstore.open`.
     """
     if dry_run:
@@ -172,7 +175,8 @@ def repair(
 def _opened(
     path: str | os.PathLike[str], force: bool, fill_missing: bool, options: Mapping[str, Any]
 ) -> Store:
-    """For writing; not by `force` where only segments between others are missing: the rest must be all there."""
+    """For writing; not by `force` where only segments between others are missing: the rest must be
+    all there."""
     if fill_missing:
         try:
             return open_store(path, "r+", **options)
@@ -217,7 +221,8 @@ def _ends_cut_off(store: Store) -> set[int]:
 
 
 def _mend_ends(store: Store, kept: list[str]) -> int:
-    """Points pre-blanks that mislead RocketMQ at filler records; how many units. Adds copies to `kept`."""
+    """Points pre-blanks that mislead RocketMQ at filler records; how many units. Adds copies to
+    `kept`."""
     ranges = with_ends(store, find_pre_blanks(store))
     kept += _keep(store, ranges)
     _mend(store, ranges)
@@ -227,7 +232,8 @@ def _mend_ends(store: Store, kept: list[str]) -> int:
 
 
 def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
-    """Copies of what is about to be overwritten, durable. Nothing is copied where a file is gone."""
+    """Copies of what is about to be overwritten, durable. Nothing is copied where a file is
+    gone."""
     layout, files = log_files(store)
     kept = []
     try:
@@ -270,7 +276,8 @@ def _mend(store: Store, ranges: Sequence[DamagedRange]) -> None:
 
 
 def _replacement(one: DamagedRange) -> Iterator[bytes]:
-    """What is written over a range, piece by piece: records of its length together, a blank at the end of its file."""
+    """What is written over a range, piece by piece: records of its length together, a blank at the
+    end of its file."""
     if one.how == "blank":
         yield BLANK.pack(one.end - one.start, BLANK_MAGIC)
         return
@@ -309,8 +316,8 @@ def _record(
 
 
 def _drop_index(store: Store) -> None:
-    """Removes the index, whose entries may point to records that are gone; the next open rebuilds it.
-    Its files go before anything is overwritten, so that they are gone if the rest is killed."""
+    """Removes the index, whose entries may point to records that are gone; the next open rebuilds
+    it. Its files go before anything is overwritten, so that they are gone if the rest is killed."""
     layout, _, _ = log_bounds(store)
     names = sorted(os.listdir(layout.index)) if layout.index.is_dir() else []
     for name in names:

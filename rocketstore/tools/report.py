@@ -12,7 +12,8 @@ __all__ = ["Counts", "Fault", "FaultKind", "Findings", "VerifyReport"]
 #: Faults that a report names; it counts all of them.
 MOST_NAMED: Final = 1000
 
-#: "lost_file": the log lacks a file or a part of one, which only a copy brings back. "content": all else.
+#: "lost_file": the log lacks a file or a part of one, which only a copy brings back. "content": all
+#: else.
 FaultKind = Literal["content", "lost_file"]
 
 

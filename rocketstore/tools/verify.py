@@ -49,20 +49,21 @@ def verify(
     unit.
 
     With a live writer only what it has published is checked, and units of the newest records may be
-    missing. The same holds for the tail of a store that was not stopped cleanly, which the next open
-    completes.
+    missing. The same holds for the tail of a store that was not stopped cleanly, which the next
+    open completes.
 
     Args:
         progress: called with (what, done, total): bytes of the log, then numbers of queues and of
             index files.
         index_slots: shape of the index files, which they do not hold themselves.
         index_entries: the same.
-        commit_log_dir: all directories of the log, with "," between them, where it has several or lies
-            outside of the store.
+        commit_log_dir: all directories of the log, with "," between them, where it has several or
+            lies outside of the store.
 
     Raises:
         ConfigError: a shape of index files that none has; it says what is allowed.
-        NotADirectoryError, FileNotFoundError: no directory, or one that holds other files and no store.
+        NotADirectoryError, FileNotFoundError: no directory, or one that holds other files and no
+            store.
     """
     config = StoreConfig(
         index_slots=index_slots, index_entries=index_entries, commit_log_dir=commit_log_dir
@@ -106,7 +107,8 @@ def verify(
 
 
 def _check_place(layout: StoreLayout) -> None:
-    """Refuses a directory that is no store: one named by mistake must not be reported without faults."""
+    """Refuses a directory that is no store: one named by mistake must not be reported without
+    faults."""
     parts = (
         layout.commit_log,
         layout.consume_queue,

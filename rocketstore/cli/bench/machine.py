@@ -19,7 +19,8 @@ _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def file_system_of(directory: Path, mounts: str | None = None) -> str:
-    """Name of the kind of file system, as the table of mounts says it ("ext4"); "" where it does not.
+    """Name of the kind of file system, as the table of mounts says it ("ext4"); "" where it does
+    not.
 
     `mounts`: the text of that table; None: this process's own.
     """

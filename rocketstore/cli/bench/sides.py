@@ -1,4 +1,5 @@
-"""What `rocketstore bench` runs: calls of a store and raw writes of the same bytes, in the same loop."""
+"""What `rocketstore bench` runs: calls of a store and raw writes of the same bytes, in the same
+loop."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def raw_name(durability: str) -> str:
 def open_group(
     root: Path, size: int, durability: rocketstore.Durability, *, reads: bool
 ) -> Iterator[list[Group]]:
-    """The sides of one size and durability, in new files below `root`; with `reads` those that read, too."""
+    """The sides of one size and durability, in new files below `root`; with `reads` those that
+    read, too."""
     body = os.urandom(size)
     # Ctrl-C ends the wait for a close, not the close: the second one waits until no thread of the
     # store makes files below `root` any more.
@@ -114,7 +116,8 @@ def _writes(store: rocketstore.Store, raw: RawFile, body: bytes, record: bytes) 
         messages: int,
         settled: Callable[[], object],
     ) -> Callable[[float], Round]:
-        """A round of `call`, of so many messages each; outside the clock its bytes go to the disk."""
+        """A round of `call`, of so many messages each; outside the clock its bytes go to the
+        disk."""
         most = max(1, ROUND_BYTES // (len(record) * messages))
         group = sample if messages == 1 else 1
 
@@ -149,7 +152,8 @@ def _writes(store: rocketstore.Store, raw: RawFile, body: bytes, record: bytes) 
 def _calls(
     call: Callable[[Any], object], argument: object, sample: int, most: int, seconds: float
 ) -> Round:
-    """Calls until `most` are done or the time is over; the first of each `sample` is timed by itself."""
+    """Calls until `most` are done or the time is over; the first of each `sample` is timed by
+    itself."""
     clock = time.perf_counter_ns
     latencies: list[int] = []
     longest = done = 0
@@ -171,7 +175,8 @@ def _calls(
 def _flights(
     submit: Callable[[bytes], rocketstore.Ticket], body: bytes, most: int, seconds: float
 ) -> Round:
-    """Submits while so many are in flight; a latency is that from `submit` to the end of `result`."""
+    """Submits while so many are in flight; a latency is that from `submit` to the end of
+    `result`."""
     clock = time.perf_counter_ns
     latencies: list[int] = []
     flying: deque[tuple[int, rocketstore.Ticket]] = deque()
@@ -235,8 +240,8 @@ def _passes(one: Callable[[], Iterator[int]], seconds: float) -> Round:
 
 
 class RawFile:
-    """What the same bytes cost without a store: appended by `os.write`, or written over prewritten blocks
-    by one call that also syncs."""
+    """What the same bytes cost without a store: appended by `os.write`, or written over prewritten
+    blocks by one call that also syncs."""
 
     def __init__(self, path: Path, *, durable: bool) -> None:
         self._durable = durable

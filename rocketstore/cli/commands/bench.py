@@ -1,4 +1,5 @@
-"""`rocketstore bench`: how fast this machine and this disk store and read, compared with raw writes."""
+"""`rocketstore bench`: how fast this machine and this disk store and read, compared with raw
+writes."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Found:
 
 
 class Pace:
-    """Deals the time of the whole out to the rounds; what one leaves of its share, the others have."""
+    """Deals the time of the whole out to the rounds; what one leaves of its share, the others
+    have."""
 
     def __init__(self, seconds: float, weight: float) -> None:
         self._end = time.monotonic() + seconds
@@ -125,8 +127,8 @@ def command(
 ) -> int:
     """Measures put, put_batch, put_columns, submit, reading and scanning from one thread.
 
-    Raw writes of the same bytes are measured for comparison. The stores need up to 4 GiB in the directory,
-    whose disk is what is measured. They are removed at the end, after Ctrl-C as well.
+    Raw writes of the same bytes are measured for comparison. The stores need up to 4 GiB in the
+    directory, whose disk is what is measured. They are removed at the end, after Ctrl-C as well.
 
     \b
     Examples:

@@ -68,8 +68,8 @@ def command(
 
     Stores every source line of the Python library. Kills writers at random points and compares what
     recovery finds with what was acknowledged. Reads everything back by consumer group, key and time
-    and compares it with the files. With --stores it first reads stores that RocketMQ wrote. Exit code
-    1 if anything was lost or differs. The store stays for a look with the other commands.
+    and compares it with the files. With --stores it first reads stores that RocketMQ wrote. Exit
+    code 1 if anything was lost or differs. The store stays for a look with the other commands.
     """
     faults = _show_references(stores)
     chosen = secrets.randbits(32) if seed is None else seed

@@ -64,8 +64,8 @@ class Ingest:
         return self._count(lines)
 
     def _put_in_turns(self, lines: list[bytes]) -> None:
-        """A batch goes to one queue, single puts take turns: put each, then wait once for all, those in
-        front of one that failed included."""
+        """A batch goes to one queue, single puts take turns: put each, then wait once for all,
+        those in front of one that failed included."""
         to_disk = self.writer.durability == "disk"
         level: rocketstore.Durability | None = "memory" if to_disk else None
         ends: list[int] = []
@@ -240,8 +240,8 @@ def _advance(progress: Progress, task: TaskID, lines: list[bytes]) -> None:
 
 
 def _batches(lines: list[bytes], most_bytes: int, longest: int) -> Iterator[list[bytes]]:
-    """The lines in groups that fit the buffer and the segment. Lines before one that is too long are
-    given before the error."""
+    """The lines in groups that fit the buffer and the segment. Lines before one that is too long
+    are given before the error."""
     batch: list[bytes] = []
     size = 0
     for line in lines:

@@ -29,8 +29,8 @@ def command(
 ) -> int:
     """Reads the whole log and rebuilds the consume queues and the index from it, on all processors.
 
-    The result is byte for byte what the next open makes when both directories are removed. The old files
-    stay until the new ones are complete. The store must not be open.
+    The result is byte for byte what the next open makes when both directories are removed. The old
+    files stay until the new ones are complete. The store must not be open.
 
     \b
     Example:

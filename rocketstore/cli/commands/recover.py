@@ -1,4 +1,5 @@
-"""`rocketstore recover`: brings a store that was not stopped cleanly to order, and says what it found."""
+"""`rocketstore recover`: brings a store that was not stopped cleanly to order, and says what it
+found."""
 
 from __future__ import annotations
 
@@ -33,11 +34,12 @@ __all__ = ["command"]
 @index_shape
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(store: str, force: bool, index_slots: int, index_entries: int, as_json: bool) -> int:
-    """Recovers a store as the next open for writing would, with a progress bar, and closes it cleanly.
+    """Recovers a store as the next open for writing would, with a progress bar, and closes it
+    cleanly.
 
     Finds the end of the log and makes it durable. Copies what has to be cut or cannot be read to
-    rocketstore/quarantine. Brings queues and index up to the end. A run that was killed is resumed by the
-    next one. Exit code 3 when anything that may have been acknowledged cannot be read.
+    rocketstore/quarantine. Brings queues and index up to the end. A run that was killed is resumed
+    by the next one. Exit code 3 when anything that may have been acknowledged cannot be read.
 
     \b
     Example:
@@ -66,7 +68,8 @@ def command(store: str, force: bool, index_slots: int, index_entries: int, as_js
 
 
 def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
-    """For each topic: messages that its queues have, damaged ranges and cut records that name it."""
+    """For each topic: messages that its queues have, damaged ranges and cut records that name
+    it."""
     damaged = Counter(topic for damage in report.damage for topic in damage.topics)
     cut = Counter(topic for valid_run in report.valid_runs for topic in valid_run.topics)
     topics = sorted({*store.topics(), *damaged, *cut})

@@ -37,9 +37,9 @@ def command(
 ) -> int:
     """Reads every record, and overwrites damage with filler records that no consumer is given.
 
-    When RocketMQ starts, it deletes everything after the first damaged record; after a repair it does not.
-    The old bytes are copied to rocketstore/quarantine first. Queue offsets stay, and consumers pass over the
-    lost ones. The store must not be open. Exit code 3 when damage is left.
+    When RocketMQ starts, it deletes everything after the first damaged record; after a repair it
+    does not. The old bytes are copied to rocketstore/quarantine first. Queue offsets stay, and
+    consumers pass over the lost ones. The store must not be open. Exit code 3 when damage is left.
 
     \b
     Example:

@@ -24,10 +24,12 @@ __all__ = ["command"]
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
-    """Copies sealed segments to the archive at URI: those that are full, and that URI does not have.
+    """Copies sealed segments to the archive at URI: those that are full, and that URI does not
+    have.
 
-    URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory. Takes no lock;
-    a writer may work meanwhile. A run that was stopped is resumed by the next one. Needs rocketstore[arrow].
+    URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory.
+    Takes no lock; a writer may work meanwhile. A run that was stopped is resumed by the next one.
+    Needs rocketstore[arrow].
 
     \b
     Examples:

@@ -127,8 +127,8 @@ def print_rows(rows: list[Any], as_json: bool) -> None:
 @MASTER
 @JSON
 def stats(store: str, split_mib: int, master: str | None, as_json: bool, **given: Any) -> int:
-    """How many messages, how many bytes, how large, from which queue offset to which: by topic, queue
-    and hour."""
+    """How many messages, how many bytes, how large, from which queue offset to which: by topic,
+    queue and hour."""
     from rocketstore.spark import jobs
 
     with spark_session(master) as session:
@@ -280,7 +280,8 @@ def compact(
     master: str | None,
     **given: Any,
 ) -> int:
-    """Appends to TARGET, of each topic and key, the last message; and all messages without a key."""
+    """Appends to TARGET, of each topic and key, the last message; and all messages without a
+    key."""
     from rocketstore.spark import jobs
 
     job = partial(
@@ -317,7 +318,8 @@ def replay(
     master: str | None,
     **given: Any,
 ) -> int:
-    """Appends messages of STORE to TARGET, in the order of the log. With --to-topic TARGET may be STORE itself."""
+    """Appends messages of STORE to TARGET, in the order of the log. With --to-topic TARGET may be
+    STORE itself."""
     from rocketstore.spark import jobs
 
     job = partial(

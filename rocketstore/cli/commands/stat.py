@@ -34,9 +34,11 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -> int:
-    """Shows positions, topics, queues, sizes, consumer groups and their lag, and what opening found.
+    """Shows positions, topics, queues, sizes, consumer groups and their lag, and what opening
+    found.
 
-    A group is shown by the offsets that it has stored; one that never committed is not known to a store.
+    A group is shown by the offsets that it has stored; one that never committed is not known to a
+    store.
 
     \b
     Examples:
@@ -110,7 +112,8 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
 
 
 def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> int:
-    """Messages of a topic that the group has not committed yet; of a queue without an offset, all there is."""
+    """Messages of a topic that the group has not committed yet; of a queue without an offset, all
+    there is."""
     stored = store.committed(topic, group)
     return sum(
         row["max"] - min(max(stored.get(row["queue_id"], 0), row["min"]), row["max"])
@@ -202,7 +205,8 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
 
 
 def _print_group(out: Console, group: dict[str, Any], *, damaged: bool) -> None:
-    """Its lag in every topic, and where it has not committed anything. `damaged`: what it has cannot be read."""
+    """Its lag in every topic, and where it has not committed anything. `damaged`: what it has
+    cannot be read."""
     name = printable(group["name"])
     if not group["committed"]:
         why = "their file cannot be read" if damaged else "it never committed any"

@@ -67,9 +67,9 @@ def command(
 ) -> int:
     """Prints the last messages of TOPIC, oldest first.
 
-    With -f it also prints messages that come later, and waits for a topic or queue that does not exist
-    yet. Damaged records and queues that cannot be read are left out and named after the last messages, and
-    the exit code is 3.
+    With -f it also prints messages that come later, and waits for a topic or queue that does not
+    exist yet. Damaged records and queues that cannot be read are left out and named after the last
+    messages, and the exit code is 3.
 
     \b
     Examples:
@@ -121,8 +121,8 @@ def _last(
     damaged: Damaged,
     unread: list[rocketstore.ReadFailedError],
 ) -> list[Message]:
-    """The `count` newest messages before `ends` (queue offsets by queue), in log order. Errors of queues
-    that cannot be read, as one whose file was cut, go to `unread`."""
+    """The `count` newest messages before `ends` (queue offsets by queue), in log order. Errors of
+    queues that cannot be read, as one whose file was cut, go to `unread`."""
     found: list[Message] = []
     for queue_id, end in ends.items():
         try:

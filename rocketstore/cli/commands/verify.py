@@ -40,8 +40,8 @@ def command(
 ) -> int:
     """Checks every record, queue unit, index entry, checkpoint and stored offset of a store.
 
-    Takes no lock and changes nothing. With a live writer it checks what the writer has published. Exit
-    code 3 when something is wrong, with the command that repairs it.
+    Takes no lock and changes nothing. With a live writer it checks what the writer has published.
+    Exit code 3 when something is wrong, with the command that repairs it.
 
     \b
     Example:

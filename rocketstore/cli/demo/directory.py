@@ -20,7 +20,8 @@ MARK: Final = "made-by-rocketstore-demo"
 
 
 def make_room(path: Path) -> None:
-    """Removes what an earlier demo made at `path`. Raises ClickException for anything else there."""
+    """Removes what an earlier demo made at `path`. Raises ClickException for anything else
+    there."""
     if path.exists() and any(path.iterdir()):
         if not (path / MARK).exists():
             raise click.ClickException(f"{path} is not empty and was not made by a demo")
@@ -34,8 +35,8 @@ def mark(path: Path) -> None:
 
 @contextmanager
 def scratch_directory(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new directory, which is removed at the end. A second Ctrl-C during the removal, which takes its
-    time with some GiB, does not leave a part."""
+    """A new directory, which is removed at the end. A second Ctrl-C during the removal, which takes
+    its time with some GiB, does not leave a part."""
     path = tempfile.mkdtemp(prefix=prefix, dir=parent)
     try:
         yield Path(path)

@@ -110,7 +110,8 @@ def _read_until_killed(
 
 
 def _check(path: Path, row: Row, first: int, acknowledged: int) -> int:
-    """Opens the store, which recovers it, and reads what is new; gives the number of the next message."""
+    """Opens the store, which recovers it, and reads what is new; gives the number of the next
+    message."""
     began = time.monotonic()
     with rocketstore.open(
         path, "r+", durability=cast("rocketstore.Durability", row.durability)

@@ -14,7 +14,8 @@ __all__ = ["Row", "table_of"]
 
 @dataclass(slots=True)
 class Row:
-    """One line of the table: what was done, how much of it, how fast. Latencies are samples, in ns."""
+    """One line of the table: what was done, how much of it, how fast. Latencies are samples, in
+    ns."""
 
     what: str
     durability: str = ""

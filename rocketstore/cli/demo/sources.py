@@ -124,7 +124,8 @@ def check_groups(store: Store, topics: dict[str, Stored], advance: Advance) -> R
 
 
 def check_keys(store: Store, topics: dict[str, Stored], advance: Advance) -> Row:
-    """Asks for the lines of each file by its key. Needs a store with room for them in one answer."""
+    """Asks for the lines of each file by its key. Needs a store with room for them in one
+    answer."""
     row = Row("read by key")
     limit = store.config.max_query_results
     began = time.monotonic()

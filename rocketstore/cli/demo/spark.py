@@ -1,4 +1,5 @@
-"""`rocketstore spark demo`: the standard library's lines through Spark into a store, and out again."""
+"""`rocketstore spark demo`: the standard library's lines through Spark into a store, and out
+again."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 QUEUES: Final = 4
-#: A small file costs Spark as much as so many bytes; its own 4 MiB would make a task of every few files.
+#: A small file costs Spark as much as so many bytes; its own 4 MiB would make a task of every few
+#: files.
 FILE_COST: Final = str(64 << 10)
 SHOWN: Final = 5
 
@@ -56,8 +58,8 @@ def demo(directory: Path, files: int | None, master: str | None) -> int:
     """Shows what a store is to Spark, and compares every message with the files it came from.
 
     Writes each source line of the Python library through the sink, counts them by SQL and by job,
-    copies them as a stream, exports them as Parquet, and audits both stores. Exit code 1 if anything
-    differs.
+    copies them as a stream, exports them as Parquet, and audits both stores. Exit code 1 if
+    anything differs.
     """
     make_room(directory)
     directory.mkdir(parents=True, exist_ok=True)

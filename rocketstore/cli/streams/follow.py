@@ -22,8 +22,9 @@ LockState = tuple[int, int, int] | None
 
 @dataclass(slots=True)
 class TopicFollower:
-    """Shows the messages of a topic as they come. A store that was not stopped cleanly and has no writer
-    is read in memory, where a later writer adds nothing: it is opened again when a writer has come."""
+    """Shows the messages of a topic as they come. A store that was not stopped cleanly and has no
+    writer is read in memory, where a later writer adds nothing: it is opened again when a writer
+    has come."""
 
     path: str
     open_store: Callable[[], Store]
@@ -48,7 +49,8 @@ class TopicFollower:
                 store, consumer = self._newest(store, consumer)
 
     def _newest(self, store: Store, consumer: Consumer) -> tuple[Store, Consumer]:
-        """A new store and consumer at the same positions, once a writer has come and has all that was shown."""
+        """A new store and consumer at the same positions, once a writer has come and has all that
+        was shown."""
         lock = lock_state(self.path)
         if lock == self.lock or store.recovery.mode == "following":
             return store, consumer
@@ -68,7 +70,8 @@ class TopicFollower:
 
 
 def lock_state(path: str) -> LockState:
-    """The state of the file `lock`, which changes when a writer opens the store, ours or RocketMQ."""
+    """The state of the file `lock`, which changes when a writer opens the store, ours or
+    RocketMQ."""
     try:
         found = os.stat(os.path.join(path, "lock"))
     except OSError:

@@ -21,8 +21,8 @@ class LineTooLongError(ValueError):
 class LineSource:
     """Iterates over lists of whole lines without their newlines, in the order of the input.
 
-    A list holds what one read gave, so that lines of a slow pipe do not wait for more. Ends with the
-    input, or when a stop signal came. A last line without newline counts.
+    A list holds what one read gave, so that lines of a slow pipe do not wait for more. Ends with
+    the input, or when a stop signal came. A last line without newline counts.
     """
 
     def __init__(self, descriptor: int, stop: StopSignals, longest_bytes: int) -> None:

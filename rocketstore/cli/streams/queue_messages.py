@@ -22,8 +22,9 @@ def queue_messages(
     begin: int = 0,
     tag: str | None = None,
 ) -> Iterator[tuple[int, Message]]:
-    """Messages from queue offset `begin` on, each with its offset in this queue. A message that is in
-    several queues (multi dispatch) itself says only its offset in the first. `on_damage` gets each damaged one."""
+    """Messages from queue offset `begin` on, each with its offset in this queue. A message that is
+    in several queues (multi dispatch) itself says only its offset in the first. `on_damage` gets
+    each damaged one."""
     with store.consumer(
         topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
     ) as consumer:
@@ -42,8 +43,8 @@ def queue_messages(
 def step_over(
     store: Store, consumer: Consumer, tag: str | None, damage: CorruptRecordError
 ) -> None:
-    """Moves a consumer of several queues past the damage that its last poll met. Polls each queue by
-    itself to find the damaged one; raises the error again where none is."""
+    """Moves a consumer of several queues past the damage that its last poll met. Polls each queue
+    by itself to find the damaged one; raises the error again where none is."""
     for queue_id, begin in consumer.positions.items():
         with store.consumer(
             consumer.topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"

@@ -24,8 +24,8 @@ AUDIT_SCHEMA = (
 def audit(
     session: SparkSession, path: str | os.PathLike[str], *, split_bytes: int = SPLIT_BYTES
 ) -> DataFrame:
-    """Reads every record and tests both checksums. One row for each part of the log: how many records
-    and bytes, and the ranges in which none can be believed, with the reason."""
+    """Reads every record and tests both checksums. One row for each part of the log: how many
+    records and bytes, and the ranges in which none can be believed, with the reason."""
     rows = run_parts(session, audit_scans(path, split_bytes), audit_part)
     return session.createDataFrame(sorted(rows), AUDIT_SCHEMA)
 

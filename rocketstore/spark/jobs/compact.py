@@ -31,10 +31,11 @@ def compact(
     version: int | None = None,
     **wanted: Unpack[Wanted],
 ) -> int:
-    """Appends to `target`, of each topic and key, the last message in the log, in the order
-    of the log; gives the number of those that were appended: none when this version was written before.
-    Messages without a key are all kept. A message with several keys counts by all of them together. Topics of
-    RocketMQ itself are left out unless they are named; a warning says how many messages those have.
+    """Appends to `target`, of each topic and key, the last message in the log, in the order of the
+    log; gives the number of those that were appended: none when this version was written before.
+    Messages without a key are all kept. A message with several keys counts by all of them together.
+    Topics of RocketMQ itself are left out unless they are named; a warning says how many messages
+    those have.
 
     Args:
         target: another store: a log is only appended to.
@@ -44,8 +45,9 @@ def compact(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself, or the source holds
-            shards, which have no order, so that a key has no last message; RS_NO_STORE.
+        SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself,
+            or the source holds shards, which have no order, so that a key has no last message;
+            RS_NO_STORE.
     """
     if os.path.realpath(store_path(path)) == os.path.realpath(store_path(target)):
         raise SparkFaceError(

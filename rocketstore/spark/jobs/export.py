@@ -49,12 +49,12 @@ def export(
     split_bytes: int = SPLIT_BYTES,
     **wanted: Unpack[Wanted],
 ) -> DataFrame:
-    """Writes messages to `target/topic=<topic>/day=<date of the store time>/<offsets>.parquet`. Gives one
-    row for each file: what is in it, from where to where.
+    """Writes messages to `target/topic=<topic>/day=<date of the store time>/<offsets>.parquet`.
+    Gives one row for each file: what is in it, from where to where.
 
-    Files hold rows in the order of the log and statistics of all columns but body and properties, so
-    that readers pass over what they do not want. They get their names when all of them are whole: a job
-    that fails leaves nothing.
+    Files hold rows in the order of the log and statistics of all columns but body and properties,
+    so that readers pass over what they do not want. They get their names when all of them are
+    whole: a job that fails leaves nothing.
 
     Args:
         target: directory or URI (s3, gs, hdfs) that tasks and driver see under this name.
@@ -65,7 +65,8 @@ def export(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_TARGET_NOT_EMPTY; RS_UNKNOWN_COLUMN; RS_NO_STORE; RS_BAD_OPTION; RS_WRITE_FAILED.
+        SparkFaceError: RS_TARGET_NOT_EMPTY; RS_UNKNOWN_COLUMN; RS_NO_STORE; RS_BAD_OPTION;
+            RS_WRITE_FAILED.
     """
     if mode not in ("error", "append"):
         raise bad_option("mode", mode, "error or append")

@@ -29,10 +29,10 @@ def import_(
     version: int | None = None,
     **options: Any,
 ) -> int:
-    """Appends what Parquet files hold; gives the number of messages that were appended: none when this
-    version was imported before. Where there is a column `physical_offset`, they are appended in its order,
-    else in that of the files as Spark reads them. Topics of RocketMQ itself are left out unless `topic` gives them
-    another; a warning says how many messages those have.
+    """Appends what Parquet files hold; gives the number of messages that were appended: none when
+    this version was imported before. Where there is a column `physical_offset`, they are appended
+    in its order, else in that of the files as Spark reads them. Topics of RocketMQ itself are left
+    out unless `topic` gives them another; a warning says how many messages those have.
 
     Args:
         source: directory or file, also a URI that Spark reads.
@@ -53,8 +53,8 @@ def import_(
 
 
 def parquet(session: SparkSession, source: str) -> DataFrame:
-    """The rows of an export. Spark takes directories like `topic=007` for numbers: here they are text. It takes
-    file URIs as they stand: here they are decoded, as everywhere else."""
+    """The rows of an export. Spark takes directories like `topic=007` for numbers: here they are
+    text. It takes file URIs as they stand: here they are decoded, as everywhere else."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     if FILE.match(source):

@@ -1,5 +1,5 @@
-"""Parquet files of parts of the log, one for each topic and day. Tasks write them in a directory that
-readers pass over; when all are there, the driver gives them their names."""
+"""Parquet files of parts of the log, one for each topic and day. Tasks write them in a directory
+that readers pass over; when all are there, the driver gives them their names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ NO_GROUP: Final = -1
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 #: Characters that Spark escapes in the names of directories, and reads back.
 ESCAPED: Final = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-#: Bytes of record batches that wait in memory, for all files of a part, before a row group is written.
+#: Bytes of record batches that wait in memory, for all files of a part, before a row group is
+#: written.
 WAITING_BYTES: Final = 128 << 20
 ROW_GROUP_BYTES: Final = 64 << 20
 OPEN_FILES: Final = 128
@@ -98,7 +99,8 @@ class Target:
         )
 
     def keep(self, rows: list[Row]) -> list[Row]:
-        """Moves the files of all tasks to their names, or none of them; `rows` without where they were."""
+        """Moves the files of all tasks to their names, or none of them; `rows` without where they
+        were."""
         files, root = self.open()
         kept: list[str] = []
 

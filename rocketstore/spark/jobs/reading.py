@@ -25,7 +25,8 @@ def load(
     *,
     decompress: bool = True,
 ) -> DataFrame:
-    """The default view of the messages that are `wanted`, as `rocketstore.scan` chooses, in the order of the log."""
+    """The default view of the messages that are `wanted`, as `rocketstore.scan` chooses, in the
+    order of the log."""
     reader = session.read.format("rocketstore").option("path", store_path(path))
     return reader.options(**source_options(wanted), decompress=decompress).load()
 

@@ -42,17 +42,17 @@ def rebuild(
     parts: int | None = None,
     **options: Unpack[StoreOptions],
 ) -> RebuildReport:
-    """Makes queues and index again as `rocketstore.tools.rebuild` does, and as safely; tasks make the units of
-    their parts in the store, which all of them must be able to write to. The index is made on the
-    driver meanwhile, which locks the store and puts everything together.
+    """Makes queues and index again as `rocketstore.tools.rebuild` does, and as safely; tasks make
+    the units of their parts in the store, which all of them must be able to write to. The index is
+    made on the driver meanwhile, which locks the store and puts everything together.
 
     Args:
         parts: of the log, 1 … 256, each whole segments; None: two for each core that Spark has.
         options: further settings of `rocketstore.open`, as `index_slots` and `index_entries`.
 
     Raises:
-        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED, RS_BAD_OPTION, RS_CORRUPT_RECORD, RS_READ_FAILED,
-            RS_WRITE_FAILED: where `rocketstore.tools.rebuild` has an error.
+        SparkFaceError: RS_NO_STORE, RS_STORE_LOCKED, RS_BAD_OPTION, RS_CORRUPT_RECORD,
+            RS_READ_FAILED, RS_WRITE_FAILED: where `rocketstore.tools.rebuild` has an error.
         ValueError, TypeError: `parts` is no such number.
     """
     root = directory_of("path", path, "a store's directory: queues and index are made in it")

@@ -36,25 +36,29 @@ def replay(
     version: int | None = None,
     **wanted: Unpack[Wanted],
 ) -> int:
-    """Appends messages of a store to `target`, in the order of the log; gives the number of those that were
-    appended: none when this version was replayed before. Bodies, tags, keys, properties, queue ids, flags
-    and born times stay, store times and offsets are new. Topics of RocketMQ itself, as that of delayed messages, are
-    left out unless they are named; a warning says how many messages those have.
+    """Appends messages of a store to `target`, in the order of the log; gives the number of those
+    that were appended: none when this version was replayed before. Bodies, tags, keys, properties,
+    queue ids, flags and born times stay, store times and offsets are new. Topics of RocketMQ
+    itself, as that of delayed messages, are left out unless they are named; a warning says how many
+    messages those have.
 
     Args:
-        target: a store, also the same one under another topic; what is appended meanwhile is not replayed again.
+        target: a store, also the same one under another topic; what is appended meanwhile is not
+            replayed again.
         to_topic: of all copies; default: each keeps its own topic.
         keys: only messages with this key, or one of these.
         transform: makes another frame of the one that is read; it has to keep the column `body`.
-        decompress: bodies as producers gave them; False: as they are stored, and copies say so, with no codec needed;
-            `transform` is given the same, and leaves them, or sets `sys_flag` to what they are then.
+        decompress: bodies as producers gave them; False: as they are stored, and copies say so,
+            with no codec needed; `transform` is given the same, and leaves them, or sets `sys_flag`
+            to what they are then.
         create_store: False: where there is no store at `target`, nothing is written.
         app_id, version: name this replay, so that it is done once however often it is run.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another topic; `target` is
-            the store itself, and neither `to_topic` nor `transform` says where copies go; RS_NO_STORE.
+        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another
+            topic; `target` is the store itself, and neither `to_topic` nor `transform` says where
+            copies go; RS_NO_STORE.
     """
     routed = to_topic is not None or transform is not None
     place = store_path(path)

@@ -39,9 +39,9 @@ def stats(
     split_bytes: int = SPLIT_BYTES,
     **wanted: Unpack[Wanted],
 ) -> DataFrame:
-    """One row for each topic, queue and hour: how many messages, how many bytes on disk, the smallest
-    and largest record, the first and last queue offset. Messages of an inner batch count as if each had a
-    record. The hour is null for store times before year 1 or after year 9999.
+    """One row for each topic, queue and hour: how many messages, how many bytes on disk, the
+    smallest and largest record, the first and last queue offset. Messages of an inner batch count
+    as if each had a record. The hour is null for store times before year 1 or after year 9999.
 
     Args:
         wanted: what `rocketstore.scan` chooses by: topics, queues, tags, times.
@@ -63,7 +63,8 @@ def stats_part(scan: Scan) -> Iterator[Row]:
         topics = columns["topic"]
         queues, queue_of = np.unique(columns["queue_id"], return_inverse=True)
         hours, hour_of = np.unique(hours_of(columns["store_timestamp_ms"]), return_inverse=True)
-        # One number for topic, queue and hour: sorting by it takes a tenth of sorting by three rows.
+        # One number for topic, queue and hour: sorting by it takes a tenth of sorting by three
+        # rows.
         owner = (topics.codes.astype(np.int64) * len(queues) + queue_of) * len(hours) + hour_of
         order = np.argsort(owner)
         if there is not None:

@@ -1,4 +1,5 @@
-"""Topics of RocketMQ's own services. Their messages are delivered, or were, in topics of applications."""
+"""Topics of RocketMQ's own services. Their messages are delivered, or were, in topics of
+applications."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def application_rows(
     *,
     routed: bool,
 ) -> DataFrame:
-    """A store's messages without those of system topics, unless `wanted` names topics: then as they are. Says how
-    many are left out.
+    """A store's messages without those of system topics, unless `wanted` names topics: then as they
+    are. Says how many are left out.
 
     Args:
         routed: they get another topic.
@@ -113,8 +114,8 @@ def named_topics(wanted: Mapping[str, Any]) -> set[str]:
 
 
 def system_topics(path: str, wanted: Mapping[str, Any]) -> dict[str, int | None]:
-    """Those of a store, of shards or of an archive that `wanted` chooses, and how many messages they have, whatever
-    their tags and times; None: not known."""
+    """Those of a store, of shards or of an archive that `wanted` chooses, and how many messages
+    they have, whatever their tags and times; None: not known."""
     chosen = topics_of(wanted)
     found: dict[str, int | None] = {}
     if is_uri(path):

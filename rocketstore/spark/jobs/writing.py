@@ -37,9 +37,9 @@ def append(
     version: int | None = None,
     **options: Any,
 ) -> int:
-    """Appends the rows of a frame in their order; gives the number of messages that this call has appended:
-    without bad rows that are dropped, 0 when the version was written before. Columns that a message has
-    not are left out, and so are properties that belong to services of RocketMQ.
+    """Appends the rows of a frame in their order; gives the number of messages that this call has
+    appended: without bad rows that are dropped, 0 when the version was written before. Columns that
+    a message has not are left out, and so are properties that belong to services of RocketMQ.
 
     Args:
         topic: of all messages, whatever the rows say.

@@ -1,7 +1,7 @@
 """What a query asks of rows, answered where the log is read: exactly as Spark would answer it.
 
-A condition is about a row as Spark sees it (store times are microseconds there). `keep` tests rows; `narrow`
-says beforehand which part of the log and which records can hold such rows at all.
+A condition is about a row as Spark sees it (store times are microseconds there). `keep` tests rows;
+`narrow` says beforehand which part of the log and which records can hold such rows at all.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ CODED: Final = ("topic", "born_host", "store_host")
 OPTIONAL: Final = ("tags", "keys")
 OFFSET_MAX: Final = 2**63 - 1
 QUEUE_ID_END: Final = 2**31
-#: Segments are passed over by the store time of their first record. Clocks are put back now and then, so
-#: those that are nearer than this to the times that are asked for are read all the same.
+#: Segments are passed over by the store time of their first record. Clocks are put back now and
+#: then, so those that are nearer than this to the times that are asked for are read all the same.
 CLOCK_SLACK_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a row. `test`: "in" one of `values`, or an order ("<", "<=", ">", ">=") against the
-    only one, or "given" and "missing" for texts that may be null."""
+    """One condition of a row. `test`: "in" one of `values`, or an order ("<", "<=", ">", ">=")
+    against the only one, or "given" and "missing" for texts that may be null."""
 
     field: Field
     test: str
@@ -72,7 +72,8 @@ class Narrowed:
 
 
 def plain_tag(tag: str) -> bool:
-    """Whether `rocketstore.scan` takes a tag as it is written, and a row that shows it holds exactly its bytes."""
+    """Whether `rocketstore.scan` takes a tag as it is written, and a row that shows it holds
+    exactly its bytes."""
     return tag.strip() == tag and tag not in ("", "*") and "\ufffd" not in tag
 
 
@@ -117,8 +118,8 @@ def as_shown(column: Any, kind: str) -> Any:
 
 
 def narrow(wanted: Mapping[str, Any], conditions: Sequence[Condition]) -> Narrowed | None:
-    """The smallest part of the log that we know to hold all rows that `wanted` chooses and that fulfil the
-    conditions; None when there cannot be any."""
+    """The smallest part of the log that we know to hold all rows that `wanted` chooses and that
+    fulfil the conditions; None when there cannot be any."""
     if any(condition.test == "in" and not condition.values for condition in conditions):
         return None
     found = dict(wanted)
@@ -222,7 +223,8 @@ def conditions_text(conditions: Iterable[Condition]) -> str:
 
 
 def parse_conditions(text: str, fields: Iterable[Field]) -> tuple[Condition, ...]:
-    """The inverse. Raises ValueError for what is no condition of these fields that can be tested."""
+    """The inverse. Raises ValueError for what is no condition of these fields that can be
+    tested."""
     known = {field.name: field for field in fields}
     found = []
     try:

@@ -1,5 +1,5 @@
-"""How far a stream has come, as offsets of a consumer group, for `rocketstore stat` and RocketMQ's tools.
-The stream itself goes by its checkpoint and never reads them."""
+"""How far a stream has come, as offsets of a consumer group, for `rocketstore stat` and RocketMQ's
+tools. The stream itself goes by its checkpoint and never reads them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ COLUMNS = ("topic", "queue_id", "queue_offset", *NEEDED)
 
 
 class GroupOffsets:
-    """The offsets of one streaming query; used by one thread. An error is logged once and never stops the
-    stream: the next batch publishes what this one could not."""
+    """The offsets of one streaming query; used by one thread. An error is logged once and never
+    stops the stream: the next batch publishes what this one could not."""
 
     def __init__(self, options: ReadOptions, group: str) -> None:
         self._options = options
@@ -43,8 +43,8 @@ class GroupOffsets:
             del self._planned[min(self._planned)]
 
     def commit(self, end: int) -> None:
-        """The batch that ends here is done. Of one that a run before has planned nothing is known: it is
-        published with later messages of its queues."""
+        """The batch that ends here is done. Of one that a run before has planned nothing is known:
+        it is published with later messages of its queues."""
         begin, bounds = self._planned.pop(end, (end, {}))
         try:
             self._count(begin, end, bounds)

@@ -1,4 +1,5 @@
-"""Where a micro-batch may begin and end: always where a record does, and never before the first one."""
+"""Where a micro-batch may begin and end: always where a record does, and never before the first
+one."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ UNREADABLE = (CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError)
 
 
 def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
-    """The start of a record about `most` bytes after `begin`, or the end of the first one if that is larger; `end`
-    when that is near. A record, a blank or a file starts at `begin`."""
+    """The start of a record about `most` bytes after `begin`, or the end of the first one if that
+    is larger; `end` when that is near. A record, a blank or a file starts at `begin`."""
     near = begin + 2 * most
     while end - begin > most:
         near = min(near, end)
@@ -40,7 +41,8 @@ def by_bytes(store: Store, begin: int, end: int, most: int) -> int:
 
 
 def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any]) -> int:
-    """The offset after the first `most` messages that are wanted, or after the record that alone has more."""
+    """The offset after the first `most` messages that are wanted, or after the record that alone
+    has more."""
     taken = 0
     for columns in _walk(store, begin, end, **wanted):
         upto = taken + np.cumsum(_messages_in(store, columns))
@@ -67,9 +69,9 @@ def _messages_in(store: Store, columns: Columns) -> Any:
 def record_start(store: Store, place: int) -> int:
     """`place`, or the end of the record or blank that it lies in.
 
-    Micro-batches of an earlier release could end within a record when `maxBytesPerTrigger` was smaller than that.
-    They held it as a whole, so the next one begins after it. Anything else stays as it is: the reader
-    reports damage, and what was trimmed just now.
+    Micro-batches of an earlier release could end within a record when `maxBytesPerTrigger` was
+    smaller than that. They held it as a whole, so the next one begins after it. Anything else stays
+    as it is: the reader reports damage, and what was trimmed just now.
     """
     low, end = store.begin_offset, store.visible_offset
     if not low < place < end or _holds(store, place):

@@ -65,7 +65,8 @@ QueueOffsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The source's options, checked. `starting` and `ending` are EARLIEST, LATEST or queue offsets."""
+    """The source's options, checked. `starting` and `ending` are EARLIEST, LATEST or queue
+    offsets."""
 
     path: str
     fields: tuple[Field, ...]

@@ -61,7 +61,8 @@ NAMED_RANGES = 10
 
 REMEDY = HINTS["topics"]
 
-#: Error of reading → code, advice, and advice for readers that have failOnDataLoss; the first that fits.
+#: Error of reading → code, advice, and advice for readers that have failOnDataLoss; the first that
+#: fits.
 CODES: Final[tuple[tuple[type[Exception], str, str, str], ...]] = (
     (DecompressionError, "RS_BAD_COMPRESSION", f"; {HINTS['decompress']}", ""),
     (ModuleNotFoundError, "RS_NO_CODEC", "", ""),
@@ -78,8 +79,8 @@ CODES: Final[tuple[tuple[type[Exception], str, str, str], ...]] = (
 
 
 def scan_of(path: str, **given: Any) -> Scan:
-    """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code, and so has a begin
-    that was trimmed since it was looked up."""
+    """`rocketstore.scan` of a directory or an archive; what is wrong with the place has a code, and
+    so has a begin that was trimmed since it was looked up."""
     if not is_uri(path):
         try:
             with coded_errors("RS_READ_FAILED", path, OffsetOutOfRangeError):
@@ -109,12 +110,12 @@ def coded_archive_errors(uri: str) -> Iterator[None]:
 
 
 def plan_batch(options: ReadOptions) -> tuple[list[Scan], Bounds]:
-    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted; of shards,
-    one after the other. What cannot hold a row that fulfils the conditions is left out.
+    """Scans of one batch read, in the order of the log, and the queue offsets that are wanted; of
+    shards, one after the other. What cannot hold a row that fulfils the conditions is left out.
 
     Raises:
-        SparkFaceError: RS_NO_TOPIC_THERE: there is no topic or queue of that name, unless failOnDataLoss is
-            false.
+        SparkFaceError: RS_NO_TOPIC_THERE: there is no topic or queue of that name, unless
+            failOnDataLoss is false.
     """
     present: Present = {}
     planned = _plan_batch(options, present)
@@ -193,7 +194,8 @@ def plan(
     *,
     aligned: bool = True,
 ) -> list[Scan]:
-    """Splits of [begin, end). `aligned`: a record starts at `begin`. None: of all that an archive has."""
+    """Splits of [begin, end). `aligned`: a record starts at `begin`. None: of all that an archive
+    has."""
     if begin is not None and end is not None and begin >= end:
         return []
     more = NEEDED if not bounds else (*NEEDED, "topic", "queue_id", "queue_offset")
@@ -221,7 +223,8 @@ def split_scan(scan: Scan, split_bytes: int) -> list[Scan]:
 
 
 def read(scan: Scan, options: ReadOptions, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Record batches of one scan, in a task; what goes wrong says where, and what was left out is logged."""
+    """Record batches of one scan, in a task; what goes wrong says where, and what was left out is
+    logged."""
     from rocketstore.spark.batches import to_batch
 
     with coded_read_errors(scan, skips=True), left_out_logged(scan):
@@ -247,7 +250,8 @@ def both(rows: Any, more: Any) -> Any:
 
 @contextlib.contextmanager
 def left_out_logged(scan: Scan) -> Iterator[None]:
-    """Logs what a scan that skips damage has left out, also when the reader stops before its end."""
+    """Logs what a scan that skips damage has left out, also when the reader stops before its
+    end."""
     try:
         yield
     finally:
@@ -263,8 +267,8 @@ def left_out_logged(scan: Scan) -> Iterator[None]:
 
 @contextlib.contextmanager
 def coded_read_errors(scan: Scan, *, skips: bool = False) -> Iterator[None]:
-    """Errors of reading a part of a log get a code, the host, the path and the part. `skips`: whether the
-    reader has the option failOnDataLoss."""
+    """Errors of reading a part of a log get a code, the host, the path and the part. `skips`:
+    whether the reader has the option failOnDataLoss."""
     try:
         check_reachable(scan)
         yield
@@ -288,8 +292,8 @@ def coded(error: Exception, scan: Scan, skips: bool) -> SparkFaceError:
 
 
 def check_reachable(scan: Scan) -> None:
-    """Raises FileNotFoundError where no file of the log is to be seen. A scan takes those for damage, or trimmed;
-    here the host has the store under another name, or not at all."""
+    """Raises FileNotFoundError where no file of the log is to be seen. A scan takes those for
+    damage, or trimmed; here the host has the store under another name, or not at all."""
     if scan.archive is not None or scan.begin_offset == scan.end_offset:
         return  # or it is a store without a message
     directories = scan.log_directories or (os.path.join(scan.path, "commitlog"),)

@@ -1,4 +1,5 @@
-"""Spark's filters as conditions, those that mean the same to the last row; and how they come to us."""
+"""Spark's filters as conditions, those that mean the same to the last row; and how they come to
+us."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def answer_in(text: str) -> str | None:
 
 
 def conditions_of(found: Filter, fields: Sequence[Field]) -> tuple[Condition, ...] | None:
-    """What a row must fulfil, all of it, for the filter to be true; None when only Spark can tell."""
+    """What a row must fulfil, all of it, for the filter to be true; None when only Spark can
+    tell."""
     name = getattr(found, "attribute", ())
     field = next((f for f in fields if (f.name,) == tuple(name) and f.column), None)
     if field is None:
@@ -93,8 +95,8 @@ def null_conditions(field: Field, missing: bool) -> tuple[Condition, ...] | None
 
 
 def plain_value(value: Any, field: Field) -> Any:
-    """A literal in the values of the column: whole numbers of 64 bits, microseconds or text; None when it
-    is of another kind."""
+    """A literal in the values of the column: whole numbers of 64 bits, microseconds or text; None
+    when it is of another kind."""
     if field.kind == "timestamp":
         aware = isinstance(value, datetime.datetime) and value.utcoffset() is not None
         return (value - EPOCH) // MICROSECOND if aware else None

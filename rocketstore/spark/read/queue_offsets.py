@@ -1,4 +1,5 @@
-"""Queue offsets that a read begins and ends with: resolved once, and carried on by a stream's offset."""
+"""Queue offsets that a read begins and ends with: resolved once, and carried on by a stream's
+offset."""
 
 from __future__ import annotations
 
@@ -36,17 +37,18 @@ EVERYTHING = (0, 2**63 - 1)
 def starts(
     store: Store, options: ReadOptions, offsets: QueueOffsets, end: int | None = None
 ) -> tuple[Offsets, int]:
-    """First queue offsets that are read, and the physical offset at which a scan may begin: the smallest
-    of the first messages.
+    """First queue offsets that are read, and the physical offset at which a scan may begin: the
+    smallest of the first messages.
 
     Args:
         offsets: of the option startingOffsets.
-        end: where the log ends for the reader, and what "latest" means; None: its visible end. A scan
-            begins there at the latest.
+        end: where the log ends for the reader, and what "latest" means; None: its visible end. A
+            scan begins there at the latest.
 
     Raises:
-        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the store has trimmed the offset; both unless
-            failOnDataLoss is false. RS_BAD_OPTION: the offset is beyond the end of its queue.
+        SparkFaceError: RS_NO_TOPIC_THERE; RS_DATA_LOST: the store has trimmed the offset; both
+            unless failOnDataLoss is false. RS_BAD_OPTION: the offset is beyond the end of its
+            queue.
     """
     firsts: Offsets = {}
     physical = [store.visible_offset if end is None else end]
@@ -72,8 +74,8 @@ def ends(store: Store, options: ReadOptions, offsets: QueueOffsets) -> Offsets:
     """Queue offsets before which a read ends. `offsets`: of the option endingOffsets.
 
     Raises:
-        SparkFaceError: RS_NO_TOPIC_THERE unless failOnDataLoss is false; RS_BAD_OPTION: the offset is
-            beyond the end of its queue.
+        SparkFaceError: RS_NO_TOPIC_THERE unless failOnDataLoss is false; RS_BAD_OPTION: the offset
+            is beyond the end of its queue.
     """
     settled = _settled(store, options, "endingOffsets", offsets, None)
     return {(asked.topic, asked.queue_id): asked.offset for asked in settled}
@@ -88,7 +90,8 @@ def between(firsts: Offsets, lasts: Offsets) -> Bounds:
 
 
 class _AskedOffset(NamedTuple):
-    """A queue offset that an option names, as a number; `low` and `high` are the bounds of its queue."""
+    """A queue offset that an option names, as a number; `low` and `high` are the bounds of its
+    queue."""
 
     topic: str
     queue_id: int
@@ -128,8 +131,8 @@ def _settled(
 
 
 def _all_named(store: Store, options: ReadOptions, offsets: QueueOffsets) -> bool:
-    """Whether every queue that is wanted has an offset; those that have none are read from their beginning.
-    Records of topics that are not named may have no queue at all."""
+    """Whether every queue that is wanted has an offset; those that have none are read from their
+    beginning. Records of topics that are not named may have no queue at all."""
     topics = options.wanted.get("topics")
     accept = RecordFilter.of(**options.wanted).acceptance()
     if topics is None or accept is None or not set(topics) <= set(offsets):
@@ -144,8 +147,8 @@ def _all_named(store: Store, options: ReadOptions, offsets: QueueOffsets) -> boo
 
 
 def needed_from(store: Store, bounds: Bounds, begin: int) -> Bounds:
-    """Those whose first offset still leaves out a message at `begin` or after it. An offset that was
-    trimmed, or is of a queue that does not exist, leaves nothing out."""
+    """Those whose first offset still leaves out a message at `begin` or after it. An offset that
+    was trimmed, or is of a queue that does not exist, leaves nothing out."""
     found: Bounds = {}
     for (topic, queue_id), (first, last) in bounds.items():
         if queue_id not in store.queues(topic):
@@ -171,8 +174,8 @@ def _physical_offset(store: Store, topic: str, queue_id: int, offset: int) -> in
 
 
 def _next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
-    """The first queue offset whose message begins at `begin` or after it. A store that loses its last
-    messages gives their queue offsets to others."""
+    """The first queue offset whose message begins at `begin` or after it. A store that loses its
+    last messages gives their queue offsets to others."""
     low = store.min_queue_offset(topic, queue_id)
     after = store.max_queue_offset(topic, queue_id)
     while low < after:
@@ -206,7 +209,8 @@ def bounds_in(found: Mapping[str, Mapping[str, Any]]) -> Bounds:
 
 
 def numbers_in(offsets: QueueOffsets) -> Bounds:
-    """Of an option, those that mean the same whenever they are looked at: neither earliest nor latest."""
+    """Of an option, those that mean the same whenever they are looked at: neither earliest nor
+    latest."""
     return {
         (topic, queue_id): (first, EVERYTHING[1])
         for topic, queues in offsets.items()

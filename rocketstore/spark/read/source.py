@@ -20,7 +20,8 @@ __all__ = ["BatchReader", "FilterAsker", "LogPartition"]
 
 
 class LogPartition(InputPartition):
-    """`value`: (scan of a part of the log, wanted queue offsets); files are opened where it is read."""
+    """`value`: (scan of a part of the log, wanted queue offsets); files are opened where it is
+    read."""
 
 
 class BatchReader(DataSourceReader):
@@ -46,6 +47,7 @@ class FilterAsker(BatchReader):
     """Asks Spark what it makes of a `where`, for `rocketstore.spark.read`. It reads nothing."""
 
     def pushFilters(self, filters: list[Filter]) -> NoReturn:
-        """Raises FiltersAskedError, which carries the answer from a planning worker to the caller."""
+        """Raises FiltersAskedError, which carries the answer from a planning worker to the
+        caller."""
         found = [conditions_of(one, self.options.fields) for one in filters]
         raise FiltersAskedError([condition for known in found if known for condition in known])

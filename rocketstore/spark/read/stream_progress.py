@@ -1,8 +1,9 @@
 """How far a stream has come and may go: what the streaming source decides, without Spark.
 
-An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. A stream that
-began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means
-is settled once, when the stream begins. A queue offset that leaves out no message after `phys` is not listed.
+An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. A
+stream that began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue
+offset}}}: what the option means is settled once, when the stream begins. A queue offset that leaves
+out no message after `phys` is not listed.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class Progress:
         return {"v": WITH_BOUNDS, "store": self._uuid, "phys": physical, "from": first}
 
     def _bounds(self, offset: dict[str, Any]) -> Bounds | None:
-        """The queue offsets that a batch beginning at `offset` still needs; None in a stream without any."""
+        """The queue offsets that a batch beginning at `offset` still needs; None in a stream
+        without any."""
         if offset["v"] == WITH_BOUNDS:
             try:
                 return bounds_in(offset["from"])

@@ -1,4 +1,5 @@
-"""Whether the topics and queues that a read names are there: a name that is mistyped gives no rows else."""
+"""Whether the topics and queues that a read names are there: a name that is mistyped gives no rows
+else."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def note_present(store: Store, wanted: Mapping[str, Any], present: Present) -> N
 def check_store(
     path: str, wanted: Mapping[str, Any], present: Present, remedy: str = REMEDY
 ) -> None:
-    """Raises SparkFaceError: RS_NO_TOPIC_THERE, for the first topic or queue that is named and not there."""
+    """Raises SparkFaceError: RS_NO_TOPIC_THERE, for the first topic or queue that is named and not
+    there."""
     known, chosen = RecordFilter.of(**wanted), topics_of(wanted)
     named = set(known.topics or ())
     by_topic = {topic: ids for topic, ids in known.queues_by_topic or () if chosen(topic)}

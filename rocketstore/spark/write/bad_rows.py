@@ -54,7 +54,8 @@ class BadRows:
         return self._path
 
     def abandon(self) -> None:
-        """Removes what a failed task leaves. Raises nothing: the task's own error is what counts."""
+        """Removes what a failed task leaves. Raises nothing: the task's own error is what
+        counts."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()

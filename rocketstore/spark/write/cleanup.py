@@ -40,8 +40,8 @@ def discard(files: Sequence[Staged]) -> None:
 
 
 def abandon(path: str, files: Sequence[Staged]) -> bool:
-    """Removes the staged files of a write that is given up, unless a process has begun to append them: a
-    commit that was begun is finished, and needs them. True when they were removed."""
+    """Removes the staged files of a write that is given up, unless a process has begun to append
+    them: a commit that was begun is finished, and needs them. True when they were removed."""
     given_up = withdraw_files(path, files) and not is_pending(path, files)
     if given_up:
         discard(files)
@@ -55,8 +55,9 @@ def remove_orphans(
     bad_rows: str | None = None,
     age_s: float = ORPHAN_AGE_S,
 ) -> int:
-    """Removes what dead tasks and processes have left, once it is a week old; how many files. Frames of a
-    commit that was begun stay, however old they are: the next process that appends finishes it.
+    """Removes what dead tasks and processes have left, once it is a week old; how many files.
+    Frames of a commit that was begun stay, however old they are: the next process that appends
+    finishes it.
 
     Args:
         staging, bad_rows: where tasks put frames and rows; default: in the store.
@@ -80,9 +81,9 @@ def remove_orphans(
 
 
 def remove_writers(directory: Path, oldest: float) -> int:
-    """Removes the files of batch writes without a name of the caller's, last changed before `oldest`. No
-    such write is repeated, and there would be one more file for each. A file of a named writer is not
-    looked into again for a week."""
+    """Removes the files of batch writes without a name of the caller's, last changed before
+    `oldest`. No such write is repeated, and there would be one more file for each. A file of a
+    named writer is not looked into again for a week."""
     removed = 0
     for file in _entries(directory):
         with _staying(file), contextlib.suppress(ValueError, KeyError, TypeError):
@@ -98,8 +99,8 @@ def remove_writers(directory: Path, oldest: float) -> int:
 
 
 def remove_old(directory: Path, oldest: float, kept: Collection[str] = ()) -> int:
-    """Removes the sink's files in a directory that were last changed before `oldest`, in seconds since
-    1970, but for those of these names."""
+    """Removes the sink's files in a directory that were last changed before `oldest`, in seconds
+    since 1970, but for those of these names."""
     removed = 0
     for file in _entries(directory):
         with _staying(file):

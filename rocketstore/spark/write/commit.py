@@ -1,12 +1,12 @@
 """Appends the staged frames of one commit exactly once, whichever process dies meanwhile.
 
-1. Take the store's lock, or hand the commit to the process that has it and serves it. 2. Finish a commit
-that another process began. 3. Is this version committed already? Then nothing is left to do. 4. Note the
-durable end of the log and the staged files in `pending.json`. 5. Append. 6. Wait until it is durable.
-7. Note the version. 8. Remove the staged files, then `pending.json`.
+1. Take the store's lock, or hand the commit to the process that has it and serves it. 2. Finish a
+commit that another process began. 3. Is this version committed already? Then nothing is left to do.
+4. Note the durable end of the log and the staged files in `pending.json`. 5. Append. 6. Wait until
+it is durable. 7. Note the version. 8. Remove the staged files, then `pending.json`.
 
-A process that dies before 4 has changed nothing. After 4, the next one compares the log after the noted
-end with the frames, record by record, and appends those that are missing.
+A process that dies before 4 has changed nothing. After 4, the next one compares the log after the
+noted end with the frames, record by record, and appends those that are missing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = ["commit", "commit_to"]
 
 logger = logging.getLogger(__name__)
 
-#: A sync is asked for each time so much was appended, and goes on while the next is appended; so many
-#: may be under way before they are waited for.
+#: A sync is asked for each time so much was appended, and goes on while the next is appended; so
+#: many may be under way before they are waited for.
 STEP_BYTES = 16 << 20
 STEPS_AHEAD = 4
 FLUSH_TIMEOUT_S = 600.0
@@ -53,14 +53,15 @@ def commit(
     lock_timeout_s: float = 60.0,
     on_step: Step = no_step,
 ) -> bool:
-    """Appends `files` unless `writer` has committed `version` already; True when they were appended, here
-    or by the process that has the store open and serves it (`rocketstore.spark.serve`).
+    """Appends `files` unless `writer` has committed `version` already; True when they were
+    appended, here or by the process that has the store open and serves it
+    (`rocketstore.spark.serve`).
 
     Raises:
         SparkFaceError: RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
             RS_WRITE_FAILED: the store cannot be opened, or fails while it is appended to;
-            RS_HANDED_OVER when a process took the commit and reports nothing more: its outcome is open,
-            until the same version is committed again.
+            RS_HANDED_OVER when a process took the commit and reports nothing more: its outcome is
+            open, until the same version is committed again.
     """
     request = Request(path, writer, version, files)
     largest = max((file.largest_body for file in files), default=0)
@@ -87,7 +88,8 @@ def commit_to(
     *,
     mixed: bool = False,
 ) -> bool:
-    """The same into an open store, under the journal's lock. `mixed`: others put messages meanwhile."""
+    """The same into an open store, under the journal's lock. `mixed`: others put messages
+    meanwhile."""
     journal = Journal(path)
     finish_pending(store, path, journal, on_step, mixed=mixed)
     last = journal.last_version(writer)

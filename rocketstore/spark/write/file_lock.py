@@ -1,8 +1,8 @@
 """Files that one thread of one process holds at a time.
 
-The sink's journal has such a lock, although only the one process that holds the store may touch the journal: a thread
-that serves the store may still be at work when another thread has closed the store. The next process, which then has
-the store, waits for the end of that thread.
+The sink's journal has such a lock, although only the one process that holds the store may touch the
+journal: a thread that serves the store may still be at work when another thread has closed the
+store. The next process, which then has the store, waits for the end of that thread.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class FileLock:
 
 
 def journal_lock(path: str) -> FileLock:
-    """The right to read and write the sink's journal of a store. `is_served` holds it for a moment to look,
-    so that taking it is tried again."""
+    """The right to read and write the sink's journal of a store. `is_served` holds it for a moment
+    to look, so that taking it is tried again."""
     return FileLock(lock_file(path), JOURNAL_TIMEOUT_S, "RS_JOURNAL_BUSY")
 
 

@@ -7,8 +7,8 @@ Under `<store>/rocketstore/sink/inbox/`, for each request:
     <id>.taken   the owner is at work on it, and touches it now and then; it stays when the owner dies
     <id>.done    the outcome, for the asker, which removes it
 
-The journal alone decides whether frames are in the log. So a request is appended once, also when it is taken twice,
-or when its asker finishes it because the owner is gone.
+The journal alone decides whether frames are in the log. So a request is appended once, also when it
+is taken twice, or when its asker finishes it because the owner is gone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Request:
 
     @property
     def touched_ns(self) -> int:
-        """When the owner last was at work on it, by the clock of the files; 0: not taken, or done."""
+        """When the owner last was at work on it, by the clock of the files; 0: not taken, or
+        done."""
         try:
             return self._taken.stat().st_mtime_ns
         except FileNotFoundError:
@@ -110,7 +111,8 @@ class Request:
         return bool(found["appended"])
 
     def forget(self) -> None:
-        """Removes all files of the request. For a process that holds the store, or after the answer."""
+        """Removes all files of the request. For a process that holds the store, or after the
+        answer."""
         if self.handed_in:
             for file in (self._waiting, self._taken, self._done):
                 with contextlib.suppress(FileNotFoundError):

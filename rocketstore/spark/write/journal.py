@@ -126,7 +126,8 @@ def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
 
 
 def needed_files(path: str | os.PathLike[str]) -> set[str] | None:
-    """Staged files of the commit under way; None: they are not known. For callers without the lock."""
+    """Staged files of the commit under way; None: they are not known. For callers without the
+    lock."""
     if not (sink_directory(path) / "pending.json").exists():
         return set()
     try:

@@ -1,4 +1,5 @@
-"""The properties of rows: a column of maps, Kafka's headers and shard keys, as encode_frames takes them."""
+"""The properties of rows: a column of maps, Kafka's headers and shard keys, as encode_frames takes
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ DROPPED = ("__CRC32#", "WAIT")
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Names and values that are not empty, both text; `owners` says of which rows, and never falls."""
+    """Names and values that are not empty, both text; `owners` says of which rows, and never
+    falls."""
 
     owners: Any
     names: Any
@@ -79,8 +81,8 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """`texts`: the columns tags and keys, where rows have some. `wrong`: rows whose keys or properties no
-    message can have, and why."""
+    """`texts`: the columns tags and keys, where rows have some. `wrong`: rows whose keys or
+    properties no message can have, and why."""
 
     texts: dict[str, Any]
     entries: Entries
@@ -97,8 +99,8 @@ def wrong_name(name: str) -> str:
 
 
 def described(columns: Mapping[str, Any], rows: int) -> Described:
-    """Tags, keys and properties of rows. What a column of its own says is left out of the others; of headers
-    of one name the last one counts."""
+    """Tags, keys and properties of rows. What a column of its own says is left out of the others;
+    of headers of one name the last one counts."""
     import pyarrow as pa
 
     parts: list[Entries] = []
@@ -194,7 +196,8 @@ def last_ones(entries: Entries) -> Entries:
 
 
 def one_text(lists: Any) -> tuple[Any, dict[int, str]]:
-    """Lists of keys as the text that a message has, and the rows of lists that hold what is no key."""
+    """Lists of keys as the text that a message has, and the rows of lists that hold what is no
+    key."""
     import pyarrow.compute as pc
 
     wrong: dict[int, str] = {}

@@ -36,8 +36,8 @@ RETRY_S = 0.5
 def serve(store: Store) -> StoreServer:
     """Takes commits of sinks in other processes until it is closed; close it before the store.
 
-    Each is appended once, whichever process dies meanwhile; this process may put messages, too. Where a
-    commit cannot be appended its sink gets an error, and the next one is taken.
+    Each is appended once, whichever process dies meanwhile; this process may put messages, too.
+    Where a commit cannot be appended its sink gets an error, and the next one is taken.
 
     Raises:
         StoreReadOnlyError, StoreClosedError: the store is not open for writing.
@@ -105,8 +105,8 @@ class StoreServer:
             self._lock.release()
 
     def _look(self) -> bool:
-        """Serves what is there; False when the system refuses something, a full disk for example: what was
-        taken stays in the inbox, and is taken again."""
+        """Serves what is there; False when the system refuses something, a full disk for example:
+        what was taken stays in the inbox, and is taken again."""
         try:
             for file in waiting(self._path):
                 self._serve(file)

@@ -38,10 +38,11 @@ def write_shard(
     file_bytes: int,
     bad_rows: BadRows | None = None,
 ) -> Shard | None:
-    """Writes the messages of all batches to a new store below `root`, durably; None without a message.
+    """Writes the messages of all batches to a new store below `root`, durably; None without a
+    message.
 
-    Each attempt has a store of its own, which readers do not find until the job's commit names it. One that
-    fails removes it.
+    Each attempt has a store of its own, which readers do not find until the job's commit names it.
+    One that fails removes it.
 
     Raises:
         SparkFaceError: RS_BAD_ROW; RS_SHARD_FAILED: the store could not be written, and why.
@@ -77,7 +78,8 @@ def write_shard(
 
 
 def put_rows(store: Store, columns: dict[str, Any], routing: Routing) -> dict[int, str]:
-    """Puts those rows that can be messages; of the others, why not. The store flushes in the background."""
+    """Puts those rows that can be messages; of the others, why not. The store flushes in the
+    background."""
     wait: dict[str, Any] = {"durability": "memory", "timeout_s": WAIT_S}
     try:
         store.put_columns(**columns, **wait)
@@ -113,8 +115,8 @@ def make_directory(path: Path) -> None:
 
 
 def remove(store: Store | None, path: Path) -> None:
-    """All that an attempt has made, also the directories of the run when it was the last one there: the driver that
-    gave the run up may have removed them earlier."""
+    """All that an attempt has made, also the directories of the run when it was the last one there:
+    the driver that gave the run up may have removed them earlier."""
     if store is not None:
         with contextlib.suppress(RocketStoreError, OSError):
             store.destroy()

@@ -1,4 +1,5 @@
-"""A directory of shards: stores that tasks wrote side by side, and the manifest that says which count.
+"""A directory of shards: stores that tasks wrote side by side, and the manifest that says which
+count.
 
     shards.json          the shards in their order, and how far each writer has come; a shard that it does
                          not name does not exist for readers
@@ -49,8 +50,8 @@ ORPHAN_AGE_S = 7 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One store that a task has written, closed and synced: `name` is relative to the directory of the
-    shards, `size` bytes of log."""
+    """One store that a task has written, closed and synced: `name` is relative to the directory of
+    the shards, `size` bytes of log."""
 
     name: str
     rows: int
@@ -101,8 +102,8 @@ def commit_shards(
     lock_timeout_s: float = 60.0,
     on_step: Step = no_step,
 ) -> bool:
-    """Adds what tasks have written under `_staged/<run>` unless `writer` has committed `version` already,
-    and removes the rest of the run; True when it was added. Without a writer it always is.
+    """Adds what tasks have written under `_staged/<run>` unless `writer` has committed `version`
+    already, and removes the rest of the run; True when it was added. Without a writer it always is.
 
     Raises:
         SparkFaceError: RS_SHARDS_LOCKED after `lock_timeout_s` seconds; RS_STAGED_LOST;
@@ -146,8 +147,8 @@ def commit_shards(
 
 
 def abandon_shards(path: str, run: str) -> bool:
-    """Removes all of a run that is given up, unless its commit was begun: then it will be finished. True
-    when it was removed."""
+    """Removes all of a run that is given up, unless its commit was begun: then it will be finished.
+    True when it was removed."""
     try:
         found = _read(path)
     except SparkFaceError:
@@ -235,7 +236,8 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _remove(run: Path) -> None:
-    """A task that lost the race may still be writing there: what it still makes is removed as an orphan."""
+    """A task that lost the race may still be writing there: what it still makes is removed as an
+    orphan."""
     shutil.rmtree(run, ignore_errors=True)
     with contextlib.suppress(OSError):
         run.parent.rmdir()

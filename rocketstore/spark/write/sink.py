@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 @dataclass
 class TaskResult(WriterCommitMessage):
     """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one;
-    `bad_rows` the file of those that cannot be messages, `left_out` how many they are, kept or not; `shard` what
-    it wrote instead of a file."""
+    `bad_rows` the file of those that cannot be messages, `left_out` how many they are, kept or not;
+    `shard` what it wrote instead of a file."""
 
     partition: int
     staged: Staged | None
@@ -140,8 +140,8 @@ def routing_of(options: WriteOptions) -> Routing:
 
 
 def staging_of(options: WriteOptions) -> str:
-    """The directory in which all writes to this store stage their frames, and no others: the cleanup knows
-    what the commits of one store need."""
+    """The directory in which all writes to this store stage their frames, and no others: the
+    cleanup knows what the commits of one store need."""
     if options.staging is None:
         return os.path.join(sink_directory(options.path), "staging")
     place = f"{socket.gethostname()} {os.path.realpath(options.path)}"
@@ -149,14 +149,14 @@ def staging_of(options: WriteOptions) -> str:
 
 
 def writer_of_store(options: WriteOptions, writer: str) -> str:
-    """A writer's name among those that write to other stores and keep their bad rows in the same directory; the same
-    one by whatever path a store is written to."""
+    """A writer's name among those that write to other stores and keep their bad rows in the same
+    directory; the same one by whatever path a store is written to."""
     return f"{os.path.realpath(options.path)} {writer}"
 
 
 def make_store(options: WriteOptions, *, makes: bool = True) -> None:
-    """Makes the store where there is none, if `makes`; raises SparkFaceError: RS_NO_STORE, where the options say
-    that there is one."""
+    """Makes the store where there is none, if `makes`; raises SparkFaceError: RS_NO_STORE, where
+    the options say that there is one."""
     path = options.path
     if os.path.isdir(os.path.join(path, "commitlog")):
         return
@@ -167,8 +167,8 @@ def make_store(options: WriteOptions, *, makes: bool = True) -> None:
                 rocketstore.open(path, "rw").close()
             except StoreLockedError:  # the process that has the lock is making it
                 return
-        # At the level that Spark shows: the path may be mistyped, or its disk not mounted.
-        # It goes to standard error as it is, from a process of Spark's, also where a command writes.
+        # At the level that Spark shows: the path may be mistyped, or its disk not mounted. It goes
+        # to standard error as it is, from a process of Spark's, also where a command writes.
         how = "createStore=false, or a command's --no-create, makes it an error"
         logger.warning("%s had no store: a new one is made (%s)", path, how)
 

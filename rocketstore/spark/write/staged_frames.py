@@ -26,8 +26,8 @@ __all__ = [
 def read_chunks(
     files: Sequence[Staged], *, give_back: bool = False
 ) -> Iterator[tuple[memoryview, int]]:
-    """(frames, how many) of every chunk, in order, checked; valid until the next is asked for. `give_back`: their
-    pages leave the page cache, for the log's."""
+    """(frames, how many) of every chunk, in order, checked; valid until the next is asked for.
+    `give_back`: their pages leave the page cache, for the log's."""
     largest = max((chunk[0] for file in files for chunk in file.chunks), default=0)
     room = memoryview(bytearray(largest))
     for file in files:
@@ -85,8 +85,8 @@ def frame_start(chunk: memoryview, number: int) -> int:
 
 
 def sync_names(files: Sequence[Staged]) -> None:
-    """Their names are durable, as their bytes are, before the journal speaks of them: also those of the
-    directories that a task has made for them."""
+    """Their names are durable, as their bytes are, before the journal speaks of them: also those of
+    the directories that a task has made for them."""
     runs = {Path(file.path).parent for file in files}
     for directory in runs | {above for run in runs for above in run.parents[:3]}:
         with contextlib.suppress(PermissionError):  # a task that may not look there has made none
@@ -95,8 +95,8 @@ def sync_names(files: Sequence[Staged]) -> None:
 
 def count_present(messages: Iterable[Message], begun: Commit) -> int:
     """How many of the frames are in the log: those noted, and those among the messages after
-    `begun.begin` in their order. No other message is between them, unless others had the store at the
-    same time; theirs are known by their content."""
+    `begun.begin` in their order. No other message is between them, unless others had the store at
+    the same time; theirs are known by their content."""
     found, present = iter(messages), begun.present
     for frame in frames_from(begun.files, begun.present):
         expected = Message.from_bytes(frame)

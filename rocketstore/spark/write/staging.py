@@ -34,8 +34,8 @@ NUMBERS = {"flag": "flags", "sys_flag": "sys_flags", "reconsume_times": "reconsu
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Where messages go, and what happens to rows that cannot be messages. `topic`: of all of them, whatever
-    their rows say; `queue_id`, `queues`: of those whose row does not say it."""
+    """Where messages go, and what happens to rows that cannot be messages. `topic`: of all of them,
+    whatever their rows say; `queue_id`, `queues`: of those whose row does not say it."""
 
     topic: str | None = None
     queue_id: int = 0
@@ -50,7 +50,8 @@ def stage(
     routing: Routing,
     bad_rows: BadRows | None = None,
 ) -> Staged | None:
-    """Writes the frames of all batches to a new file in `directory`, durably; None without a row."""
+    """Writes the frames of all batches to a new file in `directory`, durably; None without a
+    row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
     chunks, row, largest, room = [], 0, 0, bytearray()
     with coded_errors("RS_WRITE_FAILED", directory):
@@ -115,8 +116,8 @@ def encode_batch(
 def columns_of(
     batch: pa.RecordBatch, routing: Routing, first_row: int, bad_rows: BadRows | None
 ) -> tuple[pa.RecordBatch, dict[str, Any]]:
-    """The rows of a batch that have what a message must have, and their columns as `encode_frames` and `put_columns`
-    take them. `first_row`: number of the first row, for messages.
+    """The rows of a batch that have what a message must have, and their columns as `encode_frames`
+    and `put_columns` take them. `first_row`: number of the first row, for messages.
 
     Raises:
         SparkFaceError: RS_BAD_ROW unless bad rows are dropped.
@@ -180,7 +181,8 @@ def bad_row(row: int, reason: str) -> SparkFaceError:
 
 
 def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int, str]:
-    """Rows that are not one message, without what it must have, or with a topic that none may have; and why."""
+    """Rows that are not one message, without what it must have, or with a topic that none may have;
+    and why."""
     found: dict[int, str] = {}
     for name in ("body", "topic"):
         array = columns.get(name)
@@ -208,8 +210,8 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
 
 @functools.lru_cache(maxsize=4096)
 def wrong_topic(topic: str) -> str:
-    """Why no message may have this topic; empty when it may. As a store at its defaults sees it, which
-    is stricter than frames are."""
+    """Why no message may have this topic; empty when it may. As a store at its defaults sees it,
+    which is stricter than frames are."""
     if len(topic.encode()) > TOPIC_BYTES_MAX:
         return f"the topic has {len(topic.encode())} bytes, at most {TOPIC_BYTES_MAX} are allowed"
     if topic == SCHEDULE_TOPIC:

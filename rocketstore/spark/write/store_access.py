@@ -32,8 +32,8 @@ def no_step(name: str) -> None:
 def reach(
     path: str, request: Request, timeout_s: float, on_step: Step, largest_body: int = 0
 ) -> Store | None:
-    """The store, open for writing and for bodies of this size where its files have room for them; None
-    when its owner has answered the request.
+    """The store, open for writing and for bodies of this size where its files have room for them;
+    None when its owner has answered the request.
 
     Raises:
         SparkFaceError: RS_STORE_LOCKED, RS_HANDED_OVER.
@@ -57,7 +57,8 @@ def reach(
 
 def open_for(path: str, largest_body: int) -> Store:
     if not os.path.isdir(os.path.join(path, "commitlog")):
-        # One made here would take what belongs into another: of a disk that is not mounted any more, perhaps.
+        # One made here would take what belongs into another: of a disk that is not mounted any
+        # more, perhaps.
         raise SparkFaceError(
             "RS_WRITE_FAILED",
             f"host={socket.gethostname()} path={path}: the store is gone; see whether its disk is "
@@ -72,8 +73,8 @@ def open_for(path: str, largest_body: int) -> Store:
 
 
 def wait_for_answer(path: str, request: Request, deadline: float) -> bool:
-    """False when no process serves the store any more, or none has taken the request by `deadline`, a time
-    of the monotonic clock: it was withdrawn then.
+    """False when no process serves the store any more, or none has taken the request by `deadline`,
+    a time of the monotonic clock: it was withdrawn then.
 
     Raises:
         SparkFaceError: RS_HANDED_OVER after PROGRESS_TIMEOUT_S without a sign of the owner.

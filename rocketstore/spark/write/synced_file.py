@@ -13,8 +13,8 @@ STEP_BYTES = 16 << 20
 
 
 class SyncedFile:
-    """Writes `path`, which must not be there; on disk, its name apart, once `finish` has returned. Of one
-    that is left by an exception nothing stays."""
+    """Writes `path`, which must not be there; on disk, its name apart, once `finish` has returned.
+    Of one that is left by an exception nothing stays."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -24,7 +24,8 @@ class SyncedFile:
         self._unsynced = 0
 
     def write(self, data: memoryview) -> None:
-        """Appends all of it. Raises OSError, also for an earlier write that did not reach the disk."""
+        """Appends all of it. Raises OSError, also for an earlier write that did not reach the
+        disk."""
         done = 0
         while done < len(data):
             done += self._file.write(data[done:])

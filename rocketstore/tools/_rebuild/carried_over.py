@@ -1,7 +1,8 @@
 """What rebuilt queues take over from the old ones, because no message of the log says it.
 
-Two things: units of filler records that `repair` wrote, and queue offsets after the last message that were given out.
-Without them a consumer at such an offset would miss messages that get the offset again.
+Two things: units of filler records that `repair` wrote, and queue offsets after the last message
+that were given out. Without them a consumer at such an offset would miss messages that get the
+offset again.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def _complete(queue: ConsumeQueue, found: list[_Unit], end: int) -> None:
 def _pointed_fillers(
     old: Path, new: Path, size: int, derived: Derived, log: LogFiles
 ) -> Iterator[_Unit]:
-    """Units of the old queue that point to records of `repair` where the new one has none, in the order of both."""
+    """Units of the old queue that point to records of `repair` where the new one has none, in the
+    order of both."""
     last = -1
     for start, length in list_files(old):
         if length != size or not has_place(start, size):
@@ -125,8 +127,9 @@ def _pointed_fillers(
 
 
 def _places(directory: Path, start: int, size: int) -> tuple[Integers, Integers]:
-    """Physical offsets and sizes of the units of a file, as far as something is written; -1 for what points to no
-    record, nothing where it cannot be read. Most files of many queues are nearly empty."""
+    """Physical offsets and sizes of the units of a file, as far as something is written; -1 for
+    what points to no record, nothing where it cannot be read. Most files of many queues are nearly
+    empty."""
     path = directory / f"{start:020d}"
     units = numpy.empty(0, queue_file.UNIT_DTYPE)
     try:

@@ -1,5 +1,5 @@
-"""Units of a part of the log in a directory of their own, by the store's own dispatcher; and of all parts
-together. A part can be made in any process that sees the files."""
+"""Units of a part of the log in a directory of their own, by the store's own dispatcher; and of all
+parts together. A part can be made in any process that sees the files."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class BuiltPart:
-    """(topic, queue id, first unit, end) of each queue of a part; their files are in `directory`. `odd`: why
-    it has to be made together with what lies before it; nothing else counts then."""
+    """(topic, queue id, first unit, end) of each queue of a part; their files are in `directory`.
+    `odd`: why it has to be made together with what lies before it; nothing else counts then."""
 
     part: LogPart
     directory: str = ""
@@ -131,8 +131,8 @@ def build_part(part: LogPart, on_step: Step | None = None) -> BuiltPart:
 
 
 def build_index(part: LogPart, index: IndexStore, on_step: Step | None = None) -> int:
-    """Writes and syncs the keys of a part, in which every record has its unit; gives the number of files
-    that an open has to find. Raises CorruptRecordError, StoreFailedError."""
+    """Writes and syncs the keys of a part, in which every record has its unit; gives the number of
+    files that an open has to find. Raises CorruptRecordError, StoreFailedError."""
     _build(part, _IndexHelper, index, on_step)
     return index.needed_count(part.begin, part.end)
 
@@ -180,7 +180,8 @@ def _build(
 
 
 def _make_place(part: LogPart) -> StoreLayout:
-    """A directory of its own for each attempt: a task may be run again while the first one still writes."""
+    """A directory of its own for each attempt: a task may be run again while the first one still
+    writes."""
     place = StoreLayout(Path(part.directory) / f"part-{part.begin:020d}-{uuid.uuid4().hex}")
     model = StoreLayout(Path(part.store)).consume_queue.stat()
     for path in (place.root, place.consume_queue, place.own, place.tmp):
@@ -219,7 +220,8 @@ def _dispatch(
 
 
 def _first_unit(queue: ConsumeQueue) -> int:
-    """Queue offset of the first unit that is no pre-blank; the end of the queue when there is none."""
+    """Queue offset of the first unit that is no pre-blank; the end of the queue when there is
+    none."""
     for file in queue.files:
         first = file.start_offset // UNIT
         count = min(queue.units_per_file, queue.max_offset - first)
@@ -251,8 +253,8 @@ def odd_seam(parts: Sequence[BuiltPart]) -> str:
 
 
 def join_parts(parts: Sequence[BuiltPart], place: StoreLayout) -> None:
-    """Moves the queues of all parts into the one directory of `place`; what two parts have in one file is
-    copied. `parts` have no odd seam. Nothing is synced."""
+    """Moves the queues of all parts into the one directory of `place`; what two parts have in one
+    file is copied. `parts` have no odd seam. Nothing is synced."""
     model = place.consume_queue.stat()
     for built in parts:
         source = StoreLayout(Path(built.directory))

@@ -114,8 +114,8 @@ def with_pointed_fillers(store: Store, ranges: Sequence[DamagedRange]) -> list[D
 
 
 def _without_sound_records(store: Store, ranges: list[DamagedRange]) -> list[DamagedRange]:
-    """A record between damage on both sides is not believed by itself; with a unit that points to it, it
-    is."""
+    """A record between damage on both sides is not believed by itself; with a unit that points to
+    it, it is."""
     _, files = log_files(store)
     sound: dict[int, int] = {}
     try:
@@ -149,8 +149,8 @@ def _without_sound_records(store: Store, ranges: list[DamagedRange]) -> list[Dam
 def _without_blank(
     store: Store, walk: Scan, ends: list[int], damaged: Sequence[tuple[int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """Files whose records end before they do, with nothing there that says so: a reader of ours goes on in
-    the next file, RocketMQ ends its log."""
+    """Files whose records end before they do, with nothing there that says so: a reader of ours
+    goes on in the next file, RocketMQ ends its log."""
     _, files = log_files(store)
     starts = [start for start, _, _ in damaged]
     found = []

@@ -1,4 +1,5 @@
-"""Files of zeros where segments in the middle of a log are lost for good: a repair mends them as any damage."""
+"""Files of zeros where segments in the middle of a log are lost for good: a repair mends them as
+any damage."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ __all__ = ["make_missing"]
 
 
 def make_missing(layout: StoreLayout) -> None:
-    """Every file that is missing between two others, and the end of each that is too short there, with its blocks and
-    on the disk, of a store that is not open: an open for writing has been refused. What is missing at an end stays
-    missing.
+    """Every file that is missing between two others, and the end of each that is too short there,
+    with its blocks and on the disk, of a store that is not open: an open for writing has been
+    refused. What is missing at an end stays missing.
 
     Raises:
         StoreLockedError: a process has the store open for writing.
@@ -65,7 +66,8 @@ def _lengthen(path: str, length: int, size: int) -> None:
 
 
 def _check_room(layout: StoreLayout, wanted: int) -> None:
-    """Before the first: a file with a name far beyond the others would have a disk filled in vain."""
+    """Before the first: a file with a name far beyond the others would have a disk filled in
+    vain."""
     disk = os.statvfs(layout.commit_log)
     if wanted > disk.f_bavail * disk.f_frsize:
         text = f"no room for {wanted} bytes of missing segments; nothing was changed"

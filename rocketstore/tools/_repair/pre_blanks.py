@@ -1,8 +1,9 @@
-"""Pre-blanks that keep RocketMQ from messages (format 6.3), and the filler records that take their place.
+"""Pre-blanks that keep RocketMQ from messages (format 6.3), and the filler records that take their
+place.
 
-RocketMQ dispatches nothing after a pre-blank at the end of a queue, and consumers of the log's first file are given
-nothing after one. An earlier repair left such pre-blanks, and rebuilt queues have them where filler records are.
-Their units are pointed at filler records of an earlier repair.
+RocketMQ dispatches nothing after a pre-blank at the end of a queue, and consumers of the log's
+first file are given nothing after one. An earlier repair left such pre-blanks, and rebuilt queues
+have them where filler records are. Their units are pointed at filler records of an earlier repair.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ POINTED_FILLER_BYTES: Final = RECORD_BYTES_MIN + FILLER_BODY_BYTES
 
 
 class PreBlankEnd(NamedTuple):
-    """The last unit of a queue, a pre-blank: `number` of its file. `physical_offset`: of the unit before that is
-    none; -1 without one."""
+    """The last unit of a queue, a pre-blank: `number` of its file. `physical_offset`: of the unit
+    before that is none; -1 without one."""
 
     path: str
     start: int
@@ -70,7 +71,8 @@ class PreBlank(NamedTuple):
 
 
 class PreBlanks(NamedTuple):
-    """Pre-blanks in a row; the units around them point to these offsets. `after` None: they end their queue."""
+    """Pre-blanks in a row; the units around them point to these offsets. `after` None: they end
+    their queue."""
 
     units: tuple[PreBlank, ...]
     before: int
@@ -95,7 +97,8 @@ def find_pre_blanks(store: Store) -> list[PreBlanks]:
 
 
 def _in_front(directory: Path, limit: int) -> tuple[list[PreBlanks], list[PreBlank]]:
-    """Pre-blanks before units that point below `limit`; and those after such units at the end of the queue."""
+    """Pre-blanks before units that point below `limit`; and those after such units at the end of
+    the queue."""
     found: list[PreBlanks] = []
     run: list[PreBlank] = []
     before = -1
@@ -118,7 +121,8 @@ def _in_front(directory: Path, limit: int) -> tuple[list[PreBlanks], list[PreBla
 
 
 def _files(directory: Path) -> Iterator[tuple[str, int, Integers, Integers]]:
-    """Path and start of each file of a queue, physical offsets and sizes of what is written there."""
+    """Path and start of each file of a queue, physical offsets and sizes of what is written
+    there."""
     for path, start, size in queue_files(directory):
         file = MappedFile.open(path, start, size, "read")
         try:
@@ -147,8 +151,8 @@ def pre_blank_end(directory: Path) -> PreBlankEnd | None:
 
 
 def with_ends(store: Store, rows: Sequence[PreBlanks]) -> list[DamagedRange]:
-    """Records of an earlier repair to be overwritten with pointed fillers for these, as far as there are any
-    between what the units around say."""
+    """Records of an earlier repair to be overwritten with pointed fillers for these, as far as
+    there are any between what the units around say."""
     fillers = _fillers(store) if rows else []
     starts = [one.start for one in fillers]
     room = [(one.end - one.start) // POINTED_FILLER_BYTES for one in fillers]

@@ -1,8 +1,9 @@
 """Queue units that point into damaged ranges of the log, and what `repair` writes over them.
 
-A unit becomes a pre-blank, with two exceptions that point to filler records (format 6.3). The last unit of a queue:
-RocketMQ takes the end of its record for how far the queue got, 2 GiB after a pre-blank, and dispatches nothing below.
-Units of the log's first file: RocketMQ's consumers are given nothing of that file after a pre-blank.
+A unit becomes a pre-blank, with two exceptions that point to filler records (format 6.3). The last
+unit of a queue: RocketMQ takes the end of its record for how far the queue got, 2 GiB after a
+pre-blank, and dispatches nothing below. Units of the log's first file: RocketMQ's consumers are
+given nothing of that file after a pre-blank.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ __all__ = [
 UNITS_STEP: Final = 1 << 16
 #: Bytes in the body of a pointed filler record: RocketMQ's clients hand out null for an empty body.
 FILLER_BODY_BYTES: Final = 1
-#: Properties of pointed fillers in the topic of delayed messages. RocketMQ delivers what becomes due, and drops a
-#: message for this topic; without a topic it would try again for ever.
+#: Properties of pointed fillers in the topic of delayed messages. RocketMQ delivers what becomes
+#: due, and drops a message for this topic; without a topic it would try again for ever.
 DROPPED: Final = b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"
-#: Topic of RocketMQ 5's timer, which drops a message that takes back another, and stops where it reads no time.
+#: Topic of RocketMQ 5's timer, which drops a message that takes back another, and stops where it
+#: reads no time.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TAKEN_BACK: Final = b"TIMER_DEL_UNIQKEY\x01%%\x02TIMER_OUT_MS\x01%d\x02"
 
@@ -64,7 +66,8 @@ class Interval(Protocol):
 
 
 class Mendable(Interval, Protocol):
-    """Where filler records are written, up to `records_end`, the pointed ones first. `time_ms`: their store time."""
+    """Where filler records are written, up to `records_end`, the pointed ones first. `time_ms`:
+    their store time."""
 
     @property
     def records_end(self) -> int: ...
@@ -85,8 +88,8 @@ class QueueFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PointedFiller:
-    """A record within a damaged range that a unit points to, `number` of the file `path`. Where the range has no
-    room for one each, units share the last."""
+    """A record within a damaged range that a unit points to, `number` of the file `path`. Where the
+    range has no room for one each, units share the last."""
 
     path: str
     number: int
@@ -114,7 +117,8 @@ class UnitsHit:
 
 
 def queue_files(directory: Path) -> list[tuple[str, int, int]]:
-    """Path, start offset and size of each file of a queue, in order; what can be none is passed over."""
+    """Path, start offset and size of each file of a queue, in order; what can be none is passed
+    over."""
     return [
         (str(directory / f"{start:020d}"), start, size)
         for start, size in list_files(directory)
@@ -153,7 +157,8 @@ def is_delayed(topic: str) -> bool:
 
 
 def pointed_fillers(store: Store, ranges: Sequence[Mendable]) -> list[list[PointedFiller]]:
-    """Of each range: those for units that must not become pre-blanks, in the order of each queue."""
+    """Of each range: those for units that must not become pre-blanks, in the order of each
+    queue."""
     wanted: list[list[tuple[QueueFile, int]]] = [[] for _ in ranges]
     starts = [one.start for one in ranges]
     file_size = store.config.commit_log_file_size_bytes
@@ -163,15 +168,16 @@ def pointed_fillers(store: Store, ranges: Sequence[Mendable]) -> list[list[Point
         delayed = is_delayed(queue.parent.name)
         for number, offset in zip(hit.numbers, hit.offsets.tolist(), strict=True):
             at = bisect_right(starts, offset) - 1
-            # After a pre-blank RocketMQ passes over the rest of the log's first file. Where it delivers
-            # delayed messages itself it does not: it reads unit by unit.
+            # After a pre-blank RocketMQ passes over the rest of the log's first file. Where it
+            # delivers delayed messages itself it does not: it reads unit by unit.
             if number == last or (ranges[at].end < file_size and not delayed):
                 wanted[at].append((hit, number))
     return [placed(one, units) for one, units in zip(ranges, wanted, strict=True)]
 
 
 def placed(one: Mendable, units: Sequence[tuple[QueueFile, int]]) -> list[PointedFiller]:
-    """Pointed fillers from the start of a range on, small enough that all have room if their records had it."""
+    """Pointed fillers from the start of a range on, small enough that all have room if their
+    records had it."""
     found: list[PointedFiller] = []
     tight = len(units) * (RECORD_BYTES_MIN + FILLER_BODY_BYTES) > one.end - one.start
     body_bytes = 0 if tight else FILLER_BODY_BYTES
@@ -212,8 +218,8 @@ def _last_unit(directory: Path) -> int:
 
 
 def _next_place(taken: Sequence[PointedFiller], one: Mendable, size: int) -> tuple[int, int] | None:
-    """Start and size of a pointed filler after those that exist: either nothing is left after it, or another
-    record fits there. Else that of the last one; None where there is no room at all."""
+    """Start and size of a pointed filler after those that exist: either nothing is left after it,
+    or another record fits there. Else that of the last one; None where there is no room at all."""
     start = taken[-1].end if taken else one.start
     room = one.records_end - start
     if room == size or room >= size + RECORD_BYTES_MIN:
@@ -224,8 +230,8 @@ def _next_place(taken: Sequence[PointedFiller], one: Mendable, size: int) -> tup
 
 
 def change_units(store: Store, ranges: Sequence[Mendable]) -> int:
-    """Points units at their pointed fillers and makes pre-blanks of all others that point into the ranges; how many
-    there were."""
+    """Points units at their pointed fillers and makes pre-blanks of all others that point into the
+    ranges; how many there were."""
     places = {(unit.path, unit.number): unit for one in ranges for unit in one.pointed_fillers}
     changed = 0
     for found in list(units_into(store, ranges)):

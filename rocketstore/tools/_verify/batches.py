@@ -33,8 +33,8 @@ def walk_batches(
     tail_may_miss: bool,
 ) -> None:
     """Every batch queue. Its topics have no plain queues: what the log says of such is dropped from
-    `facts`, and where the batch queues end is added. Units of single messages are not missed: RocketMQ
-    makes none in such a topic (format 4.2)."""
+    `facts`, and where the batch queues end is added. Units of single messages are not missed:
+    RocketMQ makes none in such a topic (format 4.2)."""
     batches = BatchQueues(layout, lambda: ReadView(0, 0, 0, 0))
     topics = frozenset(batches.topics())
     for key in [key for key in facts.queues if key[0] in topics]:

@@ -38,8 +38,8 @@ def walk_index(
 ) -> None:
     """Every entry against its record; entries whose record has expired cannot be judged.
 
-    `shape`: slots and entries. `growing`: entries of records beyond the end may stand there, and more
-    come meanwhile.
+    `shape`: slots and entries. `growing`: entries of records beyond the end may stand there, and
+    more come meanwhile.
     """
     index = IndexStore(layout, "read", *shape)
     index.load()

@@ -47,8 +47,8 @@ class Scope:
     """Which part of the log is looked at, and how strictly.
 
     `limit`: what a live writer has published; None: up to the end. `growing`: a process writes, so
-    that bytes after the end are no fault. `foreign`: whether another program wrote at an
-    offset: it may have put a message again with the record checksum of another (docs/durability.md#recovery).
+    that bytes after the end are no fault. `foreign`: whether another program wrote at an offset: it
+    may have put a message again with the record checksum of another (docs/durability.md#recovery).
     """
 
     begin: int
@@ -82,8 +82,8 @@ class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
     `queues` and `batches`, records that are inner batches, are there after a walk record by record;
-    `ends`, the next queue offsets, in the end. What no record has is in `lost`: `repair` gave it up, or it is a gap
-    up to the offset of a group (D-17), and the queues have to agree.
+    `ends`, the next queue offsets, in the end. What no record has is in `lost`: `repair` gave it
+    up, or it is a gap up to the offset of a group (D-17), and the queues have to agree.
     """
 
     begin: int
@@ -140,7 +140,8 @@ def scan_log(
 
 
 class _SegmentPart(NamedTuple):
-    """Records of [begin, end) in a segment; `closing`: the last of it. Others end where the next one begins."""
+    """Records of [begin, end) in a segment; `closing`: the last of it. Others end where the next
+    one begins."""
 
     segment: MappedFile
     begin: int
@@ -149,8 +150,9 @@ class _SegmentPart(NamedTuple):
 
 
 def _parts(segment: MappedFile, scope: Scope) -> list[_SegmentPart]:
-    """Parts of a file that can be scanned at the same time: they begin where a record can be believed. Where
-    it is wrong to believe it, the part in front does not end there, which `_ends_well` sees."""
+    """Parts of a file that can be scanned at the same time: they begin where a record can be
+    believed. Where it is wrong to believe it, the part in front does not end there, which
+    `_ends_well` sees."""
     first, end = _part(segment, scope)
     begins, budget = [first], SearchBudget()
     while end - begins[-1] >= 2 * PART_BYTES:
@@ -167,7 +169,8 @@ def _parts(segment: MappedFile, scope: Scope) -> list[_SegmentPart]:
 
 
 def _used(segments: Sequence[MappedFile], scope: Scope) -> list[MappedFile]:
-    """Without files after the limit, and without preallocated files that are unused after the end."""
+    """Without files after the limit, and without preallocated files that are unused after the
+    end."""
     limit = scope.limit
     used = [file for file in segments if limit is None or file.start_offset < limit]
     while len(used) > 1 and used[-1].find_data(0, used[-1].size) == used[-1].size:
@@ -184,8 +187,8 @@ def _part(segment: MappedFile, scope: Scope) -> tuple[int, int]:
 
 
 def _ends_well(part: _SegmentPart, result: ScanResult, *, last: bool) -> bool:
-    """Whether the records of a part end as they should: where the next part begins, or, in the last one of a
-    file, at the limit, in a blank, or in zeros."""
+    """Whether the records of a part end as they should: where the next part begins, or, in the last
+    one of a file, at the limit, in a blank, or in zeros."""
     segment, position = part.segment, result.end_position
     if result.status == "end":
         return part.closing or position == part.end
@@ -302,8 +305,9 @@ class _Walk:
         return message.size
 
     def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
-        """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged record
-        says of its queue counts only where it fits: else the records after it would look wrong."""
+        """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged
+        record says of its queue counts only where it fits: else the records after it would look
+        wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
             return
         if message.sys_flag & INNER_BATCH:

@@ -149,8 +149,8 @@ def _is_at(facts: LogFacts, physical_offset: int, size: int) -> bool:
 
 
 class _Look(NamedTuple):
-    """What one file of a queue holds: units written from its first one on, and what `check_units` says of
-    them; None where they do not all agree with their records."""
+    """What one file of a queue holds: units written from its first one on, and what `check_units`
+    says of them; None where they do not all agree with their records."""
 
     units: int
     checked: tuple[int, int, int, int, int] | None
@@ -253,8 +253,8 @@ class _QueueWalk:
                 self._findings.add(file.path, unit * UNIT_SIZE, "units after the end of the queue")
 
     def _judge(self, start: int, look: _Look) -> None:
-        """The units of a file: all together where all is well, else step by step, where it is not, one by
-        one."""
+        """The units of a file: all together where all is well, else step by step, where it is not,
+        one by one."""
         if look.units == 0:
             return
         self._findings.counts.units += look.units
@@ -287,8 +287,8 @@ class _QueueWalk:
         )
 
     def _took(self, checked: tuple[int, int, int, int, int]) -> bool:
-        """Counts units that agree with their records; False, and nothing counted, when they do not rise
-        above those before."""
+        """Counts units that agree with their records; False, and nothing counted, when they do not
+        rise above those before."""
         matching, own, pre_blanks, first, last = checked
         if first >= 0:
             if first <= self._last_physical_offset:
@@ -353,8 +353,8 @@ class _QueueWalk:
         return ""
 
     def _extension_fault(self, address: int, message: Message) -> str:
-        """What is wrong with the extension unit at an address, or "". None there is no fault: readers look
-        at the record then."""
+        """What is wrong with the extension unit at an address, or "". None there is no fault:
+        readers look at the record then."""
         unit = self._extension.unit(address)
         if unit is None:
             return ""
