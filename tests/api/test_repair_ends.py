@@ -192,8 +192,9 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
 def test_pre_blanks_in_front_of_messages_of_the_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RocketMQ passes over these. Those of an older repair get pointed fillers: at the end of a queue all of a row, while
-    only that file is there; a gap that has no record in its place stays, and is told of."""
+    """RocketMQ passes over these. Those of an older repair get pointed fillers: at the end of a queue
+    all of a row, while only that file is there. A gap without a record in its place stays, with a
+    warning."""
     root = tmp_path / "s"
     with open_small(root, "rw") as store:
         for number in range(12):
