@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import codec
+from rocketstore._native.format import codec
 
 KERNELS: dict[str, Callable[[bytes], int]] = {
     "zlib": zlib.crc32,

@@ -33,7 +33,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rocketstore._native.put_result import PutResult
+    from rocketstore._native.append.put_result import PutResult
     from rocketstore.api.open import open_store as open
     from rocketstore.api.scan import scan
     from rocketstore.api.ship import ship
@@ -130,7 +130,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     #: Module, then the names it has; the rest of `__all__` is in `rocketstore.errors`. A test
     #: compares this with the imports above.
     _NAMES = {
-        "rocketstore._native.put_result": ("PutResult",),
+        "rocketstore._native.append.put_result": ("PutResult",),
         "rocketstore.api.open": ("open_store",),
         "rocketstore.api.scan": ("scan",),
         "rocketstore.api.ship": ("ship",),
@@ -162,7 +162,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     #: What pickles name that is not for users.
     _RESTORERS = {
         "restore_message": "rocketstore.message",
-        "restore_put_result": "rocketstore._native.put_result",
+        "restore_put_result": "rocketstore._native.append.put_result",
     }
 
     class _OldNames:

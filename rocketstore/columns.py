@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, SupportsIndex
 
 import numpy as np
 
-from rocketstore._native.columns import CODED, NUMBERS, TEXTS
+from rocketstore._native.format.column_scanner import CODED, NUMBERS, TEXTS
 from rocketstore.values.arguments import texts
 from rocketstore.values.public import public
 

@@ -9,9 +9,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from rocketstore._native import completion_port as native
-from rocketstore._native import syscalls
-from rocketstore._native.waiting import Bell, Signal
+from rocketstore._native.os import syscalls
+from rocketstore._native.put import completion_port as native
+from rocketstore._native.sync.futex import Bell, Signal
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread

@@ -9,9 +9,9 @@ from itertools import chain, islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Never, NoReturn, Self
 
-from rocketstore._native.codec import tags_code
-from rocketstore._native.turn import SingleUse
-from rocketstore._native.waiting import timeout_ms
+from rocketstore._native.format.codec import tags_code
+from rocketstore._native.sync.futex import timeout_ms
+from rocketstore._native.sync.signal_safe_lock import SingleUse
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.consuming.start import EDGES, place_of, tag_set
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.columns import Columns
     from rocketstore.consuming.column_poll import ColumnPoll
     from rocketstore.consuming.cursors import Place

@@ -13,7 +13,7 @@ import errno
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from rocketstore._native.put_result import PutResult
+    from rocketstore._native.append.put_result import PutResult
 
 __all__ = [
     "HINTS",

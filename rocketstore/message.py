@@ -8,7 +8,7 @@ after the store was closed; to keep many for long, keep what you need of them in
 
 from __future__ import annotations
 
-from rocketstore._native.message import Message, restore_message
+from rocketstore._native.format.message import Message, restore_message
 from rocketstore.values.compression import DEFAULT_MAX_BYTES, plain_body
 
 __all__ = ["Message", "decompress", "restore_message"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rocketstore._native.scanner import VERIFY_LENIENT
+from rocketstore._native.format.scanner import VERIFY_LENIENT
 from rocketstore.archive.manifest import MANIFEST_NAME, TOPICS_MAX, Manifest, Piece, Segment
 from rocketstore.archive.object_store import ObjectStore
 from rocketstore.errors import ConfigError
@@ -24,7 +24,7 @@ from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.values.callbacks import Progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Never, Unpack
 
-from rocketstore._native.waiting import timeout_ms
+from rocketstore._native.sync.futex import timeout_ms
 from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
@@ -25,8 +25,8 @@ from rocketstore.writer import Writer
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rocketstore._native.put_result import PutResult
-    from rocketstore._native.scanner import Message
+    from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.format.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
     from rocketstore.puts.frames import FramesResult
     from rocketstore.puts.put_columns import MessageColumns

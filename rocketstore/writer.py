@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketstore._native import rows as native_rows
-from rocketstore._native import writer as native
-from rocketstore._native.put_result import durability_level, durability_name
+from rocketstore._native.append.put_result import durability_level, durability_name
+from rocketstore._native.put import batch_append as native_rows
+from rocketstore._native.put import writer as native
 from rocketstore.engine.tickets import Completions, Ticket
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
-    from rocketstore._native.put_result import PutResult
-    from rocketstore._native.queue_state import QueueState
+    from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.archive.manifest import Segment
 from rocketstore.archive.object_store import ObjectStore, RemoteObject, shown_uri
 from rocketstore.errors import CorruptRecordError

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.columns import ColumnScanner
+from rocketstore._native.format.column_scanner import ColumnScanner
 from rocketstore.columns import COLUMNS, Columns, column_names, columns_of
 from rocketstore.values.arguments import whole_number
 

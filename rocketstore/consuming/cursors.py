@@ -10,7 +10,7 @@ from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Literal
 
-from rocketstore._native.unit_reader import UnitRun
+from rocketstore._native.format.queue_reader import UnitRun
 from rocketstore.errors import OffsetOutOfRangeError, ReadFailedError
 from rocketstore.log.queues.multi_dispatch import offset_in_queue
 from rocketstore.log.read import fetch_result as read
@@ -18,7 +18,7 @@ from rocketstore.log.read import fetch_result as read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
 
 __all__ = ["Cursor", "Edge", "Place", "QueueCursors"]

@@ -19,7 +19,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore._native.turn import Turn
+from rocketstore._native.sync.signal_safe_lock import Turn
 from rocketstore.errors import (
     BackpressureError,
     RocketStoreError,

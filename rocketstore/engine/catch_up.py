@@ -11,7 +11,7 @@ from rocketstore.log.queues.lost_queues import digest_below
 from rocketstore.log.recovery.progress import drop_progress
 
 if TYPE_CHECKING:
-    from rocketstore._native.positions import Positions
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
     from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.index.store import IndexStore

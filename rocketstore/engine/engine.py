@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore._native.turn import Turn
+from rocketstore._native.sync.signal_safe_lock import Turn
 from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
 from rocketstore.errors import ConfigError
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.reader import Reader
 
 if TYPE_CHECKING:
-    from rocketstore._native.positions import Positions
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.config import StoreConfig
     from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.engine.guard import Guard

@@ -13,8 +13,8 @@ import os
 import time
 from typing import Protocol
 
-from rocketstore._native import syscalls
-from rocketstore._native.waiting import Signal
+from rocketstore._native.os import syscalls
+from rocketstore._native.sync.futex import Signal
 
 __all__ = ["forget", "remember"]
 

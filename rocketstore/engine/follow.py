@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
+from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore.consuming.group_offsets import FollowerOffsets
 from rocketstore.engine.engine import FollowingEngine, Opened
 from rocketstore.engine.guard import Guard

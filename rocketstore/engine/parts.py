@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.config.store_config import RECORD_RESERVE_BYTES
 
 if TYPE_CHECKING:
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.queue_state import QueueState
-    from rocketstore._native.ring import Ring
-    from rocketstore._native.waiting import Signal
+    from rocketstore._native.os.ring_buffer import Ring
+    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.positions import Positions
+    from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.config import StoreConfig
     from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.engine.open_options import Options

@@ -11,9 +11,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.positions import Positions
-from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
-from rocketstore._native.waiting import Signal
+from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.positions import Positions
 from rocketstore.consuming.group_offsets import recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.engine.open import open_for_writing
 from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.preflight import preflight

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import ParamSpec
 
-from rocketstore._native.waiting import Signal
+from rocketstore._native.sync.futex import Signal
 from rocketstore.log.worker import start_thread
 
 __all__ = ["Closing", "Steps", "in_the_middle"]

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Never
 
-from rocketstore._native import syscalls
-from rocketstore._native.turn import Turn
-from rocketstore._native.waiting import timeout_ms
+from rocketstore._native.os import syscalls
+from rocketstore._native.sync.futex import timeout_ms
+from rocketstore._native.sync.signal_safe_lock import Turn
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import start_thread
 from rocketstore.values.public import public
@@ -26,9 +26,9 @@ from rocketstore.values.renamed import refuse_arguments
 if TYPE_CHECKING:
     import concurrent.futures
 
-    from rocketstore._native.appender import Log
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.put_result import PutResult
+    from rocketstore._native.append.appender import Log
+    from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.sync.positions import Positions
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import syscalls
-from rocketstore._native.durations import Durations
-from rocketstore._native.populating import PagesAhead
-from rocketstore._native.prewriting import prewrite
-from rocketstore._native.ring import Ring
-from rocketstore._native.write_through import WriteThrough
+from rocketstore._native.append.direct_write import WriteThrough
+from rocketstore._native.append.page_populator import PagesAhead
+from rocketstore._native.append.zero_fill import prewrite
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.ring_buffer import Ring
+from rocketstore._native.sync.durations import Durations
 from rocketstore.engine.engine import MemoryEngine, Opened
 from rocketstore.engine.guard import Guard
 from rocketstore.engine.initial_offset import InitialOffset
@@ -51,7 +51,7 @@ from rocketstore.stats.statistics import StoreStatistics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.engine.parts import ReadParts
     from rocketstore.log.commitlog.checkpoint import (
         CheckpointFile,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore._native.writer import Writer as NativeWriter
+from rocketstore._native.put.writer import Writer as NativeWriter
 from rocketstore.engine import exit_hook
 from rocketstore.engine.engine import CloseMode, Engine, Opened
 from rocketstore.engine.parts import largest_body, ring_bytes
@@ -20,7 +20,7 @@ from rocketstore.log.layout.lock import remove_abort
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore._native.queue_state import QueueState
+    from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.config import StoreConfig
     from rocketstore.engine.parts import ReadParts, WriteParts
     from rocketstore.engine.shutdown import Steps

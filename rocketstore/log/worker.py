@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from rocketstore._native.waiting import Signal
+from rocketstore._native.sync.futex import Signal
 
 __all__ = ["Worker", "start_thread"]
 

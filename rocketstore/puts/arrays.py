@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rocketstore._native.row_texts import Strings
+from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import MessageRejectedError
 
 __all__ = ["array_of", "bodies_of", "bytes_of", "offsets_of", "texts_of", "whole_of"]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from rocketstore._native import frames as native
-from rocketstore._native.codec import crc32, java_hash
+from rocketstore._native.format.codec import crc32, java_hash
+from rocketstore._native.put import frames as native
 from rocketstore.config import StoreConfig
 from rocketstore.puts.put_columns import MessageColumns, message_columns, plain_writers
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
-    from rocketstore._native import message_columns as native_columns
+    from rocketstore._native.put import put_columns as native_columns
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body, Column
     from rocketstore.values.durability import Durability

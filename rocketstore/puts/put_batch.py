@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore._native.rows import Rows
+from rocketstore._native.put.batch_append import Rows
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import Timestamp
 
 if TYPE_CHECKING:
-    from rocketstore._native.put_result import PutResult
-    from rocketstore._native.writer import Writer
+    from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.put.writer import Writer
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
 

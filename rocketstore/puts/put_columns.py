@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Required, TypedDict
 
 import numpy as np
 
-from rocketstore._native import message_columns as native
-from rocketstore._native.row_texts import Strings
+from rocketstore._native.put import put_columns as native
+from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
 from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
@@ -18,8 +18,8 @@ from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
-    from rocketstore._native.put_result import PutResult
-    from rocketstore._native.writer import Writer
+    from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.put.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Column, Numbers
     from rocketstore.values.durability import Durability

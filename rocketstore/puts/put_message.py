@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
-from rocketstore._native import full_message as native
-from rocketstore._native.codec import encode_properties, pack_host
+from rocketstore._native.format.codec import encode_properties, pack_host
+from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import queue_ids_of
@@ -15,7 +15,7 @@ from rocketstore.values.system_flags import INNER_BATCH
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore._native.put_result import PutResult
+    from rocketstore._native.append.put_result import PutResult
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability

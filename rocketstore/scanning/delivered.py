@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rocketstore._native.columns import ColumnScanner
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format.column_scanner import ColumnScanner
+from rocketstore._native.format.scanner import read_message
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOutOfRangeError
 from rocketstore.log.read.column_reader import TRIMMED

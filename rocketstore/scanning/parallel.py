@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from rocketstore._native.columns import ColumnScanner
-from rocketstore._native.scanner import (
+from rocketstore._native.format.column_scanner import ColumnScanner
+from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_RECORD_CRC,
     SearchBudget,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rocketstore._native.scanner import VERIFY_LENIENT, VERIFY_RECORD_CRC
+from rocketstore._native.format.scanner import VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore.archive.segments import ArchivePart, ObjectFiles
 from rocketstore.columns import Columns
 from rocketstore.log.layout.paths import StoreLayout

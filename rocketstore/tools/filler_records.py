@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
 
 __all__ = ["POINTED_FLAG", "RECORD_BYTES_MIN", "REPAIR_TOPIC", "is_pointed_filler"]
 

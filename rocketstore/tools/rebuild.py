@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open_options import Options
 from rocketstore.engine.rebuild import Derived, rebuild_engine

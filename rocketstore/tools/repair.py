@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from rocketstore._native import syscalls
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
+from rocketstore._native.os import syscalls
 from rocketstore.api.open import open_store
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
 from rocketstore.log.layout.listing import short_files
@@ -44,7 +44,7 @@ from rocketstore.values.system_flags import ROLLED_BACK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.config.typed_options import StoreOptions
     from rocketstore.log.read.column_reader import LogFiles
     from rocketstore.store import Store

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
 from rocketstore.log.follow.writer_monitor import WriterMonitor
 from rocketstore.log.layout.listing import has_place, usual_size

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ReadFailedError, StoreFailedError
-from rocketstore._native import queue_file
+from rocketstore._native.format import queue_file
 from tests.support.small_store import (
     dispatched,
     everything,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store, StoreClosedError
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from tests.support.file_tools import Calls, Killed
 from tests.support.small_store import dispatched, open_small, parts
 from tests.support.waiting import wait_until

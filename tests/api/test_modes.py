@@ -88,7 +88,7 @@ def test_options_and_config(tmp_path: Path) -> None:
 
 
 def rocketstore_tags_code(tags: str) -> int:
-    from rocketstore._native.codec import tags_code
+    from rocketstore._native.format.codec import tags_code
 
     return tags_code(tags)
 

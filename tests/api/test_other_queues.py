@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore._native.codec import tags_code
+from rocketstore._native.format.codec import tags_code
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.tools import verify
 from tests.support.live_writer import java_writer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore._native import codec
+from rocketstore._native.format import codec
 from tests.support.small_store import (
     SEGMENT,
     dispatched,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rocketstore import Message, ReadFailedError, tools
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues import consume_queue_store
 from rocketstore.log.queues import units as queue_units

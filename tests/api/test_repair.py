@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Message, StoreLockedError, tools
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import invoke
 from tests.support.small_store import SEGMENT, SMALL, open_small

@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore import CorruptRecordError, OffsetOutOfRangeError, Scan
-from rocketstore._native import codec
+from rocketstore._native.format import codec
 from rocketstore.scanning import parallel as scan_reading
 from tests.support.column_tools import fill_at_random, rows_of
 from tests.support.made_store import MadeStore

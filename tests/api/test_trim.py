@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from rocketstore import OffsetOutOfRangeError, PutResult, Store
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.engine.trim import Trim
 from rocketstore.log.mapped_files import second_names
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore

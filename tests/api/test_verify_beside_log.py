@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.checkpoint import pack_slot
+from rocketstore._native.format.checkpoint_slots import pack_slot
 from rocketstore.tools import verify
 from tests.support.made_store import MadeStore, rocketmq_store, write_at
 from tests.support.verifying import check, faults

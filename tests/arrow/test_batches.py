@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore._native.mapping import mapped_files
+from rocketstore._native.os.mapping import mapped_files
 from rocketstore.columns import COLUMNS
 from tests.support.column_tools import fill_at_random, messages_of
 

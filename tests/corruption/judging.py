@@ -15,9 +15,14 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, RocketStoreError
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import SearchBudget, read_message, resynchronise, scan_segment
-from rocketstore._native.unit_reader import read_units
+from rocketstore._native.format.queue_reader import read_units
+from rocketstore._native.format.scanner import (
+    SearchBudget,
+    read_message,
+    resynchronise,
+    scan_segment,
+)
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.tools import verify
 from rocketstore.tools._verify.log import BOTH_CHECKSUMS, Scope, walk_log

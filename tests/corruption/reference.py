@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
-from rocketstore._native.codec import decode_record, encode_properties, encode_record
+from rocketstore._native.format.codec import decode_record, encode_properties, encode_record
 from tests.support.made_store import BLANK_MAGIC
 
 __all__ = ["INDEX", "Placed", "Reference", "field_at", "make_reference"]

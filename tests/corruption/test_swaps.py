@@ -20,7 +20,7 @@ import pytest
 
 import rocketstore
 from rocketstore import RocketStoreError
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
 from rocketstore.tools import verify
 from tests.corruption.reference import INDEX, SEGMENT, make_reference
 from tests.support.made_store import MadeStore, Record

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreReadOnlyError
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.mapped_files import memory_log as copied_log
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from tests.corruption.judging import fields_of

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from rocketstore._native import index_file
-from rocketstore._native.codec import tags_code
+from rocketstore._native.format import index_file
+from rocketstore._native.format.codec import tags_code
 from tests.filesystems.disks import Disk
 from tests.filesystems.failing_disk import BlockDevice, failing_disk
 from tests.filesystems.tables import table

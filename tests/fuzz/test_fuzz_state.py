@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocketstore._native.positions import MAGIC
+from rocketstore._native.sync.positions import MAGIC
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
 from tests.interop.exchange import put_theirs, they_write, we_write
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
 from tests.interop.exchange import put_ours, put_theirs, served
 from tests.interop.messages import BORN_MS, HOSTS, SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, OracleStore

@@ -13,8 +13,8 @@ import pytest
 
 import rocketstore
 from rocketstore import CompletionPort, StoreClosedError, StoreLockedError, completion_port
-from rocketstore._native import syscalls
-from rocketstore._native.waiting import Bell
+from rocketstore._native.os import syscalls
+from rocketstore._native.sync.futex import Bell
 from tests.process.other_process import SMALL, arriving, number_of, numbers, open_small
 from tests.support.forking import unasked_gil
 from tests.support.small_store import parts

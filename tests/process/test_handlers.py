@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from rocketstore import BackpressureError, ConsumerBusyError, Store
-from rocketstore._native.turn import Turn
+from rocketstore._native.sync.signal_safe_lock import Turn
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.queue_files import QueueFiles

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore import BackpressureError, StoreClosedError
-from rocketstore._native.durations import Durations
+from rocketstore._native.sync.durations import Durations
 from rocketstore.consuming import group_offsets as consumer_offsets
 from rocketstore.engine import tickets
 from rocketstore.log.dispatch import arrival_notifier as arrivals

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import BackpressureError, Store, StoreClosedError, StoreLockedError
-from rocketstore._native import mapping
+from rocketstore._native.os import mapping
 from tests.process.other_process import numbers, open_small
 from tests.process.test_signals import WAIT_S, HungFlusher, interrupted
 from tests.support import small_store

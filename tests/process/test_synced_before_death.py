@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage, State
 from rocketstore.log.recovery.repair import BLOCK_BYTES

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 FLUSHER = "rocketstore/log/commitlog/flusher.py"
-GROUP_COMMIT = "rocketstore/_native/group_commit.pyx"
+GROUP_COMMIT = "rocketstore/_native/append/group_commit.pyx"
 #: Some faults show in a rare order only: more images are taken until one fails, up to the most.
 IMAGES = 640
 IMAGES_MAX = 16_000
@@ -30,7 +30,7 @@ FAULTS = (
     (
         Fault(
             "no_sync",
-            "rocketstore/_native/file_writes.pyx",
+            "rocketstore/_native/os/durable_write.pyx",
             (
                 ("zero_count, offset, RWF_DSYNC)", "zero_count, offset, 0)"),
                 ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
@@ -197,7 +197,7 @@ FAULTS = (
     (
         Fault(
             "unit_in_the_page_cache_not_synced",
-            "rocketstore/_native/dispatcher.pyx",
+            "rocketstore/_native/dispatch/dispatch_loop.pyx",
             (
                 (
                     "        if not same or n < entry.dirty_from or n >= entry.next_offset:\n"

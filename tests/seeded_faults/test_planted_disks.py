@@ -28,7 +28,7 @@ PLANTED = (
     Planted(
         Fault(
             "no_sync_at_all",
-            "rocketstore/_native/file_writes.pyx",
+            "rocketstore/_native/os/durable_write.pyx",
             (
                 ("zero_count, offset, RWF_DSYNC)", "zero_count, offset, 0)"),
                 ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),

@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "skip_one_dispatch",
-        "rocketstore/_native/dispatcher.pyx",
+        "rocketstore/_native/dispatch/dispatch_loop.pyx",
         (
             (
                 "            reason = self.dispatch()\n",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
 from rocketstore.spark.errors import SparkFaceError
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.write.file_lock import FileLock
 from rocketstore.spark.write.options import WriteOptions

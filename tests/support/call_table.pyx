@@ -8,7 +8,7 @@ where no Python code may run: they are counted only, `fail_quiet` says which of 
 
 from libc.stdint cimport int64_t
 
-from rocketstore._native.syscalls cimport sys
+from rocketstore._native.os.syscalls cimport sys
 
 import os
 import traceback

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of

@@ -8,8 +8,8 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocketstore._native import index_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import index_file
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.index.segment import Shape
 from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import StoreLayout

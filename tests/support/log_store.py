@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocketstore._native import codec
-from rocketstore._native.scanner import VERIFY_LENIENT, Message, read_message
+from rocketstore._native.format import codec
+from rocketstore._native.format.scanner import VERIFY_LENIENT, Message, read_message
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketstore._native.codec import encode_properties, encode_record, tags_code
+from rocketstore._native.format.codec import encode_properties, encode_record, tags_code
 from tests.support.paths import VECTORS
 
 BLANK_MAGIC = 0xCBD43194

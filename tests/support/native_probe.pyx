@@ -8,8 +8,8 @@ from libc.stdint cimport int64_t, uint32_t
 from posix.time cimport timespec
 from posix.types cimport off_t
 
-from rocketstore._native.syscalls cimport forked, io_part, rs_syscalls, sys
-from rocketstore._native.waiting cimport Mutex, Signal
+from rocketstore._native.os.syscalls cimport forked, io_part, rs_syscalls, sys
+from rocketstore._native.sync.futex cimport Mutex, Signal
 
 cdef extern from *:
     """

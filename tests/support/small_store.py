@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import Message, Store
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 
 if TYPE_CHECKING:
     import pytest

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore import CorruptRecordError, Store
-from rocketstore._native.mapping import mapped_files
+from rocketstore._native.os.mapping import mapped_files
 from rocketstore.tools import verify
 from tests.support.small_store import SMALL, open_small
 from tests.syscall_faults.journal import PATIENCE, Ack, Journal, is_typed, where

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.commitlog.clock_monitor import ClockMonitor
 from tests.process.other_process import SMALL, TOPIC, other_process
 from tests.support import native_probe

@@ -64,7 +64,7 @@ def show(tally: Tally, what: str, running: Sweep) -> None:
 
 def test_the_workload_uses_every_entry_of_the_table(running: Sweep) -> None:
     """A call that no scene makes would never be tried."""
-    from rocketstore._native import syscalls
+    from rocketstore._native.os import syscalls
 
     header = Path(syscalls.__file__).with_name("syscalls.pxd").read_text(encoding="utf-8")
     table = header.partition("cdef struct rs_syscalls:")[2].partition("# Written")[0]

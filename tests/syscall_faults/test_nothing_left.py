@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rocketstore import RocketStoreError
-from rocketstore._native import index_file
+from rocketstore._native.format import index_file
 from rocketstore.log.commitlog import checkpoint, committer
 from rocketstore.log.follow import log_view
 from rocketstore.log.follow import writer_monitor as writer_watch

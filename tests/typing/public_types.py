@@ -34,7 +34,7 @@ writer = store.writer("orders", queue_id=0)
 reveal_type(writer)  # rocketstore.writer.Writer
 
 one = writer.put(b"body", tags="paid", keys=("a", "b"), properties={"region": "eu"})
-reveal_type(one)  # rocketstore._native.put_result.PutResult
+reveal_type(one)  # rocketstore._native.append.put_result.PutResult
 reveal_type(one.physical_offset)  # int
 reveal_type(one.durability)  # Literal['memory'] | Literal['os'] | Literal['disk']
 reveal_type(one.message_id)  # str
@@ -51,17 +51,17 @@ store.trim(0)  # type: ignore[arg-type]
 
 ticket = writer.submit(b"body")
 reveal_type(ticket.done())  # bool
-reveal_type(ticket.result(timeout_s=1.0))  # rocketstore._native.put_result.PutResult
+reveal_type(ticket.result(timeout_s=1.0))  # rocketstore._native.append.put_result.PutResult
 
 consumer = store.consumer("orders", group="billing")
-reveal_type(consumer.poll(max_messages=10))  # list[rocketstore._native.message.Message]
+reveal_type(consumer.poll(max_messages=10))  # list[rocketstore._native.format.message.Message]
 for message in consumer:
     reveal_type(message.body)  # bytes
     reveal_type(message.queue_offset)  # int
     reveal_type(message.properties)  # dict[str, str]
     reveal_type(message.tags)  # str | None
 
-reveal_type(store.query("orders", key="a"))  # list[rocketstore._native.message.Message]
+reveal_type(store.query("orders", key="a"))  # list[rocketstore._native.format.message.Message]
 reveal_type(store.topics())  # list[str]
 reveal_type(store.flushed_offset)  # int
 reveal_type(rocketstore.StoreConfig(flush_interval_ms=10).flush_interval_ms)  # int
@@ -69,14 +69,14 @@ reveal_type(rocketstore.StoreConfig(flush_interval_ms=10).flush_interval_ms)  # 
 try:
     writer.put(b"body")
 except rocketstore.DurabilityTimeoutError as error:
-    reveal_type(error.result)  # rocketstore._native.put_result.PutResult | None
+    reveal_type(error.result)  # rocketstore._native.append.put_result.PutResult | None
 except rocketstore.OffsetOutOfRangeError as error:
     reveal_type(error.minimum)  # int
 
 
 async def in_a_loop(loop: rocketstore.aio.Store) -> None:
     stored = await loop.put_message("orders", b"a", flag=1)
-    reveal_type(stored)  # rocketstore._native.put_result.PutResult
+    reveal_type(stored)  # rocketstore._native.append.put_result.PutResult
     await loop.put_message("orders", b"a", flags=1)  # type: ignore[call-arg]
     await loop.put_message("orders", b"a", queue_id="1")  # type: ignore[arg-type]
     await loop.configure(flush_intervall_ms=1)  # type: ignore[call-arg]

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rocketstore._native.appender import Log
-from rocketstore._native.codec import decode_properties, decode_record, pack_host
-from rocketstore._native.full_message import put_message
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.positions import Positions
-from rocketstore._native.queue_state import QueueState
-from rocketstore._native.writer import Writer
+from rocketstore._native.append.appender import Log
+from rocketstore._native.format.codec import decode_properties, decode_record, pack_host
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.put.put_message import put_message
+from rocketstore._native.put.writer import Writer
+from rocketstore._native.sync.positions import Positions
+from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.errors import (
     MessageRejectedError,
     MessageTooLargeError,

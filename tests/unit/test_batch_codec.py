@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore._native import codec
+from rocketstore._native.format import codec
 from rocketstore.errors import CorruptRecordError, MessageRejectedError, PropertiesTooLargeError
 
 pytestmark = pytest.mark.quick

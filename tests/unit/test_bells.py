@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstore._native.waiting import Bell, Signal
+from rocketstore._native.sync.futex import Bell, Signal
 from tests.unit.joining import joined
 
 pytestmark = pytest.mark.quick

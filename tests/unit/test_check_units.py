@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import codec
+from rocketstore._native.format import codec
 from rocketstore.errors import CorruptRecordError
 from tests.unit.unit_queue import PRE_BLANK, UNIT, Queue
 

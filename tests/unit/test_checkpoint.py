@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketstore._native import checkpoint as native
-from rocketstore._native import syscalls
+from rocketstore._native.format import checkpoint_slots as native
+from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.commitlog.checkpoint import (
     CheckpointFile,

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from rocketstore._native import codec
-from rocketstore._native.columns import CODED, NUMBERS, TEXTS, ColumnScanner
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format import codec
+from rocketstore._native.format.column_scanner import CODED, NUMBERS, TEXTS, ColumnScanner
+from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.columns import COLUMNS, CodedName, Int32Name, Int64Name, TextName, columns_of
 from tests.support import paths
 

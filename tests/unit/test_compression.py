@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore import DecompressionError, Message, decompress
-from rocketstore._native.codec import encode_record
+from rocketstore._native.format.codec import encode_record
 from tests.support import paths
 
 pytestmark = pytest.mark.quick

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore._native import codec
-from rocketstore._native.checkpoint import crc32c
+from rocketstore._native.format import codec
+from rocketstore._native.format.checkpoint_slots import crc32c
 
 pytestmark = pytest.mark.quick
 KERNELS = codec.crc_kernels()

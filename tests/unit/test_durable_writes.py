@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
-from rocketstore._native.file_writes import write_durable_head_last, write_head_last
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.durable_write import write_durable_head_last, write_head_last
 
 pytestmark = pytest.mark.quick
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ReadFailedError
-from rocketstore._native import codec, index_file, queue_file, scanner, unit_reader
-from rocketstore._native.dispatcher import FAULT, DispatchLoop
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.positions import Positions
+from rocketstore._native.dispatch.dispatch_loop import FAULT, DispatchLoop
+from rocketstore._native.format import codec, index_file, queue_file, scanner
+from rocketstore._native.format import queue_reader as unit_reader
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.positions import Positions
 from tests.structure.source_tree import ROOT
 
 PAGE = 4096
@@ -179,8 +180,8 @@ def test_faults_of_many_threads(cut_file: Callable[[int], MappedFile]) -> None:
 PROLOGUE = """
 import ctypes, faulthandler, mmap, os, signal, sys, tempfile
 from rocketstore import ReadFailedError
-from rocketstore._native import guard
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import sigbus_guard as guard
+from rocketstore._native.os.mapped_file import MappedFile
 path = os.path.join(tempfile.mkdtemp(), "file")
 def cut():
     open(path, "wb").write(bytes(8192))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketstore._native import index_file
+from rocketstore._native.format import index_file
 from tests.support.index_tools import NOW_MS, Sut, expected, filled, make
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketstore._native import index_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import index_file
+from rocketstore._native.os.mapped_file import MappedFile
 from tests.support import paths
 from tests.support.index_tools import FOREVER, NOW_MS, Sut, key_hash, make
 
@@ -358,8 +358,8 @@ def test_no_bytes_make_a_look_up_leave_the_file_or_run_for_ever(data: bytes, num
 #: Validates a file of 5,000 keys that another process changes meanwhile.
 VALIDATE = """
 import sys
-from rocketstore._native import index_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import index_file
+from rocketstore._native.os.mapped_file import MappedFile
 file = MappedFile.open(sys.argv[1], 0, int(sys.argv[2]), "read")
 for _ in range(1500):
     index_file.validate(file, 50_000, 100_000)

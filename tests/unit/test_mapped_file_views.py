@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.mapped_file import MappedFile, mapped_bytes, mapped_files
+from rocketstore._native.os.mapped_file import MappedFile, mapped_bytes, mapped_files
 from rocketstore.errors import StoreClosedError
 
 pytestmark = pytest.mark.quick

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore._native import codec
+from rocketstore._native.format import codec
 
 pytestmark = pytest.mark.quick
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.populating import DONE, SLEEP, PagesAhead
-from rocketstore._native.positions import Positions
-from rocketstore._native.waiting import Signal
+from rocketstore._native.append.page_populator import DONE, SLEEP, PagesAhead
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import StoreClosedError
 from tests.support.waiting import wait_until
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.positions import Positions
-from rocketstore._native.prewriting import prewrite
+from rocketstore._native.append.zero_fill import prewrite
+from rocketstore._native.sync.positions import Positions
 from tests.support.disk_calls import disk_calls
 
 pytestmark = pytest.mark.quick

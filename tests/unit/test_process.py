@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 
 pytestmark = pytest.mark.quick
 
@@ -150,7 +150,7 @@ int madvise(void *address, size_t size, int advice)
 
 WITHOUT_WIPING = """
 import os
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 inherited = syscalls.process_token()
 assert not syscalls.in_forked_child() and not syscalls.forked_since(inherited)
 if os.fork() == 0:

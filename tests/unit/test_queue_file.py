@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
 from tests.support import paths
 from tests.support.forking import fork
 

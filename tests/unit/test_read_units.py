@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import codec
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import Message
-from rocketstore._native.unit_reader import read_units
+from rocketstore._native.format import codec
+from rocketstore._native.format.queue_reader import read_units
+from rocketstore._native.format.scanner import Message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from tests.unit.unit_queue import PRE_BLANK, UNIT, Queue
 

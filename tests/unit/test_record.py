@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore._native import codec, status
+from rocketstore._native.format import codec, status
 from rocketstore.errors import (
     MEANINGS,
     CorruptRecordError,

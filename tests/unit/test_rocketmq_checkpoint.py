@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import checkpoint as native
+from rocketstore._native.format import checkpoint_slots as native
 from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint, RocketmqTimes
 from tests.support import paths
 

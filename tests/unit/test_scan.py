@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import codec
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import (
+from rocketstore._native.format import codec
+from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_LENIENT,
     VERIFY_RECORD_CRC,
@@ -21,7 +20,8 @@ from rocketstore._native.scanner import (
     find_magic,
     scan_segment,
 )
-from rocketstore._native.scanner import resynchronise as resynchronise_within
+from rocketstore._native.format.scanner import resynchronise as resynchronise_within
+from rocketstore._native.os.mapped_file import MappedFile
 from tests.support import paths
 
 VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())

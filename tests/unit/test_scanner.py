@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import codec
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.mapping import mapped_files
-from rocketstore._native.scanner import VERIFY_LENIENT, Message, read_message
+from rocketstore._native.format import codec
+from rocketstore._native.format.scanner import VERIFY_LENIENT, Message, read_message
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapping import mapped_files
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from tests.support import paths
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rocketstore._native.durations import Durations
+from rocketstore._native.sync.durations import Durations
 from rocketstore.stats.histogram import (
     PERCENTILE_BUCKETS,
     PUT_TIME_BOUNDS_NS,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 
 pytestmark = pytest.mark.quick
 

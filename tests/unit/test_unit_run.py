@@ -7,7 +7,7 @@ from operator import length_hint
 
 import pytest
 
-from rocketstore._native.unit_reader import UnitRun
+from rocketstore._native.format.queue_reader import UnitRun
 from rocketstore.errors import CorruptRecordError, StoreClosedError
 from tests.unit.unit_queue import PRE_BLANK, SEGMENT, Queue
 

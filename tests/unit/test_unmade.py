@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 import rocketstore._native
-from rocketstore._native.writer import Writer
+from rocketstore._native.put.writer import Writer
 
 MODULES = [found.name for found in pkgutil.iter_modules(rocketstore._native.__path__)]
 

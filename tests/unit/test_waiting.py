@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.waiting import Signal
+from rocketstore._native.sync.futex import Signal
 from tests.unit.joining import LONG_MS, joined
 
 pytestmark = pytest.mark.quick

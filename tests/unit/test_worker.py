@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rocketstore._native.waiting import Signal
+from rocketstore._native.sync.futex import Signal
 from rocketstore.log.worker import Worker
 
 pytestmark = pytest.mark.quick

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketstore._native import codec
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import Message
-from rocketstore._native.unit_reader import UnitRun, check_units, read_units
+from rocketstore._native.format import codec
+from rocketstore._native.format.queue_reader import UnitRun, check_units, read_units
+from rocketstore._native.format.scanner import Message
+from rocketstore._native.os.mapped_file import MappedFile
 
 SEGMENT = 4096
 UNIT = 20

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rocketstore._native import checkpoint as native
-from rocketstore._native import syscalls
+from rocketstore._native.format import checkpoint_slots as native
+from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.ownership import inherit_owner
 

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Final
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 
 __all__ = ["ClockMonitor"]
 

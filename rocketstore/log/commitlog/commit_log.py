@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocketstore._native.appender import Log
-from rocketstore._native.turn import Turn
+from rocketstore._native.append.appender import Log
+from rocketstore._native.sync.signal_safe_lock import Turn
 from rocketstore.errors import (
     BackpressureError,
     MissingSegmentsError,
@@ -27,9 +27,9 @@ from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
 from rocketstore.log.commitlog.running_flags import Reason
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.waiting import Signal
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.commitlog.write_path import WritePath
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue

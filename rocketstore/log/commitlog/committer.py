@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
-    from rocketstore._native.appender import Log
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.append.appender import Log
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.commitlog.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)

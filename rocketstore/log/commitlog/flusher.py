@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
-from rocketstore._native.file_writes import write_head_last
-from rocketstore._native.group_commit import Outcome
+from rocketstore._native.append.group_commit import Outcome
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.durable_write import write_head_last
 from rocketstore.log.commitlog.committer import Committer, able, check_unfailed
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.ring import Ring
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.os.ring_buffer import Ring
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.layout.positions_page import PositionsPage
     from rocketstore.log.mapped_files.second_names import SecondNames

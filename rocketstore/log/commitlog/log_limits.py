@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.errors import BackpressureError
 
 if TYPE_CHECKING:
-    from rocketstore._native.appender import Log
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.waiting import Signal
+    from rocketstore._native.append.appender import Log
+    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.commitlog.running_flags import RunningFlags
 
 __all__ = ["LogLimits", "log_slow_wait"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rocketstore.errors import BackpressureError
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.ring import Ring
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.os.ring_buffer import Ring
     from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 
 __all__ = ["WritePath"]

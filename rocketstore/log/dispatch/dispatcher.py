@@ -14,17 +14,17 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import dispatcher as native
-from rocketstore._native.dispatch_service import DispatchService
+from rocketstore._native.dispatch import dispatch_loop as native
+from rocketstore._native.dispatch.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.dispatch.loop_help import LoopHelper
 from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.waiting import Signal
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.positions_page import PositionsPage

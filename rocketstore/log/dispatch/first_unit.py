@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 logger = logging.getLogger(__name__)

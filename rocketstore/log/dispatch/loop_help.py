@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketstore._native import dispatcher as native
-from rocketstore._native.codec import decode_properties
+from rocketstore._native.dispatch import dispatch_loop as native
+from rocketstore._native.format.codec import decode_properties
 from rocketstore.log.dispatch.first_unit import first_stays
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.extension_units import is_address
@@ -24,8 +24,8 @@ from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.positions import Positions
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.queues.consume_queue import ConsumeQueue

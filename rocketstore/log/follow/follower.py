@@ -15,7 +15,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.follow.log_view import LogView
 from rocketstore.log.follow.queue import FollowerQueue
@@ -30,7 +30,7 @@ from rocketstore.log.read.batch_queues import BatchQueues
 from rocketstore.log.read.read_view import ReadView
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.follow.writer_monitor import WriterState
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage

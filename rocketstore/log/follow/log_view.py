@@ -6,8 +6,13 @@ import errno
 import time
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import VERIFY_LENIENT, SearchBudget, resynchronise, scan_segment
+from rocketstore._native.format.scanner import (
+    VERIFY_LENIENT,
+    SearchBudget,
+    resynchronise,
+    scan_segment,
+)
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import usual_size
 from rocketstore.log.layout.log_dirs import has_segment, list_log
 from rocketstore.log.layout.store_json import has_stale_checksums

@@ -15,8 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE

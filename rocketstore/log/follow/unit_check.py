@@ -6,14 +6,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketstore._native.unit_reader import read_units
+from rocketstore._native.format.queue_reader import read_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.batch_reader import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.read.batch_queue import BatchUnit
     from rocketstore.log.read.source import ReadSource
 

@@ -6,8 +6,9 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from rocketstore._native import index_file, syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import index_file
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.ownership import file_model, inherit_owner

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketstore._native import index_file, syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import index_file
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.index.names import following_name, is_index_name, names_in, new_name
 from rocketstore.log.index.segment import (

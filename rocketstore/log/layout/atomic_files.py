@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
 

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import sync_file_system, write_state_file
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import parse_segment_name

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 
 __all__ = ["FileSystem", "file_system"]
 

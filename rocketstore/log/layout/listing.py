@@ -14,12 +14,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import parse_segment_name
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = [
     "WrongSize",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from rocketstore._native import syscalls
-from rocketstore._native.waiting import Signal
+from rocketstore._native.os import syscalls
+from rocketstore._native.sync.futex import Signal
 from rocketstore.errors import HINTS, StoreClosedError, StoreLockedError
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout

@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 
 __all__ = ["check_owner", "file_model", "inherit_owner", "make_directories", "make_like"]

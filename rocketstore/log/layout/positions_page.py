@@ -17,9 +17,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.layout.ownership import inherit_owner
 
 __all__ = ["PositionsPage", "State", "boot_id", "writer_pid"]

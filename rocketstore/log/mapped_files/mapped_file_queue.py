@@ -16,8 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.listing import (
     WrongSize,

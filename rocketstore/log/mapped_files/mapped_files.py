@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.listing import file_at
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["MappedFiles", "descriptor_of"]
 

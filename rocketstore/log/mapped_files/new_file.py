@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.ownership import file_model, inherit_owner

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocketstore._native.populating import PagesAhead
+from rocketstore._native.append.page_populator import PagesAhead
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.positions import Positions
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.sync.positions import Positions
 
 __all__ = ["Populator"]
 

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.waiting import Signal
+from rocketstore._native.sync.futex import Signal
 from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["Preallocator"]
 

@@ -13,12 +13,12 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from typing import Final
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["WriteBufferPool"]
 

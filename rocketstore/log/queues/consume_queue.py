@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.queue_state import QueueEnd
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.queue_positions import QueueEnd
 from rocketstore.log.layout.listing import file_at
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.queue_files import QueueFiles

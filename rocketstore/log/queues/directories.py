@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rocketstore._native import syscalls
-from rocketstore._native.checkpoint import crc32c
+from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_topic
 

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
 

@@ -7,8 +7,8 @@ import itertools
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from rocketstore._native.mapping import MAPPED_FILES_MAX, mapped_files
-from rocketstore._native.turn import Turn
+from rocketstore._native.os.mapping import MAPPED_FILES_MAX, mapped_files
+from rocketstore._native.sync.signal_safe_lock import Turn
 
 __all__ = ["POINTED_MAX", "MappingCache"]
 

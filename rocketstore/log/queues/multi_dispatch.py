@@ -16,7 +16,7 @@ from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UnitRefusedError
 
 if TYPE_CHECKING:
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 __all__ = [

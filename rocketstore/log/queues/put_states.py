@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rocketstore._native.queue_state import QueueState
+from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.errors import MessageRejectedError
 from rocketstore.log.layout.paths import check_topic, is_safe_topic
 from rocketstore.log.queues.multi_dispatch import LIGHT_PREFIX, is_multi_dispatched

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.mapped_files.new_file import NewFile

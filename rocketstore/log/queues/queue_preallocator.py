@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 __all__ = ["FirstFiles", "NextFiles", "QueuePreallocator"]

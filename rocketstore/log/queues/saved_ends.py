@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.checkpoint import crc32c
+from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 

@@ -7,7 +7,7 @@ import operator
 import os
 from typing import Final
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import segment_name
 
 __all__ = [

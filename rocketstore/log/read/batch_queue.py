@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
 

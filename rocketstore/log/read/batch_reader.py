@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError, DecompressionError
 from rocketstore.log.read.fetch_result import (
     FOUND,
@@ -16,7 +16,7 @@ from rocketstore.log.read.inner_batch import count_of, messages_of
 from rocketstore.log.read.source import segment_at
 
 if TYPE_CHECKING:
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.log.read.batch_queue import BatchQueue, BatchUnit
     from rocketstore.log.read.source import ReadSource
 

@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import SearchBudget, read_message, resynchronise
+from rocketstore._native.format.scanner import SearchBudget, read_message, resynchronise
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError
 from rocketstore.log.damage import Damage
 from rocketstore.log.layout.listing import has_place, usual_size
@@ -23,7 +23,7 @@ from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocketstore._native.columns import ColumnScanner
+    from rocketstore._native.format.column_scanner import ColumnScanner
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
 
 __all__ = [
     "FOUND",

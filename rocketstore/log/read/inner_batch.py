@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.codec import encode_record
-from rocketstore._native.message import Message
+from rocketstore._native.format.codec import encode_record
+from rocketstore._native.format.message import Message
 from rocketstore.errors import CorruptRecordError
 from rocketstore.message import decompress
 from rocketstore.values.compression import COMPRESSION_BITS

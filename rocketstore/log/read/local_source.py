@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.positions import Positions
-    from rocketstore._native.waiting import Signal
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue import ConsumeQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore

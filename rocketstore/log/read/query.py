@@ -15,7 +15,7 @@ from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetO
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
 
 __all__ = ["KeyIndex", "query_by_key"]

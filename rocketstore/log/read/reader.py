@@ -11,9 +11,9 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketstore._native.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
-from rocketstore._native.scanner import read_message
-from rocketstore._native.unit_reader import UnitRun, read_units
+from rocketstore._native.format.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
+from rocketstore._native.format.queue_reader import UnitRun, read_units
+from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,
@@ -43,8 +43,8 @@ from rocketstore.log.read.time_search import breaks_of, offset_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.queues.extension_units import ExtensionUnits
     from rocketstore.log.read.source import QueueView, ReadSource
     from rocketstore.log.read.time_search import Boundary

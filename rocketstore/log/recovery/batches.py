@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.batch_queue import BatchUnit
@@ -16,7 +16,7 @@ from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.recovery.report import RecoveryReport

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketstore._native.checkpoint import crc32c
+from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore.log.layout.paths import segment_name
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log
 from rocketstore.log.layout.paths import segment_name

@@ -7,11 +7,11 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketstore._native.scanner import SearchBudget, resynchronise, scan_segment
+from rocketstore._native.format.scanner import SearchBudget, resynchronise, scan_segment
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.scanner import ScanResult
+    from rocketstore._native.format.scanner import ScanResult
+    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["ParallelScan", "part_begin", "scan_threads"]
 

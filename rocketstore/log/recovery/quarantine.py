@@ -16,15 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rocketstore._native import syscalls
-from rocketstore._native.checkpoint import crc32c
+from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.ownership import file_model, inherit_owner, make_like
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
 from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["Piece", "keep_copy", "keep_end_of_file", "pieces_of"]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import HINTS, CorruptRecordError, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.damage import Damage, ValidRun

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.recovery.fingerprint import discard_checkpoint, fingerprint
@@ -24,7 +24,7 @@ from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pie
 from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstore._native.scanner import (
+from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_LENIENT,
     VERIFY_RECORD_CRC,
@@ -27,8 +27,8 @@ from rocketstore.log.recovery.parallel_scan import ParallelScan
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.scanner import Message, ScanResult
+    from rocketstore._native.format.scanner import Message, ScanResult
+    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["LogWalk", "Rules"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import read_message
+from rocketstore._native.format import queue_file
+from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.layout.listing import has_place, list_files
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore

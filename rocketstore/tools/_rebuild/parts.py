@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native import queue_file, syscalls
-from rocketstore._native.positions import Positions
-from rocketstore._native.waiting import Signal
+from rocketstore._native.format import queue_file
+from rocketstore._native.os import syscalls
+from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.dispatch.loop_help import LoopHelper

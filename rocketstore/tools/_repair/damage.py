@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
+from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.api.scan import scan
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles

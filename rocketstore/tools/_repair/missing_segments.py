@@ -9,7 +9,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.listing import has_place, short_files, usual_size
 from rocketstore.log.layout.lock import StoreLock

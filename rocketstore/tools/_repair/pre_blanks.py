@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.api.scan import scan
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.store_info import log_bounds

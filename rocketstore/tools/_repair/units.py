@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.format import queue_file
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketstore._native import index_file
+from rocketstore._native.format import index_file
 from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile

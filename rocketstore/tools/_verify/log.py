@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketstore._native.scanner import (
+from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_RECORD_CRC,
     SearchBudget,
@@ -27,9 +27,9 @@ from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketstore._native.mapped_file import MappedFile
-    from rocketstore._native.message import Message
-    from rocketstore._native.scanner import ScanResult
+    from rocketstore._native.format.message import Message
+    from rocketstore._native.format.scanner import ScanResult
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.tools.report import Findings
     from rocketstore.values.callbacks import Progress
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from rocketstore._native import queue_file
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.unit_reader import check_units
+from rocketstore._native.format import queue_file
+from rocketstore._native.format.queue_reader import check_units
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.queues.directories import queues_in
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rocketstore._native.message import Message
+    from rocketstore._native.format.message import Message
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.tools._verify.log import LogFacts, LostUnits
     from rocketstore.tools.report import Findings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedError
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from tests.support.small_store import SEGMENT, open_small, open_still, parts, put_many

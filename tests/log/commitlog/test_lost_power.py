@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore._native.dispatcher import DispatchLoop
+from rocketstore._native.dispatch.dispatch_loop import DispatchLoop
 from rocketstore.engine.engine import CloseMode
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.ownership import make_directories

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store, tools
-from rocketstore._native.dispatcher import SHORT_RUN_BYTES
+from rocketstore._native.dispatch.dispatch_loop import SHORT_RUN_BYTES
 from rocketstore.engine import catch_up
 from rocketstore.log.dispatch.dispatcher import RUN_BYTES
 from rocketstore.tools._rebuild import parts as rebuild_parts

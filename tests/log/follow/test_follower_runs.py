@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.follow import log_view
 from rocketstore.log.follow.follower import Follower

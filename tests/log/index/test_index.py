@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import index_file, syscalls
+from rocketstore._native.format import index_file
+from rocketstore._native.os import syscalls
 from rocketstore.log.index import store as index_store
 from rocketstore.log.index.segment import IndexSegment
 from rocketstore.log.index.store import hash_of

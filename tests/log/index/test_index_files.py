@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import index_file, syscalls
+from rocketstore._native.format import index_file
+from rocketstore._native.os import syscalls
 from rocketstore.log.index import segment as index_segment
 from rocketstore.log.index.names import following_name, new_name
 from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape

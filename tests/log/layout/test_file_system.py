@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.file_system import FileSystem, file_system
 
 pytestmark = pytest.mark.quick

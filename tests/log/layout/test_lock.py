@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreClosedError, StoreLockedError
 from rocketstore.log.layout import lock as module
 from rocketstore.log.layout.lock import (

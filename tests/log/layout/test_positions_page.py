@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
-from rocketstore._native.positions import MAGIC, PAGE_SIZE, Positions
+from rocketstore._native.os import syscalls
+from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.layout import positions_page as module
 from rocketstore.log.layout.positions_page import PositionsPage, State, boot_id, writer_pid
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import clean_tmp, write_state_file
 from rocketstore.log.layout.ownership import (
     check_owner,

@@ -13,8 +13,8 @@ import numpy
 import pytest
 
 from rocketstore import Store, StoreFailedError, encode_frames, tools
-from rocketstore._native.populating import SLEEP
-from rocketstore._native.write_through import WriteThrough
+from rocketstore._native.append.direct_write import WriteThrough
+from rocketstore._native.append.page_populator import SLEEP
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import (
     BLANK_MAGIC,

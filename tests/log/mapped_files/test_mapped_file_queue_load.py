@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_file_queue import Access

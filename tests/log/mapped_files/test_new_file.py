@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.listing import make_directory
 from rocketstore.log.mapped_files.new_file import NewFile

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.positions import Positions
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.positions import Positions
 from rocketstore.log.mapped_files.populator import Populator
 from tests.support.small_store import log_bytes, open_still, parts
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import BackpressureError, DiskFullError
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.mapped_files.preallocator import Preallocator
 
 SIZE = 4096

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import (
     BackpressureError,
     DiskFullError,

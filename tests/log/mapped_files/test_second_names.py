@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files import second_names
 from rocketstore.log.mapped_files.new_file import NewFile, withdraw_file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.codec import tags_code
+from rocketstore._native.format.codec import tags_code
 from tests.support.made_store import MadeStore
 from tests.support.small_store import everything, open_small
 

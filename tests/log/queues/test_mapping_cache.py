@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.mapping import MAPPED_FILES_MAX
+from rocketstore._native.os.mapping import MAPPED_FILES_MAX
 from rocketstore.log.queues.mapping_cache import LOOKS, MANY_FILES, POINTED_MAX, MappingCache
 
 pytestmark = pytest.mark.quick

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from rocketstore import InvalidTopicError, MessageRejectedError
-from rocketstore._native.queue_state import QueueState
+from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.log.queues.put_states import PutStates
 
 

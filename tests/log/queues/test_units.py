@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from rocketstore._native import queue_file
+from rocketstore._native.format import queue_file
 from rocketstore.log.layout import listing
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.paths import parse_segment_name, segment_name

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.codec import tags_code
+from rocketstore._native.format.codec import tags_code
 from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native import codec
-from rocketstore._native.mapped_file import MappedFile
-from rocketstore._native.scanner import SearchBudget
+from rocketstore._native.format import codec
+from rocketstore._native.format.scanner import SearchBudget
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.recovery import parallel_scan as scan_ahead
 from rocketstore.log.recovery.parallel_scan import ParallelScan

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native import syscalls
-from rocketstore._native.mapped_file import MappedFile
+from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pieces_of

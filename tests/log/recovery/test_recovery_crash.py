@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native import syscalls
+from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.layout.paths import StoreLayout

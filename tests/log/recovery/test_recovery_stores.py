@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.scanner import Message
+from rocketstore._native.format.scanner import Message
 from rocketstore.errors import MissingSegmentsError
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout

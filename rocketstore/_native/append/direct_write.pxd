@@ -1,0 +1,14 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketstore._native.format.csrc cimport rs_appended, rs_log
+from rocketstore._native.append.page_populator cimport PagesAhead
+
+cdef class WriteThrough:
+    cdef readonly PagesAhead pages
+    cdef uint8_t *base
+    cdef public int64_t least_bytes
+
+    # All with the append mutex. Before a batch: it may be laid aside.
+    cdef void offer(self, rs_log *log) noexcept nogil
+    # A batch that was: 0 once the file has it, or minus an errno; then part of it may stand there.
+    cdef int64_t write(self, rs_log *log, rs_appended *appended) noexcept nogil

@@ -1,0 +1,81 @@
+# Appends under guard: a page of the segment that cannot be had is a status, not a signal (D-13, D-34).
+# The append mutex is taken outside, so a fault leaves it as it was.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketstore._native.format.csrc cimport (
+    RS_STATUS_COUNT, rs_appended, rs_log, rs_log_append, rs_log_append_batch, rs_log_append_lights,
+    rs_log_append_messages, rs_log_append_raw, rs_message, rs_queue_state, rs_span, rs_status,
+)
+from rocketstore._native.os.sigbus_guard cimport guarded
+
+cdef enum:
+    # Beyond the statuses of csrc: the log takes no puts now; a store to the segment faulted.
+    REFUSED = RS_STATUS_COUNT
+    FAULTED = RS_STATUS_COUNT + 1
+
+cdef enum:
+    MAX_LIGHTS = 256
+
+# Further queues that a message is listed in; `text` holds its properties and has `room` bytes.
+cdef struct Lights:
+    rs_queue_state *states[MAX_LIGHTS]
+    size_t count
+    uint8_t *text
+    size_t room
+
+cdef struct append_call:
+    rs_log *log
+    rs_message *message
+    rs_queue_state *queue
+    Lights *lights           # NULL: listed in its own queue only
+    const rs_span *bodies    # of a batch, NULL for a single message
+    rs_queue_state **queues  # of messages that have nothing in common; NULL: all go to `queue`
+    size_t count
+    int64_t *offsets
+    int64_t now_ms
+    rs_appended *appended
+    rs_status status
+
+
+cdef inline void append_work(void *given) noexcept nogil:
+    cdef append_call *call = <append_call *>given
+    if call.queues is not NULL:
+        call.status = rs_log_append_messages(call.log, call.message, call.queues, call.count,
+                                             call.now_ms, call.offsets, call.appended)
+    elif call.bodies is not NULL:
+        call.status = rs_log_append_batch(call.log, call.message, call.bodies, call.count,
+                                          call.queue, call.now_ms, call.offsets, call.appended)
+    elif call.lights is not NULL:
+        call.status = rs_log_append_lights(call.log, call.message, call.queue, call.lights.states,
+                                           call.lights.count, call.lights.text, call.lights.room,
+                                           call.now_ms, call.appended)
+    else:
+        call.status = rs_log_append(call.log, call.message, call.queue, call.now_ms, call.appended)
+
+
+cdef inline rs_status guarded_append(append_call *call) noexcept nogil:
+    return call.status if guarded(append_work, call) else <rs_status>FAULTED
+
+
+cdef struct raw_call:
+    rs_log *log
+    int64_t start
+    rs_span span
+    rs_appended *appended
+    rs_status status
+
+
+cdef inline void raw_work(void *given) noexcept nogil:
+    cdef raw_call *call = <raw_call *>given
+    call.status = rs_log_append_raw(call.log, call.start, call.span, call.appended)
+
+
+cdef inline rs_status guarded_append_raw(rs_log *log, int64_t start, rs_span span,
+                                         rs_appended *appended) noexcept nogil:
+    cdef raw_call call
+    call.log = log
+    call.start = start
+    call.span = span
+    call.appended = appended
+    return call.status if guarded(raw_work, &call) else <rs_status>FAULTED

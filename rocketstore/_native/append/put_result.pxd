@@ -1,0 +1,33 @@
+from libc.stdint cimport int32_t, int64_t
+
+from rocketstore._native.format.csrc cimport rs_appended, rs_host
+
+cdef enum:
+    MEMORY = 0
+    OS = 1
+    DISK = 2
+
+cpdef str durability_name(int level)
+cpdef int durability_level(object name) except -1
+cdef int64_t number_of(str name, object value, int64_t low, int64_t high) except? -1
+cdef int set_host(rs_host *host, bytes packed) except -1
+
+
+cdef class PutResult:
+    cdef readonly int64_t physical_offset
+    cdef readonly int64_t end_offset
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t store_timestamp_ms
+    cdef readonly int64_t count
+    cdef readonly int32_t queue_id
+    cdef int level
+    cdef rs_host store_host
+    cdef bytes offsets  # of each row in the log; None: one row
+    cdef bytes rows  # in the queue; None: one behind another
+    cdef bytes ids  # of the queues; None: all in one
+
+    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1
+
+
+cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,
+                          const rs_host *store_host)

@@ -1,0 +1,3 @@
+from rocketstore._native.sync.positions import Positions
+
+def prewrite(fd: int, size: int, positions: Positions, start_offset: int) -> None: ...

@@ -1,0 +1,21 @@
+from typing import Self, final
+
+from rocketstore._native.dispatch.dispatch_loop import DispatchLoop
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.positions import Positions
+from rocketstore._native.sync.signal_safe_lock import Turn
+
+@final
+class DispatchService:
+    """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
+    thread in `with service.turn`."""
+
+    paused: bool
+    def __new__(cls, loop: DispatchLoop, positions: Positions, arrival: Signal) -> Self: ...
+    @property
+    def turn(self) -> Turn: ...
+    def stop_indexing(self) -> None: ...
+    def serve(
+        self, signal: Signal, segment: MappedFile, shared: Positions | None, limit_ms: int
+    ) -> None: ...

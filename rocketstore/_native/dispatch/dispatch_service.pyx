@@ -1,0 +1,122 @@
+"""The dispatcher's thread without the GIL: it waits, dispatches and tells readers, until it needs Python."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from rocketstore._native.format.csrc cimport (
+    RS_POSITIONS_AT_DISPATCHED, RS_POSITIONS_AT_INDEXED, RS_POSITIONS_AT_VISIBLE,
+    rs_position_load, rs_position_store,
+)
+from rocketstore._native.dispatch.dispatch_loop cimport REASON_DONE, DispatchLoop, walk_call, walk_guarded
+from rocketstore._native.os.mapped_file cimport MappedFile
+from rocketstore._native.sync.positions cimport Positions
+from rocketstore._native.sync.signal_safe_lock cimport Turn
+from rocketstore._native.sync.futex cimport Signal, futex_wait, now_ns
+
+cdef extern from "rs_atomic.h" nogil:
+    int rs_load_int(const int *where)
+    void rs_store_int(int *where, int value)
+
+cdef enum:
+    # Records are taken in runs of at most this much, so that readers see them on the way.
+    RUN_BYTES = 4 << 20
+    # After work it looks again once before it sleeps: while puts come quickly none of them has to wake it.
+    NAP_NS = 50_000
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class DispatchService:
+    """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
+    thread in `with service.turn`."""
+
+    def __cinit__(self, DispatchLoop loop not None, Positions positions not None,
+                  Signal arrival not None):
+        self.loop = loop
+        self.positions = positions
+        self.arrival = arrival
+        self.turn = Turn()
+        self.indexing = 1
+
+    def stop_indexing(self):
+        """The index takes no keys any more: `indexed` stands still."""
+        rs_store_int(&self.indexing, 0)
+
+    @property
+    def paused(self):
+        """Whether serve returns at once. Who sets it wakes the signal."""
+        return rs_load_int(&self.paused_now) != 0
+
+    @paused.setter
+    def paused(self, bint value):
+        rs_store_int(&self.paused_now, value)
+
+    def serve(self, Signal signal not None, MappedFile segment not None, Positions shared,
+              int64_t limit_ms):
+        """Dispatches what becomes visible in `segment`, woken by `signal`, at most for `limit_ms` or until
+        something needs Python. `shared` is told of each step, None: nobody is."""
+        self.segment, self.shared = segment, shared
+        try:
+            with nogil:
+                self.serve_c(signal, limit_ms * 1_000_000)
+        finally:
+            self.segment = self.shared = None
+
+    cdef void serve_c(self, Signal signal, int64_t limit_ns) noexcept nogil:
+        cdef const uint8_t *page = self.positions.page
+        cdef int64_t until = now_ns() + limit_ns, left
+        cdef bint worked = False
+        cdef bint well
+        cdef uint32_t seen
+        while True:
+            seen = signal.load()  # first: whatever happens from here on ends the wait below
+            left = until - now_ns()
+            if rs_load_int(&self.paused_now) or left <= 0:
+                return
+            if (rs_position_load(page, RS_POSITIONS_AT_VISIBLE)
+                    > rs_position_load(page, RS_POSITIONS_AT_DISPATCHED)):
+                self.turn.mutex.lock()
+                well = self.round()
+                self.turn.mutex.unlock()
+                if not well:
+                    return
+                worked = True
+            elif worked:
+                futex_wait(&self.never, 0, NAP_NS, False)
+                worked = False
+            else:
+                signal.wait_c(seen, left)
+
+    cdef bint round(self) noexcept nogil:
+        """One run. False: Python has to look at what comes next."""
+        cdef const uint8_t *page = self.positions.page
+        cdef walk_call call
+        cdef int64_t low = rs_position_load(page, RS_POSITIONS_AT_DISPATCHED)
+        cdef int64_t visible = rs_position_load(page, RS_POSITIONS_AT_VISIBLE)
+        cdef bint whole
+        if low >= visible:
+            return True
+        call.loop = <void *>self.loop
+        call.segment = self.segment.base
+        call.start = self.segment.start_offset
+        call.end = call.start + self.segment.size
+        if low < call.start or low >= call.end:
+            return False
+        call.offset, call.to_offset = low, min(visible, low + RUN_BYTES)
+        whole = walk_guarded(&call)
+        if call.offset > low and not self.publish(call.offset):
+            return False
+        # A fault or a stop is met again, and told of, by Python's own run.
+        return whole and call.reason == REASON_DONE and call.offset > low
+
+    cdef bint publish(self, int64_t offset) noexcept nogil:
+        cdef uint8_t *page = self.positions.page
+        cdef bint told = True
+        self.loop.publish_moved()
+        rs_position_store(page, RS_POSITIONS_AT_DISPATCHED, offset)
+        if rs_load_int(&self.indexing) and rs_position_load(page, RS_POSITIONS_AT_INDEXED) < offset:
+            rs_position_store(page, RS_POSITIONS_AT_INDEXED, offset)
+        if self.shared is not None:
+            told = self.positions.publish_c(self.shared)
+        self.arrival.notify_c()
+        return told

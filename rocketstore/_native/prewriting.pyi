@@ -1,3 +1,0 @@
-from rocketstore._native.positions import Positions
-
-def prewrite(fd: int, size: int, positions: Positions, start_offset: int) -> None: ...

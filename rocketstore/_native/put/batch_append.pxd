@@ -1,0 +1,24 @@
+# Messages that need not have anything in common, on their way to the log together.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from rocketstore._native.append.appender cimport Log
+from rocketstore._native.format.csrc cimport rs_message, rs_queue_state
+from rocketstore._native.append.put_result cimport PutResult
+from rocketstore._native.put.writer cimport Writer
+
+
+cdef class Rows:
+    cdef rs_message *messages
+    cdef rs_queue_state **queues
+    cdef size_t count
+    cdef size_t room
+    cdef uint8_t *texts  # the property texts of columns
+    cdef list kept  # what the messages point at
+    cdef Writer first
+
+    cdef int reserve(self, size_t count) except -1
+    # Before the first is appended: MessageTooLargeError for one that no segment can take.
+    cdef int check_sizes(self, Log log, str what) except -1
+    # Appends all: in one segment (`whole`), or in as many as it takes. `what` they are called in an error.
+    cdef PutResult append(self, Log log, int asked, object timeout_s, bint whole, str what)

@@ -1,0 +1,44 @@
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from rocketstore._native.append.put_result import PutResult
+from rocketstore._native.put.string_rows import Strings
+from rocketstore._native.put.writer import Writer
+from rocketstore.values.arguments import Body
+from rocketstore.values.durability import Durability
+from rocketstore.values.timestamps import Timestamp
+
+@final
+class Rows:
+    """Messages that need not have anything in common, on their way to the log together."""
+
+    def add(
+        self,
+        writer: Writer,
+        body: Body,
+        tags: str | None,
+        keys: str | Sequence[str] | None,
+        properties: Mapping[str, str] | None,
+        flag: int,
+        born_time: Timestamp | None,
+        shard_key: str | None,
+    ) -> None: ...
+    def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
+
+def put_columns(
+    writer: Writer,
+    bodies: Strings,
+    *,
+    row_tags: Strings | None,
+    row_keys: Strings | None,
+    queue_ids: Any,
+    born_ms: Any,
+    tags: str | None,
+    keys: str | Sequence[str] | None,
+    properties: Mapping[str, str] | None,
+    flag: int,
+    born_time: Timestamp | None,
+    shard_key: str | None,
+    durability: Durability | None,
+    timeout_s: float | None,
+) -> PutResult: ...

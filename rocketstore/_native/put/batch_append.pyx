@@ -1,0 +1,308 @@
+"""Messages that need not have anything in common, on their way to the log together."""
+
+cimport cython
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from rocketstore._native.append.appender cimport Log, record_max
+from rocketstore._native.put.body_buffers cimport body_copy
+from rocketstore._native.format.csrc cimport (
+    RS_OK, RS_PROPERTIES_MAX, rs_appended, rs_log_fitting_messages, rs_message, rs_queue_state,
+    rs_record_check, rs_record_size, rs_span, rs_status,
+)
+from rocketstore._native.append.guarded_append cimport append_call
+from rocketstore._native.put.property_builder cimport (
+    Text, selectable, text_free, text_keys, text_named, text_properties, text_start, text_tags,
+)
+from rocketstore._native.append.put_result cimport PutResult, put_result
+from rocketstore._native.sync.queue_positions cimport QueueState
+from rocketstore._native.put.string_rows cimport RowText, Strings, describe_own, reject_row, row_of
+from rocketstore._native.sync.futex cimport now_ns
+from rocketstore._native.put.writer cimport Writer
+
+from rocketstore.errors import (
+    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
+)
+
+cdef int64_t NOW = INT64_MIN
+
+cdef enum:
+    RECORD_MORE = 64 << 10  # nothing beside its body takes so much of a record
+    TEXT_MORE = 12  # two names of four bytes, and two that end each name and value
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Rows:
+    def __cinit__(self):
+        self.kept = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.messages)
+        PyMem_RawFree(self.queues)
+        PyMem_RawFree(self.texts)
+
+    cdef int reserve(self, size_t count) except -1:
+        if count <= self.room:
+            return 0
+        cdef void *messages = PyMem_RawRealloc(self.messages, count * sizeof(rs_message))
+        if messages is NULL:
+            raise MemoryError(f"no memory for {count} messages")
+        self.messages = <rs_message *>messages
+        cdef void *queues = PyMem_RawRealloc(self.queues, count * sizeof(rs_queue_state *))
+        if queues is NULL:
+            raise MemoryError(f"no memory for {count} messages")
+        self.queues = <rs_queue_state **>queues
+        self.room = count
+        return 0
+
+    def add(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key):
+        """One more, checked as a put checks it. What it points at is kept."""
+        cdef Text text
+        cdef rs_message *message
+        cdef QueueState queue = writer.pick(shard_key)
+        cdef bytes data, texts
+        if self.count == self.room:
+            self.reserve(2 * self.room + 64)
+        message = &self.messages[self.count]
+        text_start(&text)
+        try:
+            writer.fill(message, queue, flag, born_time)
+            writer.describe(message, &text, tags, keys, properties, shard_key)
+            data = body if PyBytes_CheckExact(body) else body_copy(body)
+            message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
+            message.body.size = <size_t>PyBytes_GET_SIZE(data)
+            writer.check_body(message)
+            texts = PyBytes_FromStringAndSize(<const char *>message.properties.bytes,
+                                              <Py_ssize_t>message.properties.size)
+        finally:
+            text_free(&text)
+        message.properties.bytes = <const uint8_t *>PyBytes_AS_STRING(texts)
+        self.kept.append((writer, data, texts))
+        self.queues[self.count] = &queue.state
+        self.count += 1
+        if self.first is None:
+            self.first = writer
+
+    def put(self, durability, timeout_s):
+        """Appends all of them in one segment."""
+        if self.count == 0:
+            raise MessageRejectedError("an empty batch: pass at least one message")
+        cdef int asked = self.first.asked(durability, timeout_s)
+        return self.append(self.first.log, asked, timeout_s, True, "messages")
+
+    cdef int check_sizes(self, Log log, str what) except -1:
+        cdef size_t i, size
+        cdef int64_t most
+        with nogil:
+            most = record_max(log)
+        if log.max_message_size_bytes <= most - RECORD_MORE:
+            return 0
+        for i in range(self.count):
+            size = rs_record_size(&self.messages[i])
+            if <int64_t>size > most:
+                raise MessageTooLargeError(
+                    f"{what[:-1]} {i}: a record of {size} bytes, at most {most} in a file of the "
+                    "log; open the store with a larger commit_log_file_size_bytes")
+        return 0
+
+    cdef PutResult append(self, Log log, int asked, object timeout_s, bint whole, str what):
+        cdef rs_appended appended
+        cdef append_call call
+        cdef PutResult result = None
+        cdef size_t done = 0, part, i
+        cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * self.count))
+        cdef bytes rows = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * self.count))
+        cdef bytes ids = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(4 * self.count))
+        cdef int64_t *offsets = <int64_t *>PyBytes_AS_STRING(places)
+        cdef int64_t *queue_offsets = <int64_t *>PyBytes_AS_STRING(rows)
+        cdef int32_t *queue_ids = <int32_t *>PyBytes_AS_STRING(ids)
+        cdef int64_t now = log.now_ms(), started = now_ns() if asked > log.met else 0
+        for i in range(self.count):
+            if self.messages[i].born_timestamp_ms == NOW:
+                self.messages[i].born_timestamp_ms = now
+        if not whole:
+            self.check_sizes(log, what)
+        memset(&appended, 0, sizeof(appended))
+        try:
+            while done < self.count:
+                part = self.count - done
+                if not whole:
+                    with nogil:
+                        log.mutex.lock()
+                        part = rs_log_fitting_messages(&log.log, self.messages + done, part)
+                        log.mutex.unlock()
+                    part = max(part, <size_t>1)
+                memset(&call, 0, sizeof(call))
+                call.message, call.queues = self.messages + done, self.queues + done
+                call.count, call.offsets = part, offsets + done
+                call.appended = &appended
+                log.append_many(&call)
+                if result is None:
+                    result = put_result(&appended, self.messages[0].queue_id,
+                                        <int64_t>self.count, log.met,
+                                        &self.first.template.store_host)
+                done += part
+                result.end_offset = appended.end_offset
+        except RocketStoreError as error:
+            error.add_note(f"{done} of {self.count} {what} were stored before this")
+            raise
+        for i in range(self.count):
+            queue_offsets[i] = self.messages[i].queue_offset
+            queue_ids[i] = self.messages[i].queue_id
+        result.offsets, result.rows, result.ids = places, rows, ids
+        self.first.finish(result, asked, timeout_s, started)
+        return result
+
+
+# ---- columns ----
+
+cdef struct Columns:
+    rs_message *messages
+    rs_queue_state **queues
+    rs_queue_state **states  # by queue id; of one queue: the first
+    int32_t only             # the id of the one queue, -1: there are several
+    rs_span head             # what stands before keys and tags of a row
+    rs_span tail             # and behind them
+    rs_message common
+    size_t most
+    bint unselectable        # the row that is refused has tags that nobody could ask for
+    rs_status status
+
+
+cdef size_t fill_rows(Columns *columns, RowText *text, Strings bodies, Strings tags, Strings keys,
+                      const int32_t[::1] queue_ids, const int64_t[::1] born_ms) noexcept nogil:
+    """How many rows could be filled: all, or the place of the first that cannot be a message."""
+    cdef size_t row, count = <size_t>(bodies.offsets.shape[0] - 1)
+    cdef rs_message *message
+    cdef rs_span tag
+    columns.status = RS_OK
+    for row in range(count):
+        message = &columns.messages[row]
+        message[0] = columns.common
+        message.body = row_of(bodies.offsets, bodies.data, <Py_ssize_t>row)
+        memcpy(text.bytes, columns.head.bytes, columns.head.size)
+        text.size = columns.head.size
+        if tags is not None:
+            tag = row_of(tags.offsets, tags.data, <Py_ssize_t>row)
+            if tag.size and not selectable(tag.bytes, tag.size):
+                columns.unselectable = True
+                return row
+        columns.status = describe_own(text, <Py_ssize_t>row, keys, tags)
+        if columns.status == RS_OK:
+            memcpy(text.bytes + text.size, columns.tail.bytes, columns.tail.size)
+            text.size += columns.tail.size
+            message.properties.bytes, message.properties.size = text.bytes, text.size
+            columns.status = rs_record_check(message, columns.most, True)
+        if columns.status != RS_OK:
+            return row
+        text.bytes += text.size
+        if queue_ids is None:
+            columns.queues[row] = columns.states[0]
+        else:
+            message.queue_id = queue_ids[row]
+            columns.queues[row] = columns.states[0 if columns.only >= 0 else queue_ids[row]]
+        if born_ms is not None:
+            message.born_timestamp_ms = born_ms[row]
+    return count
+
+
+cdef int refuse_row(Columns *columns, const RowText *text, size_t row) except -1:
+    if columns.unselectable:
+        raise MessageRejectedError(
+            f"row {row}: tags: one tag, without '||' in it and without blanks around it: no "
+            "consumer could ask for it")
+    return reject_row(text, &columns.messages[row], columns.status, <int64_t>columns.most,
+                      <Py_ssize_t>row)
+
+
+cdef bytes head_text(Writer writer, object properties, object keys, bint own_keys):
+    """What is the same for all rows, before their keys and tags."""
+    cdef Text text
+    text_start(&text)
+    try:
+        if properties is not None:
+            text_properties(&text, properties, writer.reserved)
+        if own_keys and keys is None:
+            keys = writer.keys
+        if own_keys and keys is not None:
+            text_keys(&text, keys)
+        return writer.own_properties + text.bytes[:text.size]
+    finally:
+        text_free(&text)
+
+
+cdef bytes tail_text(Writer writer, object tags, bint own_tags, object shard_key):
+    cdef Text text
+    text_start(&text)
+    try:
+        if own_tags and tags is None:
+            tags = writer.tags
+        if own_tags and tags is not None:
+            text_tags(&text, tags)
+        if shard_key is not None:
+            text_named(&text, "__SHARDINGKEY", b"__SHARDINGKEY\x01", shard_key)
+        return text.bytes[:text.size]
+    finally:
+        text_free(&text)
+
+
+cdef size_t size_of(Strings column):
+    if column is None:
+        return 0
+    return <size_t>(column.offsets[column.offsets.shape[0] - 1] - column.offsets[0])
+
+
+def put_columns(Writer writer not None, Strings bodies not None, *, Strings row_tags,
+                Strings row_keys, const int32_t[::1] queue_ids, const int64_t[::1] born_ms, tags,
+                keys, properties, flag, born_time, shard_key, durability, timeout_s):
+    """Appends one message a row, in as many segments as it takes, once all are checked. The caller has
+    checked that all columns have as many rows, and that the queues are the writer's."""
+    cdef Rows rows = Rows()
+    cdef Columns columns
+    cdef RowText text
+    cdef int asked = writer.asked(durability, timeout_s)
+    cdef size_t count = <size_t>(bodies.offsets.shape[0] - 1), filled, room
+    cdef QueueState queue
+    cdef tuple states = writer.queues
+    cdef bytes head = head_text(writer, properties, keys, row_keys is None)
+    cdef bytes tail = tail_text(writer, tags, row_tags is None, shard_key)
+    memset(&columns, 0, sizeof(columns))
+    memset(&text, 0, sizeof(text))
+    if queue_ids is None:
+        queue = writer.pick(shard_key)
+        states = (queue,)
+    queue = states[0]
+    writer.fill(&columns.common, queue, flag, born_time)
+    columns.head.bytes, columns.head.size = <const uint8_t *>PyBytes_AS_STRING(head), len(head)
+    columns.tail.bytes, columns.tail.size = <const uint8_t *>PyBytes_AS_STRING(tail), len(tail)
+    columns.most = <size_t>writer.log.max_message_size_bytes
+    columns.only = queue.queue_id if len(states) == 1 else -1
+    if columns.head.size + columns.tail.size > RS_PROPERTIES_MAX:
+        raise PropertiesTooLargeError(
+            f"properties of {len(head) + len(tail)} bytes, encoded: at most 32767 with separators")
+    rows.reserve(count)
+    rows.first = writer
+    room = count * (columns.head.size + columns.tail.size + TEXT_MORE)
+    rows.texts = <uint8_t *>PyMem_RawMalloc(room + size_of(row_tags) + size_of(row_keys) + 1)
+    columns.states = <rs_queue_state **>PyMem_RawMalloc(len(states) * sizeof(rs_queue_state *))
+    try:
+        if rows.texts is NULL or columns.states is NULL:
+            raise MemoryError("no memory for the property texts")
+        for place, state in enumerate(states):
+            queue = state
+            columns.states[<size_t>place] = &queue.state
+        text.bytes = rows.texts
+        columns.messages, columns.queues = rows.messages, rows.queues
+        with nogil:
+            filled = fill_rows(&columns, &text, bodies, row_tags, row_keys, queue_ids, born_ms)
+        if filled < count:
+            refuse_row(&columns, &text, filled)
+    finally:
+        PyMem_RawFree(columns.states)
+    rows.count = count
+    return rows.append(writer.log, asked, timeout_s, False, "rows")
