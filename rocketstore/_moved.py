@@ -16,8 +16,8 @@ __all__ = ["MOVED", "find"]
 #: Old module, then the one that has its names now. "rocketstore" finds what is exported, and what
 #: restores it, wherever that lies.
 MOVED: Final = {
-    "rocketstore._native.format.message": "rocketstore",
-    "rocketstore._native.append.put_result": "rocketstore",
+    "rocketstore._native.message": "rocketstore",
+    "rocketstore._native.put_result": "rocketstore",
     "rocketstore.archive.objects": "rocketstore.archive.segments",
     "rocketstore.archive.shipping": "rocketstore",
     "rocketstore.column_scan": "rocketstore",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.put import completion_port as native
-from rocketstore._native.sync.futex import Bell, Signal
+from rocketstore._native.sync.futex import EventCount, EventFd
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.worker import start_thread
@@ -48,7 +48,7 @@ class CompletionPort(native.CompletionPort):
         engine = store._open()
         log = engine.commit_log.log if isinstance(engine, WritingEngine) else None
         source = engine.reader.source.arrival
-        signal = source if isinstance(source, Signal) else Signal()
+        signal = source if isinstance(source, EventCount) else EventCount()
         self._source: Arrivals | None = None if signal is source else source
         self._signal = signal
         self._watcher: threading.Thread | None = None
@@ -113,7 +113,7 @@ class CompletionPort(native.CompletionPort):
         return not self._end.alive
 
 
-def _end(hung: list[Signal], bell: Bell, descriptor: int, token: int) -> None:
+def _end(hung: list[EventCount], bell: EventFd, descriptor: int, token: int) -> None:
     # A forked child has nobody who rings, and perhaps a signal whose lock a thread of its parent
     # held.
     if not syscalls.forked_since(token):
@@ -122,7 +122,7 @@ def _end(hung: list[Signal], bell: Bell, descriptor: int, token: int) -> None:
     os.close(descriptor)
 
 
-def _watch(port: weakref.ref[CompletionPort], source: Arrivals, signal: Signal) -> None:
+def _watch(port: weakref.ref[CompletionPort], source: Arrivals, signal: EventCount) -> None:
     """Passes arrivals on for as long as the port is there and the store is open."""
     with contextlib.suppress(StoreClosedError):
         seen = source.count

@@ -19,7 +19,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
     RocketStoreError,
@@ -91,7 +91,7 @@ class ConsumerOffsets:
         self._read_only = read_only
         # Guards the table, the claims and the file; never held while anyone waits for a flush. A
         # signal's handler may come inside: a table is replaced, never changed.
-        self._turn = Turn()
+        self._turn = SignalSafeLock()
         self._document: dict[str, object] = {}
         self._claims: dict[str, weakref.ref[object]] = {}
         # Groups by topic, those of any by None, and the table that they are in.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
 from rocketstore.errors import ConfigError
 from rocketstore.log.mapped_files.memory_log import MemoryLog
@@ -83,7 +83,7 @@ class Engine(ABC):
         self._guard = opened.guard
         self._statistics = opened.statistics
         # Held by the thread that trims or closes.
-        self._exclusive = Turn()
+        self._exclusive = SignalSafeLock()
         self._closing = Closing()
 
     # ---- guards ----

@@ -14,7 +14,7 @@ import time
 from typing import Protocol
 
 from rocketstore._native.os import syscalls
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 
 __all__ = ["forget", "remember"]
 
@@ -42,7 +42,7 @@ class OpenEngine(Protocol):
 #: Engines that are open for writing or about to close, each with the token of its process. An
 #: engine stays here for the exit after the program dropped its `Store`.
 _open: dict[OpenEngine, int] = {}
-_changed = Signal()
+_changed = EventCount()
 
 
 def remember(engine: OpenEngine) -> None:

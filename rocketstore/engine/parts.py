@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.config.store_config import RECORD_RESERVE_BYTES
 
 if TYPE_CHECKING:
-    from rocketstore._native.os.ring_buffer import Ring
-    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.os.ring_buffer import RingBuffer
+    from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.config import StoreConfig
@@ -61,7 +61,7 @@ class ReadParts:
     queues: ConsumeQueueStore
     index: IndexStore | None
     dispatcher: Dispatcher
-    arrival: Signal
+    arrival: EventCount
     flags: RunningFlags
     offsets: ConsumerOffsets
     report: RecoveryReport
@@ -86,7 +86,7 @@ class WriteParts:
     put_states: PutStates
     completions: Completions
     record_crc: bool
-    ring: Ring | None
+    ring: RingBuffer | None
     pool: WriteBufferPool | None
     live: SecondNames
     queues: ConsumeQueueStore

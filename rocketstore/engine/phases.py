@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 from rocketstore.consuming.group_offsets import recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
@@ -243,7 +243,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     """
     request, report, config = opening.request, recovered.report, recovered.config
     layout, positions, queues = request.layout, recovered.positions, recovered.queues
-    arrival = Signal()
+    arrival = EventCount()
     index = load_index(request, config, report)
     listener: ArrivalNotifier | None = None
     if request.options.on_arrival is not None:

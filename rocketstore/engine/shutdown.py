@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import ParamSpec
 
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore.log.worker import start_thread
 
 __all__ = ["Closing", "Steps", "in_the_middle"]
@@ -68,7 +68,7 @@ class Closing:
 
     def __init__(self) -> None:
         self._once = [None]  # the thread that takes the item does the work
-        self._over = Signal()
+        self._over = EventCount()
         self._ended = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Never
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import timeout_ms
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import start_thread
 from rocketstore.values.public import public
@@ -198,7 +198,7 @@ class Completions:
         #: Of the tickets, too. A signal's handler may come inside.
         self.lock = threading.RLock()
         self._token = syscalls.process_token()
-        self._starting = Turn()
+        self._starting = SignalSafeLock()
         self._pending: list[tuple[int, int, float, Ticket]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None

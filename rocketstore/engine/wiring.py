@@ -18,7 +18,7 @@ from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import PagesAhead
 from rocketstore._native.append.zero_fill import prewrite
 from rocketstore._native.os import syscalls
-from rocketstore._native.os.ring_buffer import Ring
+from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
 from rocketstore.engine.engine import MemoryEngine, Opened
 from rocketstore.engine.guard import Guard
@@ -360,7 +360,7 @@ def _read_ahead(file: MappedFile) -> None:
         os.posix_fadvise(file.fd, 0, FIRST_BYTES, os.POSIX_FADV_WILLNEED)
 
 
-def _write_path(parts: ReadParts) -> tuple[Ring | None, WriteBufferPool | None]:
+def _write_path(parts: ReadParts) -> tuple[RingBuffer | None, WriteBufferPool | None]:
     """What puts write to (docs/architecture.md#two-write-paths): the mapping for `os`, a ring for
     `disk`, pool buffers for `memory`."""
     config = parts.config
@@ -375,7 +375,7 @@ def _write_path(parts: ReadParts) -> tuple[Ring | None, WriteBufferPool | None]:
     if config.durability == "memory" and parts.log.file_size:
         return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)
     if config.durability == "disk" or not system.mapped_writes:
-        return Ring(max(config.write_buffer_bytes, ring_bytes(config))), None
+        return RingBuffer(max(config.write_buffer_bytes, ring_bytes(config))), None
     return None, None
 
 

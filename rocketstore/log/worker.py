@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 
 __all__ = ["Worker", "start_thread"]
 
@@ -35,10 +35,10 @@ class Worker:
         name: str,
         on_failure: Callable[[BaseException], None],
         *,
-        signal: Signal | None = None,
+        signal: EventCount | None = None,
     ) -> None:
         self.name = name
-        self.signal = Signal() if signal is None else signal
+        self.signal = EventCount() if signal is None else signal
         self._on_failure = on_failure
         # `stop` and `end_with` write under the lock, `start` before them; the thread itself writes `_failure` only.
         self._lock = threading.Lock()

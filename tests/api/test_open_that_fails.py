@@ -39,7 +39,7 @@ def broken(*_: object) -> None:
 
 @pytest.mark.parametrize(("where", "name", "fault", "error"), [
     (wiring, "file_system", lambda _: FileSystem("nfs", network=True), ConfigError),
-    (wiring, "Ring", no_memory, MemoryError),
+    (wiring, "RingBuffer", no_memory, MemoryError),
     (ConsumeQueueStore, "load", broken, OSError),
     (Checkpointer, "begin", no_memory, MemoryError),
     (SecondNames, "add", broken, OSError),
@@ -72,7 +72,7 @@ def test_after_a_crash_the_marks_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     filled(tmp_path)
     (tmp_path / "abort").touch()
     with monkeypatch.context() as patch:
-        patch.setattr(wiring, "Ring", no_memory)
+        patch.setattr(wiring, "RingBuffer", no_memory)
         with pytest.raises(MemoryError):
             open_small(tmp_path)
     assert (tmp_path / "abort").exists()
@@ -147,7 +147,7 @@ def test_a_second_interrupt_leaves_nothing_open(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(wiring, "Ring", interrupted)
+        patch.setattr(wiring, "RingBuffer", interrupted)
         patch.setattr(where, name, interrupted)
         with pytest.raises(KeyboardInterrupt) as _raised:
             open_small(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import CompletionPort, StoreClosedError, StoreLockedError, completion_port
 from rocketstore._native.os import syscalls
-from rocketstore._native.sync.futex import Bell
+from rocketstore._native.sync.futex import EventFd
 from tests.process.other_process import SMALL, arriving, number_of, numbers, open_small
 from tests.support.forking import unasked_gil
 from tests.support.small_store import parts
@@ -198,19 +198,19 @@ def test_a_completion_port_of_the_parent_ends_without_its_locks(
 ) -> None:
     """At the exit of the child, too: a thread that rang when it forked is not there to give one back."""
 
-    class Signal:
+    class EventCount:
         taken_down = False
 
-        def take_down(self, bell: Bell) -> None:
+        def take_down(self, bell: EventFd) -> None:
             self.taken_down = True
 
-    signals: Any = [Signal()]
+    signals: Any = [EventCount()]
     token = syscalls.process_token()
     with open_small(tmp_path) as store:
         port = CompletionPort(store)
 
         def check() -> None:
-            completion_port._end(signals, Bell(-1), os.eventfd(0), token)
+            completion_port._end(signals, EventFd(-1), os.eventfd(0), token)
             assert not signals[0].taken_down
             descriptor = port.fileno()
             port.close()
@@ -221,5 +221,5 @@ def test_a_completion_port_of_the_parent_ends_without_its_locks(
         in_child(check)
         assert not port.closed
         port.close()
-    completion_port._end(signals, Bell(-1), os.eventfd(0), token)
+    completion_port._end(signals, EventFd(-1), os.eventfd(0), token)
     assert signals[0].taken_down

@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from rocketstore import BackpressureError, ConsumerBusyError, Store
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.queue_files import QueueFiles
@@ -214,7 +214,7 @@ def test_waits_for_a_segment_do_not_add_up(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_turn_has_a_limit() -> None:
-    turn = Turn(50)
+    turn = SignalSafeLock(50)
     inside = threading.Event()
     leave = threading.Event()
 

@@ -44,14 +44,14 @@ SYSTEM_CALL_NAMES = """
     mkdir rmdir fcntl fcntl64 flock lockf lseek lseek64 fstatfs fstatfs64 fstat fstat64 stat statx
     clock_gettime memfd_create eventfd nanosleep usleep fork syscall ioctl dup dup2
 """
-#: What only `_native.syscalls` may call.
+#: What only `_native.os.syscalls` may call.
 SYSTEM_CALLS = frozenset(SYSTEM_CALL_NAMES.split())
 OS_CHANGE_NAMES = """
     open write writev pwrite pwritev rename renames replace unlink remove removedirs mkdir
     makedirs rmdir truncate ftruncate link symlink fsync fdatasync sync chmod fchmod chown fchown
     lchown posix_fallocate mkfifo mknod utime setxattr removexattr sendfile fdopen
 """
-#: What `log` may not use to change files: every change goes through `_native.syscalls`.
+#: What `log` may not use to change files: every change goes through `_native.os.syscalls`.
 OS_CHANGES = frozenset(OS_CHANGE_NAMES.split())
 PATH_CHANGES = {"write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "unlink"}
 PATH_CHANGES |= {"mkdir", "rmdir", "rename"}

@@ -9,7 +9,7 @@ from posix.time cimport timespec
 from posix.types cimport off_t
 
 from rocketstore._native.os.syscalls cimport forked, io_part, rs_syscalls, sys
-from rocketstore._native.sync.futex cimport Mutex, Signal
+from rocketstore._native.sync.futex cimport Mutex, EventCount
 
 cdef extern from *:
     """
@@ -206,7 +206,7 @@ def is_forked():
     return forked()
 
 
-def wait_c(Signal signal not None, uint32_t seen, int64_t timeout_ns):
+def wait_c(EventCount signal not None, uint32_t seen, int64_t timeout_ns):
     cdef uint32_t found
     with nogil:
         found = signal.wait_c(seen, timeout_ns)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstore._native.sync.futex import Bell, Signal
+from rocketstore._native.sync.futex import EventCount, EventFd
 from tests.unit.joining import joined
 
 pytestmark = pytest.mark.quick
@@ -29,7 +29,7 @@ def rung(descriptor: int) -> int:
 
 
 def test_a_bell_rings_once_after_it_was_armed(descriptor: int) -> None:
-    signal, bell = Signal(), Bell(descriptor)
+    signal, bell = EventCount(), EventFd(descriptor)
     signal.hang(bell)
     signal.notify()
     assert rung(descriptor) == 0
@@ -50,7 +50,7 @@ def test_a_bell_rings_once_after_it_was_armed(descriptor: int) -> None:
 
 def test_bells_of_many_signals_and_threads(descriptor: int) -> None:
     """Hung and taken down while others notify; each arm is answered."""
-    signals = [Signal() for _ in range(3)]
+    signals = [EventCount() for _ in range(3)]
     stop = threading.Event()
 
     def notify() -> None:
@@ -61,7 +61,7 @@ def test_bells_of_many_signals_and_threads(descriptor: int) -> None:
     def hang() -> None:
         own = os.eventfd(0, os.EFD_CLOEXEC)
         for _ in range(300):
-            bell = Bell(own)
+            bell = EventFd(own)
             for signal in signals:
                 signal.hang(bell)
             bell.arm()

@@ -1,4 +1,4 @@
-"""`_native.mapped_file`: what is mapped, who keeps it mapped, what reaches the file."""
+"""`_native.os.mapped_file`: what is mapped, who keeps it mapped, what reaches the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_native.mapped_file`: a view keeps the memory mapped, whatever happens to its file (D-36)."""
+"""`_native.os.mapped_file`: a view keeps the memory mapped, whatever happens to its file (D-36)."""
 
 from __future__ import annotations
 

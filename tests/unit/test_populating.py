@@ -1,4 +1,4 @@
-"""`_native.populating`: which pages are made ready ahead of a writer, and when; round by round."""
+"""`_native.append.page_populator`: which pages are made ready ahead of a writer, and when; round by round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from rocketstore._native.append.page_populator import DONE, SLEEP, PagesAhead
 from rocketstore._native.os.mapped_file import MappedFile
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import StoreClosedError
 from tests.support.waiting import wait_until
@@ -246,7 +246,7 @@ def test_tells_that_there_is_no_room(beside: Beside, probe: Any) -> None:
 
 
 def test_what_it_refuses(beside: Beside, tmp_path: Path) -> None:
-    signal = Signal()
+    signal = EventCount()
     path = tmp_path / "00000000000000000000"
     path.write_bytes(bytes(4096))
     file = MappedFile.open(path, 0, 4096, "read")
@@ -265,7 +265,7 @@ def test_what_it_refuses(beside: Beside, tmp_path: Path) -> None:
 class Served:
     def __init__(self, beside: Beside) -> None:
         self.beside = beside
-        self.signal = Signal()
+        self.signal = EventCount()
         self.thread = threading.Thread(target=beside.pages.serve, args=(self.signal, beside.file))
         self.thread.start()
 

@@ -1,4 +1,4 @@
-"""`_native.positions`: values with one writer each, seen in order, waited for."""
+"""`_native.sync.positions`: values with one writer each, seen in order, waited for."""
 
 from __future__ import annotations
 

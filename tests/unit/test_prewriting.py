@@ -1,4 +1,4 @@
-"""`_native.prewriting`: zeros of the next file, and who has the disk meanwhile."""
+"""`_native.append.zero_fill`: zeros of the next file, and who has the disk meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_native.syscalls`: the lock that processes share, and what tells a forked child."""
+"""`_native.os.syscalls`: the lock that processes share, and what tells a forked child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_native.syscalls`: errors say what and where, nothing is half done, forks are noticed."""
+"""`_native.os.syscalls`: errors say what and where, nothing is half done, forks are noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_native.waiting`: no wake-up is lost, signals are served, the mutex excludes."""
+"""`_native.sync.futex`: no wake-up is lost, signals are served, the mutex excludes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from tests.unit.joining import LONG_MS, joined
 
 pytestmark = pytest.mark.quick
 
 
 def test_a_wait_returns_at_once_when_the_count_has_moved() -> None:
-    notified = Signal()
+    notified = EventCount()
     seen = notified.count
     notified.notify()
     notified.notify()
@@ -25,7 +25,7 @@ def test_a_wait_returns_at_once_when_the_count_has_moved() -> None:
 
 
 def test_a_wait_ends_with_the_time() -> None:
-    idle = Signal()
+    idle = EventCount()
     before = time.monotonic()
     assert idle.wait(0, 30) == 0
     assert time.monotonic() - before >= 0.03
@@ -35,13 +35,13 @@ def test_a_wait_ends_with_the_time() -> None:
 
 def test_a_count_is_32_bits() -> None:
     with pytest.raises(OverflowError):
-        Signal().wait(-1, 0)
+        EventCount().wait(-1, 0)
 
 
 def test_no_wake_up_is_lost_between_two_threads() -> None:
     """Each waits for the other's every step, without a time limit to save it."""
     rounds = 5000
-    ping, pong = Signal(), Signal()
+    ping, pong = EventCount(), EventCount()
 
     def answer() -> None:
         for number in range(rounds):
@@ -60,7 +60,7 @@ def test_no_wake_up_is_lost_between_two_threads() -> None:
 
 
 def test_no_wake_up_is_lost_among_many_threads(small_switch_interval: None) -> None:
-    moved = Signal()
+    moved = EventCount()
     notifiers, each, sleepers = 4, 2000, 4
     ends: list[int] = []
 
@@ -83,7 +83,7 @@ def test_no_wake_up_is_lost_among_many_threads(small_switch_interval: None) -> N
 
 
 def test_waiting_lets_other_threads_run() -> None:
-    ready, done = Signal(), Signal()
+    ready, done = EventCount(), EventCount()
 
     def work() -> None:
         ready.wait(0, LONG_MS)
@@ -117,12 +117,12 @@ def test_a_signal_interrupts_a_wait(alarm: Callable[[Any], None]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.03)
     before = time.monotonic()
     with pytest.raises(Served):
-        Signal().wait(0, LONG_MS)
+        EventCount().wait(0, LONG_MS)
     assert time.monotonic() - before < 5
 
 
 def test_a_handler_that_returns_lets_the_wait_go_on(alarm: Callable[[Any], None]) -> None:
-    waiting = Signal()
+    waiting = EventCount()
     served = []
 
     def serve(number: int, frame: object) -> None:
@@ -138,7 +138,7 @@ def test_a_handler_that_returns_lets_the_wait_go_on(alarm: Callable[[Any], None]
 
 def start_and_wait(thread: threading.Thread) -> None:
     thread.start()
-    Signal().wait(0, LONG_MS)
+    EventCount().wait(0, LONG_MS)
 
 
 def test_the_main_thread_serves_signals_that_another_thread_got(
@@ -150,7 +150,7 @@ def test_the_main_thread_serves_signals_that_another_thread_got(
         raise Served
 
     alarm(serve)
-    release = Signal()
+    release = EventCount()
 
     def receive() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
@@ -166,7 +166,7 @@ def test_the_main_thread_serves_signals_that_another_thread_got(
 
 
 def test_the_native_wait_sees_the_same_count(probe: Any) -> None:
-    notified = Signal()
+    notified = EventCount()
     assert probe.wait_c(notified, 0, 1_000_000) == 0
     notified.notify()
     assert probe.wait_c(notified, 0, -1) == 1
@@ -174,7 +174,7 @@ def test_the_native_wait_sees_the_same_count(probe: Any) -> None:
 
 def test_the_native_wait_without_a_limit_returns_to_the_main_thread(probe: Any) -> None:
     """So that it can serve signals; callers look again anyway."""
-    assert probe.wait_c(Signal(), 0, -1) == 0
+    assert probe.wait_c(EventCount(), 0, -1) == 0
 
 
 # ---- mutex ----

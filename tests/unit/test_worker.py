@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore.log.worker import Worker
 
 pytestmark = pytest.mark.quick
@@ -23,13 +23,13 @@ class Counter(Worker):
         self,
         pause_s: float | None = None,
         action: Callable[[], None] = lambda: None,
-        signal: Signal | None = None,
+        signal: EventCount | None = None,
     ) -> None:
         self.failures: list[BaseException] = []
         super().__init__("counter", self.failures.append, signal=signal)
         self.pause_s = pause_s
         self.action = action
-        self.stepped = Signal()
+        self.stepped = EventCount()
         self.finished = 0
         self.finished_in = 0
 
@@ -93,7 +93,7 @@ def test_a_pause_of_nothing_is_none() -> None:
 
 
 def test_native_code_wakes_by_the_shared_signal() -> None:
-    signal = Signal()
+    signal = EventCount()
     worker = Counter(signal=signal)
     assert worker.signal is signal
     worker.start()
@@ -119,7 +119,7 @@ def test_stopping_finishes_once_in_the_thread() -> None:
 
 def test_a_thread_that_has_not_come_to_its_first_step_finishes() -> None:
     """D-36: another thread may have put, and closes, before the system gave this one a processor."""
-    signal = Signal()
+    signal = EventCount()
     seen = signal.count
 
     class Late(Counter):

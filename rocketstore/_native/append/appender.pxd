@@ -9,7 +9,7 @@ from rocketstore._native.append.guarded_append cimport Lights, append_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.sync.futex cimport Mutex, Signal, now_ns
+from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns
 from rocketstore._native.append.direct_write cimport WriteThrough
 
 cdef enum:
@@ -23,9 +23,9 @@ cdef class Log:
     cdef public Durations put_times
     cdef int write_error
     cdef readonly Positions positions
-    cdef readonly Signal dispatch_signal
+    cdef readonly EventCount dispatch_signal
     cdef readonly GroupCommit group
-    cdef readonly Signal progress
+    cdef readonly EventCount progress
     cdef object owner
     cdef uint64_t token
     cdef readonly MappedFile segment_file
@@ -33,7 +33,7 @@ cdef class Log:
     cdef object segment_buffer
     cdef object next_buffer
     cdef int state
-    cdef Signal woken
+    cdef EventCount woken
     cdef bint buffered
     cdef int met  # the promise that every append meets at once
     cdef bint visible_when_flushed

@@ -27,8 +27,8 @@ from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, set_host
 from rocketstore._native.os.syscalls cimport check_forked, process_token
-from rocketstore._native.sync.wait_queue cimport WaitLine
-from rocketstore._native.sync.futex cimport Mutex, Signal, now_ns, wall_ns
+from rocketstore._native.sync.wait_queue cimport WaitQueue
+from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns, wall_ns
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
@@ -65,7 +65,7 @@ cdef class Log:
         self.token = process_token()
         self.positions = positions
         self.mutex = Mutex()
-        self.dispatch_signal = Signal()
+        self.dispatch_signal = EventCount()
         self.group = GroupCommit(positions, self.dispatch_signal, ring=ring, ring_size=ring_size,
                                  ring_address=ring_address)
         self.progress = self.group.progress
@@ -140,7 +140,7 @@ cdef class Log:
             self.mutex.unlock()
         return wants
 
-    def wake_on_put(self, Signal signal not None):
+    def wake_on_put(self, EventCount signal not None):
         """Every put notifies `signal` (RocketMQ's wakeFlushWhenPutMessage and its kin)."""
         self.woken = signal
 
@@ -358,10 +358,10 @@ cdef class Log:
         Raises what the owner says when the store fails or closes meanwhile."""
         cdef int64_t deadline, left, started
         cdef int found, stirs
-        cdef WaitLine line = self.group.flushed_line
+        cdef WaitQueue line = self.group.flushed_queue
         cdef size_t at = RS_POSITIONS_AT_FLUSHED
         if level != DISK:
-            line, at = self.group.committed_line, RS_POSITIONS_AT_COMMITTED
+            line, at = self.group.committed_queue, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
         started = now_ns()

@@ -2,8 +2,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
-from rocketstore._native.sync.wait_queue cimport WaitLine
-from rocketstore._native.sync.futex cimport Mutex, Signal
+from rocketstore._native.sync.wait_queue cimport WaitQueue
+from rocketstore._native.sync.futex cimport Mutex, EventCount
 
 cpdef enum Outcome:
     FLUSHED = 0  # nothing written is left to flush
@@ -18,15 +18,15 @@ cdef enum:
 
 
 cdef class GroupCommit:
-    cdef readonly Signal signal
-    cdef readonly Signal progress
+    cdef readonly EventCount signal
+    cdef readonly EventCount progress
     cdef readonly int64_t flushes
-    cdef WaitLine committed_line
-    cdef WaitLine flushed_line
-    cdef Signal dispatch_signal
+    cdef WaitQueue committed_queue
+    cdef WaitQueue flushed_queue
+    cdef EventCount dispatch_signal
     cdef Positions positions
     cdef Positions shared
-    cdef Mutex turn
+    cdef Mutex flush_lock
     cdef uint64_t token
     cdef object ring
     cdef uint8_t *ring_base
@@ -59,7 +59,7 @@ cdef class GroupCommit:
     cdef int lead(self, int64_t patience_ns) noexcept nogil
     # Without the GIL: flushes, or stands in line until the position is reached or the deadline is over; may end
     # early. `stirs`: their count at the caller's last look. FAILED, BUSY: stood in line, IDLE: did not.
-    cdef int wait_for(self, WaitLine line, size_t at, int64_t end_offset, int64_t patience_ns,
+    cdef int wait_for(self, WaitQueue line, size_t at, int64_t end_offset, int64_t patience_ns,
                       int64_t deadline, int stirs) noexcept nogil
     cdef int flush_turn(self) noexcept nogil
     cdef void tell(self) noexcept nogil

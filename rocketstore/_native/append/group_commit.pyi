@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing import Self, final
 
 from rocketstore._native.os.mapped_file import MappedFile
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 
 class Outcome(enum.IntEnum):
@@ -21,16 +21,16 @@ class GroupCommit:
     def __new__(
         cls,
         positions: Positions,
-        dispatch_signal: Signal,
+        dispatch_signal: EventCount,
         *,
         ring: object = None,
         ring_size: int = 0,
         ring_address: int = 0,
     ) -> Self: ...
     @property
-    def signal(self) -> Signal: ...
+    def signal(self) -> EventCount: ...
     @property
-    def progress(self) -> Signal: ...
+    def progress(self) -> EventCount: ...
     @property
     def flushes(self) -> int: ...
     @property

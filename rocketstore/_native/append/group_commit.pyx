@@ -18,8 +18,8 @@ from rocketstore._native.os.durable_write cimport write_durable_c
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.os.syscalls cimport forked_since, page_size, process_token, sys
-from rocketstore._native.sync.wait_queue cimport WaitLine, line_place
-from rocketstore._native.sync.futex cimport MAIN_THREAD_SLEEP_NS, Mutex, Signal, now_ns
+from rocketstore._native.sync.wait_queue cimport WaitQueue, waiter
+from rocketstore._native.sync.futex cimport MAIN_THREAD_SLEEP_NS, Mutex, EventCount, now_ns
 
 import os
 
@@ -51,15 +51,15 @@ cdef class GroupCommit:
     """Who waits for the disk, and who serves them. Every log has one; it is armed only where records go
     through a ring, whose bytes one call writes and syncs."""
 
-    def __cinit__(self, Positions positions not None, Signal dispatch_signal not None, *,
+    def __cinit__(self, Positions positions not None, EventCount dispatch_signal not None, *,
                   object ring=None, int64_t ring_size=0, Py_ssize_t ring_address=0):
         self.positions = positions
         self.dispatch_signal = dispatch_signal
-        self.signal = Signal()
-        self.progress = Signal()
-        self.committed_line = WaitLine()
-        self.flushed_line = WaitLine()
-        self.turn = Mutex()
+        self.signal = EventCount()
+        self.progress = EventCount()
+        self.committed_queue = WaitQueue()
+        self.flushed_queue = WaitQueue()
+        self.flush_lock = Mutex()
         self.notes = Mutex()
         self.token = process_token()
         self.ring = ring
@@ -90,15 +90,15 @@ cdef class GroupCommit:
 
     cdef void moved(self) noexcept nogil:
         cdef const uint8_t *page = self.positions.page
-        self.flushed_line.release(rs_position_load(page, RS_POSITIONS_AT_FLUSHED))
-        self.committed_line.release(rs_position_load(page, RS_POSITIONS_AT_COMMITTED))
+        self.flushed_queue.release(rs_position_load(page, RS_POSITIONS_AT_FLUSHED))
+        self.committed_queue.release(rs_position_load(page, RS_POSITIONS_AT_COMMITTED))
         self.progress.notify_c()
 
     def stir(self):
         """Everybody who waits looks again whether there is anything to wait for."""
         rs_store_int(&self.stirs, self.stirs + 1)
-        self.flushed_line.release(INT64_MAX)
-        self.committed_line.release(INT64_MAX)
+        self.flushed_queue.release(INT64_MAX)
+        self.committed_queue.release(INT64_MAX)
         self.progress.notify_c()
 
     cdef int lead(self, int64_t patience_ns) noexcept nogil:
@@ -111,17 +111,17 @@ cdef class GroupCommit:
         flushed = rs_position_load(self.positions.page, RS_POSITIONS_AT_FLUSHED)
         if rs_load_int64(&self.wanted_offset) > flushed:
             return BUSY  # the flusher is on its way, and takes our bytes along
-        if not self.turn.try_lock():
+        if not self.flush_lock.try_lock():
             return BUSY
         found = self.flush_turn()
         if rs_load_int(&self.attention):
             self.signal.notify_c()
         return found
 
-    cdef int wait_for(self, WaitLine line, size_t at, int64_t end_offset, int64_t patience_ns,
+    cdef int wait_for(self, WaitQueue line, size_t at, int64_t end_offset, int64_t patience_ns,
                       int64_t deadline, int stirs) noexcept nogil:
         cdef const uint8_t *page = self.positions.page
-        cdef line_place place
+        cdef waiter place
         cdef int64_t left
         line.goes_on(False)
         if self.lead(patience_ns) == FAILED:
@@ -142,7 +142,7 @@ cdef class GroupCommit:
         cdef int64_t before = self.flushes
         cdef int found = self.flush_held()
         cdef bint some = self.flushes != before
-        self.turn.unlock()
+        self.flush_lock.unlock()
         if some:
             self.tell()
         return found
@@ -225,24 +225,24 @@ cdef class GroupCommit:
     def take_turn(self):
         """Nobody else flushes until give_turn."""
         with nogil:
-            self.turn.lock()
+            self.flush_lock.lock()
 
     def give_turn(self):
-        self.turn.unlock()
+        self.flush_lock.unlock()
 
     def pass_turn(self, int64_t limit_ms):
         """Returns once the flush that runs now has ended, and what it had to do behind it; False when that takes
         longer than the limit. Signals are served."""
         cdef int64_t deadline = now_ns() + limit_ms * 1_000_000, left
-        cdef bint mine = self.turn.try_lock()
+        cdef bint mine = self.flush_lock.try_lock()
         while not mine:
             PyErr_CheckSignals()
             left = min(deadline - now_ns(), MAIN_THREAD_SLEEP_NS)
             if left <= 0:
                 return False
             with nogil:
-                mine = self.turn.lock_for(left)
-        self.turn.unlock()
+                mine = self.flush_lock.lock_for(left)
+        self.flush_lock.unlock()
         return True
 
     def flush(self):
@@ -311,7 +311,7 @@ cdef class GroupCommit:
             flushed = rs_position_load(page, RS_POSITIONS_AT_FLUSHED)
             rested = every and flushed == rs_position_load(page, RS_POSITIONS_AT_WROTE)
             if rs_load_int64(&self.wanted_offset) > flushed:
-                self.turn.lock()
+                self.flush_lock.lock()
                 found = self.flush_turn()
             elif left > 0 or rested:
                 if rested:
@@ -329,7 +329,7 @@ cdef class GroupCommit:
                 return IDLE
             else:
                 due = now_ns() + limit_ns
-                if not self.turn.try_lock():
+                if not self.flush_lock.try_lock():
                     continue  # somebody flushes this very moment
                 found = self.flush_turn()
             if found != FLUSHED:

@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
-from rocketstore._native.sync.futex cimport Signal
+from rocketstore._native.sync.futex cimport EventCount
 
 cdef class PagesAhead:
     cdef Positions positions
@@ -27,7 +27,7 @@ cdef class PagesAhead:
     cdef uint32_t never
 
     cdef int check(self, MappedFile file) except -1
-    cdef void serve_c(self, Signal signal, MappedFile file) noexcept nogil
+    cdef void serve_c(self, EventCount signal, MappedFile file) noexcept nogil
     cdef int64_t round_c(self, MappedFile file, int64_t now) noexcept nogil
     cdef void read_first(self, MappedFile file, int64_t wrote) noexcept nogil
     cdef int64_t window(self, int64_t appended) noexcept nogil

@@ -10,7 +10,7 @@ from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.os.mapped_range cimport populate_pages, read_page
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.os.syscalls cimport done, page_size, sys
-from rocketstore._native.sync.futex cimport Signal, futex_wait, now_ns, processor_ns
+from rocketstore._native.sync.futex cimport EventCount, futex_wait, now_ns, processor_ns
 
 cdef extern from "rs_atomic.h" nogil:
     int rs_load_int(const int *where)
@@ -121,7 +121,7 @@ cdef class PagesAhead:
         """Pages in front of it stay as they are."""
         rs_store_int64(&self.populated_end, max(self.populated_end, offset))
 
-    def serve(self, Signal signal not None, MappedFile file not None):
+    def serve(self, EventCount signal not None, MappedFile file not None):
         """Makes pages of `file` ready, woken by `signal`, until the log is to go on in another one.
 
         Raises:
@@ -150,7 +150,7 @@ cdef class PagesAhead:
         done(result, file.path)
         return 0
 
-    cdef void serve_c(self, Signal signal, MappedFile file) noexcept nogil:
+    cdef void serve_c(self, EventCount signal, MappedFile file) noexcept nogil:
         cdef int64_t pause
         cdef uint32_t seen
         while True:

@@ -3,20 +3,20 @@ from libc.stdint cimport int64_t, uint32_t
 from rocketstore._native.dispatch.dispatch_loop cimport DispatchLoop, walk_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
-from rocketstore._native.sync.signal_safe_lock cimport Turn
-from rocketstore._native.sync.futex cimport Signal
+from rocketstore._native.sync.signal_safe_lock cimport SignalSafeLock
+from rocketstore._native.sync.futex cimport EventCount
 
 cdef class DispatchService:
     cdef DispatchLoop loop
     cdef Positions positions
     cdef Positions shared
-    cdef Signal arrival
+    cdef EventCount arrival
     cdef MappedFile segment
-    cdef readonly Turn turn
+    cdef readonly SignalSafeLock turn
     cdef int paused_now
     cdef int indexing
     cdef uint32_t never
 
     cdef bint round(self) noexcept nogil
     cdef bint publish(self, int64_t offset) noexcept nogil
-    cdef void serve_c(self, Signal signal, int64_t limit_ns) noexcept nogil
+    cdef void serve_c(self, EventCount signal, int64_t limit_ns) noexcept nogil

@@ -2,9 +2,9 @@ from typing import Self, final
 
 from rocketstore._native.dispatch.dispatch_loop import DispatchLoop
 from rocketstore._native.os.mapped_file import MappedFile
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 
 @final
 class DispatchService:
@@ -12,10 +12,10 @@ class DispatchService:
     thread in `with service.turn`."""
 
     paused: bool
-    def __new__(cls, loop: DispatchLoop, positions: Positions, arrival: Signal) -> Self: ...
+    def __new__(cls, loop: DispatchLoop, positions: Positions, arrival: EventCount) -> Self: ...
     @property
-    def turn(self) -> Turn: ...
+    def turn(self) -> SignalSafeLock: ...
     def stop_indexing(self) -> None: ...
     def serve(
-        self, signal: Signal, segment: MappedFile, shared: Positions | None, limit_ms: int
+        self, signal: EventCount, segment: MappedFile, shared: Positions | None, limit_ms: int
     ) -> None: ...

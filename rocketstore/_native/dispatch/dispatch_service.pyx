@@ -10,8 +10,8 @@ from rocketstore._native.format.csrc cimport (
 from rocketstore._native.dispatch.dispatch_loop cimport REASON_DONE, DispatchLoop, walk_call, walk_guarded
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
-from rocketstore._native.sync.signal_safe_lock cimport Turn
-from rocketstore._native.sync.futex cimport Signal, futex_wait, now_ns
+from rocketstore._native.sync.signal_safe_lock cimport SignalSafeLock
+from rocketstore._native.sync.futex cimport EventCount, futex_wait, now_ns
 
 cdef extern from "rs_atomic.h" nogil:
     int rs_load_int(const int *where)
@@ -31,11 +31,11 @@ cdef class DispatchService:
     thread in `with service.turn`."""
 
     def __cinit__(self, DispatchLoop loop not None, Positions positions not None,
-                  Signal arrival not None):
+                  EventCount arrival not None):
         self.loop = loop
         self.positions = positions
         self.arrival = arrival
-        self.turn = Turn()
+        self.turn = SignalSafeLock()
         self.indexing = 1
 
     def stop_indexing(self):
@@ -51,7 +51,7 @@ cdef class DispatchService:
     def paused(self, bint value):
         rs_store_int(&self.paused_now, value)
 
-    def serve(self, Signal signal not None, MappedFile segment not None, Positions shared,
+    def serve(self, EventCount signal not None, MappedFile segment not None, Positions shared,
               int64_t limit_ms):
         """Dispatches what becomes visible in `segment`, woken by `signal`, at most for `limit_ms` or until
         something needs Python. `shared` is told of each step, None: nobody is."""
@@ -62,7 +62,7 @@ cdef class DispatchService:
         finally:
             self.segment = self.shared = None
 
-    cdef void serve_c(self, Signal signal, int64_t limit_ns) noexcept nogil:
+    cdef void serve_c(self, EventCount signal, int64_t limit_ns) noexcept nogil:
         cdef const uint8_t *page = self.positions.page
         cdef int64_t until = now_ns() + limit_ns, left
         cdef bint worked = False

@@ -1,7 +1,7 @@
 from typing import Self, final
 
 @final
-class Ring:
+class RingBuffer:
     """A ring of memory mapped twice in a row: any run of up to its size is contiguous."""
 
     def __new__(cls, size: int) -> Self: ...

@@ -27,7 +27,7 @@ cdef enum:
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Ring:
+cdef class RingBuffer:
     """`size` is rounded up to whole pages of 64 KiB, so that it fits every page size."""
 
     cdef uint8_t *base

@@ -3,7 +3,7 @@
  * A page of a mapping cannot always be had: the disk fails to read it, another program cut the file, a
  * full copy-on-write disk has no room for a changed page. The kernel says so by SIGBUS. While this thread
  * runs inside rs_guarded the handler jumps back to it; every other SIGBUS goes to whoever had the signal
- * before us. Included by guard.pyx alone: one handler a process. */
+ * before us. Included by sigbus_guard.pyx alone: one handler a process. */
 #ifndef RS_GUARD_H
 #define RS_GUARD_H
 

@@ -1,5 +1,5 @@
 # SIGBUS in our own loops over mapped files as a result (D-34). Users cimport these; the handler and what
-# it keeps exist once, in guard.pyx.
+# it keeps exist once, in sigbus_guard.pyx.
 
 ctypedef void (*guarded_work)(void *given) noexcept nogil
 

@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from rocketstore.errors import ReadFailedError
 
-cdef extern from "guard.h" nogil:
+cdef extern from "sigbus_guard.h" nogil:
     bint rs_guard_run(guarded_work work, void *given) noexcept
     bint rs_guard_copy(void *to, const void *from_, size_t size) noexcept
     void rs_guard_own() noexcept

@@ -5,7 +5,7 @@ from typing import Any, Protocol, final, type_check_only
 from rocketstore._native.append.appender import Log
 from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.put.writer import Writer
-from rocketstore._native.sync.futex import Bell, Signal
+from rocketstore._native.sync.futex import EventCount, EventFd
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
@@ -33,13 +33,13 @@ class CompletionPort:
     max_pending: int
     max_pending_bytes: int
     @property
-    def _bell(self) -> Bell: ...
+    def _bell(self) -> EventFd: ...
     @property
     def pending(self) -> int: ...
     @property
     def pending_bytes(self) -> int: ...
     def __init__(
-        self, log: Log | None, arrival: Signal, descriptor: int, timeout_ms: int
+        self, log: Log | None, arrival: EventCount, descriptor: int, timeout_ms: int
     ) -> None: ...
     @property
     def full(self) -> bool:

@@ -16,7 +16,7 @@ from rocketstore._native.format.csrc cimport (
 from rocketstore._native.put.property_builder cimport Text, text_free, text_start
 from rocketstore._native.append.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.sync.futex cimport Bell, Signal, now_ns
+from rocketstore._native.sync.futex cimport EventFd, EventCount, now_ns
 from rocketstore._native.put.writer cimport Writer
 
 from bisect import insort
@@ -60,8 +60,8 @@ cdef class CompletionPort:
     of `settle`."""
 
     cdef Log log
-    cdef Bell bell
-    cdef Signal arrival
+    cdef EventFd bell
+    cdef EventCount arrival
     cdef list lines, arrival_waiters  # the lines: of waits for `os` and for `disk`
     cdef Py_ssize_t[2] heads
     cdef readonly int64_t pending
@@ -77,14 +77,14 @@ cdef class CompletionPort:
     cdef Py_ssize_t tidy_arrivals_at
 
     def __cinit__(self, *given, **named):
-        self.arrival, self.bell = Signal(), Bell(-1)
+        self.arrival, self.bell = EventCount(), EventFd(-1)
         self.lines, self.arrival_waiters = [[], []], []
         self.wanted, self.tidy_arrivals_at = -1, TIDY_ARRIVALS_AT
         self.max_pending = self.max_pending_bytes = INT64_MAX
         self.ended = True
 
-    def __init__(self, Log log, Signal arrival not None, int descriptor, int64_t timeout_ms):
-        self.log, self.arrival, self.bell = log, arrival, Bell(descriptor)
+    def __init__(self, Log log, EventCount arrival not None, int descriptor, int64_t timeout_ms):
+        self.log, self.arrival, self.bell = log, arrival, EventFd(descriptor)
         self.timeout_ns = timeout_ms * 1_000_000
         self.ended = False
         arrival.hang(self.bell)

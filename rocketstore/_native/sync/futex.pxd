@@ -20,7 +20,7 @@ cdef struct bell_state:
     int fd
 
 
-cdef class Bell:
+cdef class EventFd:
     cdef bell_state state
 
     # Before the caller looks at the world: what happens from here on rings, once.
@@ -29,7 +29,7 @@ cdef class Bell:
     cdef void ring_c(self) noexcept nogil
 
 
-cdef class Signal:
+cdef class EventCount:
     cdef uint32_t word
     cdef uint32_t sleepers
     cdef uint32_t bell_count

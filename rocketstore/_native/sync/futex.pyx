@@ -98,7 +98,7 @@ cdef void bell_ring(bell_state *state) noexcept nogil:
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Bell:
+cdef class EventFd:
     """An eventfd that is written to once after each `arm`: many notifies, one wake-up. The descriptor
     belongs to the caller, who closes it after the bell was taken down everywhere."""
 
@@ -122,7 +122,7 @@ cdef class Bell:
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Signal:
+cdef class EventCount:
     """A count that threads wait on. Read `count`, look at the world, then `wait(count)`: whatever
     happened in between has moved the count, and the wait returns at once. Any thread may do anything.
     """
@@ -150,7 +150,7 @@ cdef class Signal:
             bell_ring(self.bells[at])
         self.bell_mutex.unlock()
 
-    def hang(self, Bell bell not None):
+    def hang(self, EventFd bell not None):
         """From now on each notify rings `bell` if it is armed; until take_down."""
         cdef bell_state **bells
         with nogil:
@@ -166,7 +166,7 @@ cdef class Signal:
             raise MemoryError("no memory for a bell")
         self.bell_owners.append(bell)
 
-    def take_down(self, Bell bell not None):
+    def take_down(self, EventFd bell not None):
         """Once this returns, nothing rings `bell` through this signal. Harmless when it does not hang."""
         cdef uint32_t at
         with nogil:

@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t
 
 from rocketstore._native.sync.futex cimport Mutex
 
-cdef class Turn:
+cdef class SignalSafeLock:
     cdef Mutex mutex  # native code, which no handler interrupts, takes it without a note
     cdef int64_t owner  # a thread, 0: none, or native code
     cdef int depth

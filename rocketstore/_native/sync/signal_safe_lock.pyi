@@ -1,7 +1,7 @@
 from typing import Self, final
 
 @final
-class Turn:
+class SignalSafeLock:
     """A lock for Python code that signal handlers may use, too."""
 
     limit_ms: int

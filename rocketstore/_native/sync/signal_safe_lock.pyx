@@ -20,7 +20,7 @@ cdef extern from "rs_atomic.h" nogil:
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Turn:
+cdef class SignalSafeLock:
     """Of one thread at a time. `limit_ms`: how long another one waits for it, -1: for ever."""
 
     def __cinit__(self, int64_t limit_ms=-1):

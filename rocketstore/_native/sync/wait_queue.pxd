@@ -3,28 +3,28 @@ from libc.stdint cimport int64_t, uint32_t
 from rocketstore._native.sync.futex cimport Mutex
 
 # On the stack of the thread that waits.
-cdef struct line_place:
+cdef struct waiter:
     int64_t target
     uint32_t called  # a futex word
     int state
-    line_place *next
+    waiter *next
 
 
-cdef class WaitLine:
+cdef class WaitQueue:
     cdef Mutex mutex
-    cdef line_place *first  # who waits, by target
-    cdef line_place *last
-    cdef line_place *ready_first  # who may go, in the order in which they are called
-    cdef line_place *ready_last
+    cdef waiter *first  # who waits, by target
+    cdef waiter *last
+    cdef waiter *ready_first  # who may go, in the order in which they are called
+    cdef waiter *ready_last
     cdef int calling
     cdef uint32_t count
     cdef uint32_t going  # who was called before has the GIL, as far as that is known
 
     # All without the GIL. A thread joins, looks at the position once more, sleeps, and leaves in any case.
-    cdef void join(self, line_place *me, int64_t target) noexcept nogil
+    cdef void join(self, waiter *me, int64_t target) noexcept nogil
     # Until called, at most `timeout_ns`; shorter in the main thread, and when a signal comes.
-    cdef void sleep(self, line_place *me, int64_t timeout_ns) noexcept nogil
-    cdef void leave(self, line_place *me) noexcept nogil
+    cdef void sleep(self, waiter *me, int64_t timeout_ns) noexcept nogil
+    cdef void leave(self, waiter *me) noexcept nogil
     # Whether the calling thread, which was called, has the GIL now; not any more once it waits again.
     cdef void goes_on(self, bint now) noexcept nogil
     # Behind `leave`: waits, awake and not for long, for the one who was called before to give up the GIL.
@@ -32,4 +32,4 @@ cdef class WaitLine:
     # The position has got to `reached`; INT64_MAX: everybody shall look again.
     cdef void release(self, int64_t reached) noexcept nogil
     cdef uint32_t *call_next(self) noexcept nogil
-    cdef void unlink(self, line_place *me) noexcept nogil
+    cdef void unlink(self, waiter *me) noexcept nogil

@@ -1,5 +1,5 @@
 from typing import final
 
 @final
-class WaitLine:
+class WaitQueue:
     """Threads that wait for a position; native callers only."""

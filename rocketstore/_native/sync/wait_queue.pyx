@@ -41,14 +41,14 @@ cdef enum:
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class WaitLine:
+cdef class WaitQueue:
 
     def __cinit__(self):
         self.mutex = Mutex()
 
-    cdef void join(self, line_place *me, int64_t target) noexcept nogil:
-        cdef line_place *before = NULL
-        cdef line_place *at
+    cdef void join(self, waiter *me, int64_t target) noexcept nogil:
+        cdef waiter *before = NULL
+        cdef waiter *at
         me.target, me.called, me.state = target, 0, QUEUED
         self.mutex.lock()
         if self.last is not NULL and self.last.target <= target:
@@ -70,12 +70,12 @@ cdef class WaitLine:
         self.mutex.unlock()
         rs_fence()  # counted, then the caller's look; release: the position, then the look at the count
 
-    cdef void sleep(self, line_place *me, int64_t timeout_ns) noexcept nogil:
+    cdef void sleep(self, waiter *me, int64_t timeout_ns) noexcept nogil:
         if timeout_ns > MAIN_THREAD_SLEEP_NS and sys.gettid() == sys.getpid():
             timeout_ns = MAIN_THREAD_SLEEP_NS
         futex_wait(&me.called, 0, timeout_ns, False)
 
-    cdef void leave(self, line_place *me) noexcept nogil:
+    cdef void leave(self, waiter *me) noexcept nogil:
         cdef uint32_t *word = NULL
         self.mutex.lock()
         if me.state == CALLED:
@@ -99,7 +99,7 @@ cdef class WaitLine:
     cdef void release(self, int64_t reached) noexcept nogil:
         cdef uint32_t *words[WAYS]
         cdef int called = 0, at
-        cdef line_place *place
+        cdef waiter *place
         rs_fence()
         if rs_load(&self.count) == 0:
             return  # who joins now looks at the position afterwards
@@ -126,7 +126,7 @@ cdef class WaitLine:
 
     cdef uint32_t *call_next(self) noexcept nogil:
         """With the mutex: the word of the next thread that may go, to be woken without it."""
-        cdef line_place *place = self.ready_first
+        cdef waiter *place = self.ready_first
         if place is NULL:
             return NULL
         self.calling += 1
@@ -137,10 +137,10 @@ cdef class WaitLine:
         rs_set(&place.called, 1)
         return &place.called
 
-    cdef void unlink(self, line_place *me) noexcept nogil:
+    cdef void unlink(self, waiter *me) noexcept nogil:
         """With the mutex: out of the queue, or of those that are ready."""
-        cdef line_place *before = NULL
-        cdef line_place *at = self.first if me.state == QUEUED else self.ready_first
+        cdef waiter *before = NULL
+        cdef waiter *at = self.first if me.state == QUEUED else self.ready_first
         while at != me:
             before = at
             at = at.next

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.appender import Log
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
     MissingSegmentsError,
@@ -28,7 +28,7 @@ from rocketstore.log.commitlog.running_flags import Reason
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
     from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.commitlog.write_path import WritePath
@@ -65,7 +65,7 @@ class CommitLog:
         positions: Positions,
         preallocator: Preallocator,
         flags: RunningFlags,
-        arrival: Signal,
+        arrival: EventCount,
         *,
         path: WritePath,
         limits: LogLimits,
@@ -87,7 +87,7 @@ class CommitLog:
         self._on_put_failed = on_put_failed
         self._refusals = 0
         # D-15: a put waits no longer for this lock than for the rest.
-        self._rolling = Turn(max(limits.max_wait_ms, 1))
+        self._rolling = SignalSafeLock(max(limits.max_wait_ms, 1))
         self._closed = False
         self._ended = False
         self._half_at = NEVER

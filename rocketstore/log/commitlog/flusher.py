@@ -2,7 +2,7 @@
 
 One flush at a time, one descriptor a file for the file's whole life, and never a second sync after
 an error: Linux drops the dirty pages of a failed write-back, the next sync would say OK (K-01,
-D-10, D-12). A write buffer's way through one file is native (`_native.group_commit`); the rest is
+D-10, D-12). A write buffer's way through one file is native (`_native.append.group_commit`); the rest is
 here.
 """
 
@@ -24,7 +24,7 @@ from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.os.ring_buffer import Ring
+    from rocketstore._native.os.ring_buffer import RingBuffer
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.log.layout.positions_page import PositionsPage
     from rocketstore.log.mapped_files.second_names import SecondNames
@@ -52,7 +52,7 @@ class Flusher(Worker):
         commit_log: CommitLog,
         on_failure: Callable[[BaseException], None],
         *,
-        ring: Ring | None,
+        ring: RingBuffer | None,
         sync_mode: bool,
         interval_ms: int,
         timed: bool,
@@ -249,7 +249,7 @@ class Flusher(Worker):
                 segment.sync(low - start, high - start)
             self._publish(high)
 
-    def _write_then_sync(self, ring: Ring, target: int) -> None:
+    def _write_then_sync(self, ring: RingBuffer, target: int) -> None:
         """Commit and sync of a range over several files: readers see bytes only once they are
         durable. D-10: all of it is written, then every file is synced in order, blanks included;
         RWF_DSYNC would sync its own range only."""

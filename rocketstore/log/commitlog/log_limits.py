@@ -11,7 +11,7 @@ from rocketstore.errors import BackpressureError
 
 if TYPE_CHECKING:
     from rocketstore._native.append.appender import Log
-    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
     from rocketstore.log.commitlog.running_flags import RunningFlags
 
@@ -35,7 +35,7 @@ class LogLimits:
     max_wait_ms: int
 
     def wait_for_room(
-        self, positions: Positions, log: Log, arrival: Signal, flags: RunningFlags
+        self, positions: Positions, log: Log, arrival: EventCount, flags: RunningFlags
     ) -> None:
         """Waits until a bound on pending bytes may have moved.
 

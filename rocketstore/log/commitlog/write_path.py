@@ -8,7 +8,7 @@ from rocketstore.errors import BackpressureError
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.os.ring_buffer import Ring
+    from rocketstore._native.os.ring_buffer import RingBuffer
     from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 
 __all__ = ["WritePath"]
@@ -27,7 +27,7 @@ class WritePath:
     def __init__(
         self,
         *,
-        ring: Ring | None = None,
+        ring: RingBuffer | None = None,
         pool: WriteBufferPool | None = None,
         pool_fast_fail: bool = False,
     ) -> None:

@@ -1,6 +1,6 @@
 """Dispatch: from the log to consume queues and index (RocketMQ's "reput").
 
-The worker waits and dispatches natively (`_native.dispatch_service`) and returns to Python for what
+The worker waits and dispatches natively (`_native.dispatch.dispatch_service`) and returns to Python for what
 the loop cannot do. A reader that needs newer units runs the dispatcher itself; a lock lets one
 thread at a time dispatch. The position moves only over records whose unit and keys are written.
 What stops dispatch (a full disk, a damaged record) is tried again in the next round (K-55, K-57).
@@ -23,7 +23,7 @@ from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
     from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
     from rocketstore.log.index.store import IndexStore
@@ -53,7 +53,7 @@ class Dispatcher(Worker):
         find: Callable[[int], MappedFile | None],
         queues: ConsumeQueueStore,
         index: IndexStore | None,
-        arrival: Signal,
+        arrival: EventCount,
         *,
         delay_level_ms: Sequence[int],
         multi_dispatch: bool,
@@ -110,7 +110,7 @@ class Dispatcher(Worker):
         self.catch_up(self._positions.visible)
 
     def attach(
-        self, signal: Signal, shared: PositionsPage, on_failure: Callable[[BaseException], None]
+        self, signal: EventCount, shared: PositionsPage, on_failure: Callable[[BaseException], None]
     ) -> None:
         """Called once for a writing store, before start(): the event that wakes the worker, the
         positions page of other processes, and what to call when the worker fails."""

@@ -11,7 +11,7 @@ import contextlib
 import os
 
 from rocketstore._native.os import syscalls
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore.errors import HINTS, StoreClosedError, StoreLockedError
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
@@ -79,7 +79,7 @@ class StoreLock:
             syscalls.close(fd)
             if left_ms <= 0:
                 raise StoreLockedError(path, "somebody who takes and leaves it all the time")
-            Signal().wait(0, RETRY_STEP_MS)
+            EventCount().wait(0, RETRY_STEP_MS)
             left_ms -= RETRY_STEP_MS
 
     @staticmethod

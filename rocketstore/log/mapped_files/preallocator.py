@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.worker import Worker
@@ -72,7 +72,7 @@ class Preallocator(Worker):
         self._create = create
         self._fail_store = on_failure
         self._withdraw = withdraw
-        self._changed = Signal()
+        self._changed = EventCount()
         # No condition variable: it waits, enters and leaves in Python, where a signal handler may
         # raise.
         self._guard = threading.RLock()

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from rocketstore._native.os.mapping import MAPPED_FILES_MAX, mapped_files
-from rocketstore._native.sync.signal_safe_lock import Turn
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 
 __all__ = ["POINTED_MAX", "MappingCache"]
 
@@ -40,7 +40,7 @@ class MappingCache:
     """
 
     def __init__(self) -> None:
-        self._turn = Turn()
+        self._turn = SignalSafeLock()
         # A dict would look at the places of all that left its front before each that is there.
         self._order: OrderedDict[Parkable, None] = OrderedDict()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.futex import Signal
+    from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue import ConsumeQueue
@@ -28,7 +28,7 @@ class StoreSource:
         queues: ConsumeQueueStore,
         dispatch_up_to: Callable[[int], object],
         positions: Positions,
-        arrival: Signal,
+        arrival: EventCount,
         *,
         batches: BatchQueues,
         verify: int,
@@ -54,7 +54,7 @@ class StoreSource:
         return self._verify
 
     @property
-    def arrival(self) -> Signal:
+    def arrival(self) -> EventCount:
         return self._arrival
 
     def topics(self) -> Sequence[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.os import syscalls
-from rocketstore._native.sync.futex import Signal
+from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
 from rocketstore.log.dispatch.dispatcher import Dispatcher
@@ -156,7 +156,7 @@ def _build(
         log.find,
         queues,
         index,
-        Signal(),
+        EventCount(),
         delay_level_ms=part.delay_level_ms,
         multi_dispatch=True,
         helper_type=helper_type,

@@ -165,7 +165,7 @@ def test_a_holder_that_leaves_within_the_retry_is_no_error(
             os.close(other)
         return seen
 
-    monkeypatch.setattr(module, "Signal", lambda: type("Waiting", (), {"wait": wait})())
+    monkeypatch.setattr(module, "EventCount", lambda: type("Waiting", (), {"wait": wait})())
     lock = StoreLock.acquire(layout)
     assert len(tries) == 3
     lock.release()
