@@ -1,13 +1,12 @@
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rocketstore._native.os.mapped_file import MappedFile
 
 UNIT_SIZE: int
 PRE_BLANK: tuple[int, int, int]
-UNIT_DTYPE: np.dtype[Any]
+UNIT_FIELDS: list[tuple[str, str]]
 
 def read_unit(file: MappedFile, unit: int) -> tuple[int, int, int] | None: ...
 def write_unit(

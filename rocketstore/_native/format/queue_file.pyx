@@ -9,12 +9,10 @@ from rocketstore._native.format.csrc cimport (
 from rocketstore._native.os.sigbus_guard cimport guarded, raise_unread, raise_unwritten
 from rocketstore._native.os.mapped_file cimport MappedFile
 
-import numpy as np
-
 UNIT_SIZE = RS_UNIT_SIZE
 PRE_BLANK = (0, 0x7FFFFFFF, 0)
-#: One unit as NumPy sees it.
-UNIT_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+#: Fields of a unit as NumPy names them.
+UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 
 
 cdef enum What:
@@ -142,5 +140,7 @@ def cut(MappedFile file not None, int64_t physical_offset):
 
 def units_array(MappedFile file not None, int64_t first, int64_t count):
     """A copy of the units as a read-only NumPy array."""
+    import numpy  # here: a store that nobody asks for arrays does without it
+
     units_of(file, first, count)
-    return np.frombuffer(file.read(first * RS_UNIT_SIZE, count * RS_UNIT_SIZE), dtype=UNIT_DTYPE)
+    return numpy.frombuffer(file.read(first * RS_UNIT_SIZE, count * RS_UNIT_SIZE), UNIT_FIELDS)
