@@ -47,8 +47,8 @@ CRASH_ROUNDS ?= 200
 EVERY ?=
 SITES ?=
 
-NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*.pyx rocketstore/_native/*.pxd \
-  rocketstore/_native/*.h)
+NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*/*.pyx rocketstore/_native/*/*.pxd \
+  rocketstore/_native/*/*.h)
 
 .PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs show-venv docs site clean
@@ -62,11 +62,11 @@ $(TOOLS): requirements/build.txt
 	@touch $@
 
 $(BUILT): $(TOOLS) $(NATIVE)
-	ROCKETSTORE_JOBS=$(JOBS) $(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	ROCKETSTORE_JOBS=$(JOBS) $(RUN) setup.py --quiet build_ext --inplace
 	@mkdir -p build && touch $@
 
-# Editable: Python code is used from the tree, only native code has to be built again. None of it here: setuptools
-# would compile all of it a second time, one after the other, for the files that already lie in the tree.
+# Editable: Python code is used from the tree, only native code has to be built again. None of it here: it lies in
+# the tree already.
 $(INSTALLED): $(TOOLS) pyproject.toml | $(BUILT)
 	ROCKETSTORE_ONLY=none $(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -193,7 +193,7 @@ coverage: build
 	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
 	  | tar -xf - -C $(COVERAGE)/tree
 	cd $(COVERAGE)/tree && ROCKETSTORE_COVERAGE=1 ROCKETSTORE_DEBUG=1 ROCKETSTORE_JOBS=$(JOBS) \
-	  ../../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	  ../../../$(RUN) setup.py --quiet build_ext --inplace
 	cd $(COVERAGE)/tree && ../../../$(PYTEST) -p no:cacheprovider tests/unit tests/log tests/api \
 	  tests/vectors/test_vectors.py
 	$(MAKE) -C tests/fuzz covered BUILD=../../$(COVERAGE)/fuzz
@@ -220,7 +220,7 @@ sanitize: build
 	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
 	  | tar -xf - -C $(SANITIZED)
 	cd $(SANITIZED) && ROCKETSTORE_SANITIZE=address,undefined ROCKETSTORE_JOBS=$(JOBS) \
-	  ../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	  ../../$(RUN) setup.py --quiet build_ext --inplace
 	rm -f $(SANITIZED)/report.*
 	cd $(SANITIZED) && { LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=$(SANITIZER_OPTIONS):detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0 \
@@ -234,7 +234,7 @@ tsan: build
 	tar -cf - --exclude='*.so' --exclude=__pycache__ csrc rocketstore tests setup.py pyproject.toml README.md LICENSE \
 	  | tar -xf - -C $(THREADED)
 	cd $(THREADED) && ROCKETSTORE_SANITIZE=thread ROCKETSTORE_JOBS=$(JOBS) \
-	  ../../$(RUN) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	  ../../$(RUN) setup.py --quiet build_ext --inplace
 	rm -f $(THREADED)/report.*
 	cd $(THREADED) && setarch -R env LD_PRELOAD="$$($(CC) -print-file-name=libtsan.so)" \
 	  TSAN_OPTIONS=log_path=report:history_size=4 ../../$(PYTEST) $(THREADED_TESTS)
@@ -260,4 +260,4 @@ $(SITE): requirements/site.txt $(TOOLS)
 clean:
 	rm -rf build dist demo-store demo-store-spark *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find rocketstore tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f rocketstore/_native/*.so
+	rm -f rocketstore/_native/*.so rocketstore/_native/*/*.so

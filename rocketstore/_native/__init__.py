@@ -1,13 +1,32 @@
-"""The native part. Importing it on a system it is not made for is refused with a reason."""
+"""The native part: memory, system calls, threads without the GIL, and the calls of `csrc`.
+
+Six folders; a folder imports lower ones only (a cimport counts):
+    os < format < sync < append < put, and dispatch above os, format and sync
+
+The modules of a folder lie in one shared object, `<folder>/_modules.*.so`: Python itself looks for one file a
+module, so a finder of ours loads `rocketstore._native.<folder>.<module>` out of it. The folder's `MODULES`
+says which there are. `setup.py` builds them.
+
+`rocketstore` and its folders import modules from here, the faces do not. Importing this package on a system
+that it is not made for is refused with a reason.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 import sys
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from os import sysconf, uname  # `os` is the name of a folder here
 
-__all__: list[str] = []
+__all__ = ["GROUPS"]
+
+#: Folders, low to high.
+GROUPS = ("os", "format", "sync", "append", "put", "dispatch")
+#: Helpers of all modules, made by Cython.
+SHARED = f"{__name__}.os._cython_shared"
 
 #: F_OFD locks, MADV_WIPEONFORK, RWF_DSYNC and renameat2 all exist from here on.
 KERNEL_MIN = (4, 18)
@@ -41,16 +60,35 @@ def refusal(system: str, release: str, machine: str, bits: int, page_size: int) 
 
 def _check_platform() -> None:
     linux = sys.platform == "linux"
-    found = os.uname() if linux else None
+    found = uname() if linux else None
     why = refusal(
         sys.platform,
         found.release if found else "",
         found.machine if found else "",
         struct.calcsize("P") * 8,
-        os.sysconf("SC_PAGESIZE") if linux else 0,
+        sysconf("SC_PAGESIZE") if linux else 0,
     )
     if why is not None:
         raise ImportError(why)
 
 
+class GroupFinder:
+    """Finds a native module in the shared object of its folder."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: object = None
+    ) -> ModuleSpec | None:
+        """None for all that is not listed in `MODULES` of a folder of this package."""
+        folder, _, module = name.rpartition(".")
+        if not path or folder.rpartition(".")[0] != __name__:
+            return None
+        if module not in sys.modules[folder].MODULES and name != SHARED:
+            return None
+        shared_object = f"{path[0]}/_modules{EXTENSION_SUFFIXES[0]}"
+        loader = ExtensionFileLoader(name, shared_object)
+        return spec_from_file_location(name, shared_object, loader=loader)
+
+
 _check_platform()
+sys.meta_path.append(GroupFinder)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -122,16 +121,10 @@ class Tree:
             done = self._run(program, "-runs=3000", "-seed=1", seeds, seconds=120)
             if done is None or done.returncode:
                 return f"fuzz {target}"
-        name = Path(mutation.path).stem
-        setup = (self.root / "setup.py").read_text()
-        users = re.findall(r'^    "(\w+)": \[([^\]]*)\]', setup, re.MULTILINE)
-        only = ",".join(user for user, sources in users if f'"{name}"' in sources)
-        os.environ["ROCKETSTORE_ONLY"] = only
+        self.rebuilt = True
         built = self._run(sys.executable, "setup.py", "-q", "build_ext", "--inplace", seconds=600)
-        del os.environ["ROCKETSTORE_ONLY"]
         if built is None or built.returncode:
             return "build"
-        self.rebuilt |= set(only.split(","))
         return (
             ""
             if self._pytest(["tests/unit", "tests/vectors/test_vectors.py"], 900)
@@ -142,8 +135,8 @@ class Tree:
         """By what; empty when by nothing."""
         path = self.root / mutation.path
         before = path.read_text()
-        kept = {p: p.read_bytes() for p in (self.root / "rocketstore/_native").glob("*.so")}
-        self.rebuilt: set[str] = set()
+        kept = {p: p.read_bytes() for p in (self.root / "rocketstore/_native").glob("*/*.so")}
+        self.rebuilt = False
         path.write_text(mutation.apply(before))
         try:
             if mutation.path.startswith("csrc/"):

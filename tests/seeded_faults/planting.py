@@ -19,16 +19,16 @@ from tests.support.paths import ROOT
 __all__ = ["ROOT", "Fault", "caught", "edited", "plant"]
 
 PARTS = ("csrc", "rocketstore", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+NATIVE = ("csrc/", "rocketstore/_native/")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """In `path` each first text of `edits` is replaced by the second; `extensions` are built again."""
+    """In `path` each first text of `edits` is replaced by the second."""
 
     id: str
     path: str
     edits: tuple[tuple[str, str], ...]
-    extensions: str = ""
 
 
 def edited(fault: Fault, text: str) -> str:
@@ -40,8 +40,10 @@ def edited(fault: Fault, text: str) -> str:
 
 
 def plant(fault: Fault, tree: Path) -> None:
-    """Copies the sources to `tree`, with the fault, and builds what it touches."""
-    for part in PARTS:
+    """Copies the sources to `tree`, with the fault, and builds what it touches: objects come along."""
+    native = fault.path.startswith(NATIVE)
+    built = [f"build/{path.name}" for path in (ROOT / "build").glob("[cn]*")] if native else []
+    for part in (*PARTS, *built):
         source = ROOT / part
         if source.is_dir():
             ignore = shutil.ignore_patterns("__pycache__", "stores", ".hypothesis")
@@ -50,11 +52,11 @@ def plant(fault: Fault, tree: Path) -> None:
             shutil.copy2(source, tree / part)
     target = tree / fault.path
     target.write_text(edited(fault, target.read_text()))
-    if fault.extensions:
+    if native:
         subprocess.run(
             [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
             cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree), "ROCKETSTORE_ONLY": fault.extensions},
+            env={**os.environ, "PYTHONPATH": str(tree)},
             check=True,
             capture_output=True,
         )

@@ -33,7 +33,6 @@ PLANTED = (
                 ("zero_count, offset, RWF_DSYNC)", "zero_count, offset, 0)"),
                 ("    return sync_c(fd) if result == 0 else result\n", "    return result\n"),
             ),
-            "file_writes",
         ),
         ["tests/filesystems/test_power_cut.py"],
     ),

@@ -15,7 +15,6 @@ FAULTS = (
         "forget_the_blank",
         "csrc/rs_log_file.c",
         (("rs_store32(blank + RS_AT_MAGIC, RS_MAGIC_BLANK);", "(void)blank;"),),
-        "appender",
     ),
     Fault(
         "skip_one_dispatch",
@@ -26,7 +25,6 @@ FAULTS = (
                 "            reason = self.dispatch() if self.records % 7 != 3 else REASON_DONE\n",
             ),
         ),
-        "dispatcher",
     ),
     Fault(
         "truncate_in_memory_only",
@@ -42,7 +40,6 @@ FAULTS = (
                 "bool roll = size + RS_BLANK_SIZE_MIN > left + 1;",
             ),
         ),
-        "appender",
     ),
 )
 

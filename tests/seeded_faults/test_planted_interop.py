@@ -25,7 +25,6 @@ FAULTS = (
                 f"rs_store64s(at + RS_UNIT_AT_PHYSICAL_OFFSET, {SWAPPED}unit.physical_offset))",
             ),
         ),
-        "dispatcher,queue_file,unit_reader",
     ),
     Fault(
         "crc_not_masked",
@@ -36,19 +35,16 @@ FAULTS = (
                 "rs_crc32_copy(kernel, body_at, body.bytes, body.size);",
             ),
         ),
-        "appender",
     ),
     Fault(
         "key_hash_without_the_topic",
         "csrc/rs_index_file.c",
         (("int32_t hash = rs_java_hash(topic);", "int32_t hash = topic.size ? 0 : 1;"),),
-        "dispatcher,index_file",
     ),
     Fault(
         "blank_one_byte_short",
         "csrc/rs_log_file.c",
         (("rs_store32(blank, (uint32_t)left);", "rs_store32(blank, (uint32_t)left - 1);"),),
-        "appender",
     ),
     Fault(
         "tag_hash_over_bytes",
@@ -62,7 +58,6 @@ FAULTS = (
                 "    return (int32_t)hash;",
             ),
         ),
-        "codec,dispatcher,unit_reader",
     ),
 )
 

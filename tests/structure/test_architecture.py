@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketstore._native import GROUPS
 from tests.structure.source_tree import (
     ROOT,
     code_columns,
@@ -151,32 +152,49 @@ def test_cython_imports_of_libc() -> None:
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def undefined_symbols(library: Path) -> set[str]:
-    command = ["nm", "-D", "--undefined-only", str(library)]
+def undefined_symbols(library: Path, *options: str) -> set[str]:
+    command = ["nm", *options, "--undefined-only", str(library)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
 
 
+def shared_objects() -> list[Path]:
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    found = [NATIVE / group / f"_modules{suffix}" for group in GROUPS]
+    assert [path for path in found if not path.exists()] == []
+    return found
+
+
+def object_of(module: str) -> Path:
+    """The object of a module of `os`, as it was compiled last."""
+    found = (ROOT / "build" / "native" / "os").glob(f"{module}-*.o")
+    return max(found, key=lambda path: path.stat().st_mtime_ns)
+
+
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
 def test_only_syscalls_calls_the_system() -> None:
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
     wrong = []
-    for path in sorted(NATIVE.glob(f"*{suffix}")):
-        if path.name.startswith("syscalls."):
-            continue
-        called = undefined_symbols(path) & SYSTEM_CALLS
-        wrong += [f"{path.name}: {name}" for name in sorted(called)]
+    for path in shared_objects():
+        if path.parent.name != "os":
+            called = undefined_symbols(path, "-D") & SYSTEM_CALLS
+            wrong += [f"{shown(path)}: {name}" for name in sorted(called)]
     assert not wrong, "\n" + "\n".join(wrong)
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
-def test_no_extension_lacks_a_file_of_csrc() -> None:
-    """A missing row in EXTENSIONS of setup.py shows only when the module is imported."""
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+def test_only_syscalls_of_its_folder_calls_the_system() -> None:
+    called = {name: undefined_symbols(object_of(name)) & SYSTEM_CALLS for name in modules("os")}
+    assert len(called.pop("syscalls")) > 20
+    assert {name: calls for name, calls in called.items() if calls} == {}
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs binutils")
+def test_no_shared_object_lacks_a_file_of_csrc() -> None:
+    """What is missing shows only when a module is imported."""
     wrong = []
-    for path in sorted(NATIVE.glob(f"*{suffix}")):
-        missing = {name for name in undefined_symbols(path) if name.startswith("rs_")}
-        wrong += [f"{path.name}: {name}" for name in sorted(missing)]
+    for path in shared_objects():
+        missing = {name for name in undefined_symbols(path, "-D") if name.startswith("rs_")}
+        wrong += [f"{shown(path)}: {name}" for name in sorted(missing)]
     assert not wrong, "\n" + "\n".join(wrong)
 
 
@@ -198,27 +216,38 @@ def test_no_line_is_too_wide() -> None:
     assert not wide, "\n" + "\n".join(wide)
 
 
-def test_every_extension_has_a_stub() -> None:
-    missing = [p.name for p in NATIVE.glob("*.pyx") if not p.with_suffix(".pyi").exists()]
-    empty = [p.name for p in NATIVE.glob("*.pyi") if not text_of(p).strip()]
+def modules(group: str) -> list[str]:
+    """Names that `MODULES` of a folder lists; the folder is not imported."""
+    for node in ast.parse(text_of(NATIVE / group / "__init__.py")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "MODULES":
+            assert node.value is not None
+            names: tuple[str, ...] = ast.literal_eval(node.value)
+            return list(names)
+    raise AssertionError(f"{group} has no MODULES")
+
+
+def test_every_native_module_has_a_stub() -> None:
+    missing = [shown(p) for p in NATIVE.rglob("*.pyx") if not p.with_suffix(".pyi").exists()]
+    empty = [shown(p) for p in NATIVE.rglob("*.pyi") if not text_of(p).strip()]
     assert (missing, empty) == ([], [])
 
 
-def extension_table() -> dict[str, list[str]]:
-    """EXTENSIONS of setup.py, read without running it."""
-    for node in ast.parse(text_of(ROOT / "setup.py")).body:
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "EXTENSIONS":
-            assert node.value is not None
-            table: dict[str, list[str]] = ast.literal_eval(node.value)
-            return table
-    raise AssertionError("setup.py has no EXTENSIONS")
+def test_folders_list_their_modules() -> None:
+    """The finder of `_native` goes by the lists, the build by the files."""
+    folders = {path.parent.name for path in NATIVE.glob("*/*.pyx")}
+    assert folders == set(GROUPS)
+    for group in GROUPS:
+        stems = [path.stem for path in (NATIVE / group).glob("*.pyx")]
+        assert sorted(modules(group)) == sorted(stems), group
+    assert f"GROUPS = {GROUPS!r}".replace("'", '"') in text_of(ROOT / "setup.py")
 
 
-def test_setup_names_every_extension_and_source() -> None:
-    table = extension_table()
-    assert sorted(table) == sorted(p.stem for p in NATIVE.glob("*.pyx"))
-    used = {name for files in table.values() for name in files}
-    assert used == {p.stem for p in CSRC.glob("*.c")}
+def test_hot_modules_of_setup_exist() -> None:
+    found = re.search(r'HOT_NAMES = """(.*?)"""', text_of(ROOT / "setup.py"), re.DOTALL)
+    assert found is not None
+    assert [
+        n for n in found[1].split() if n.partition(".")[2] not in modules(n.partition(".")[0])
+    ] == []
 
 
 def test_nothing_strange_lies_at_the_top() -> None:

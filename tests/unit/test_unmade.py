@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +10,15 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-import rocketstore._native
+from rocketstore._native import GROUPS
 from rocketstore._native.put.writer import Writer
 
-MODULES = [found.name for found in pkgutil.iter_modules(rocketstore._native.__path__)]
+#: `folder.module` of each native module.
+MODULES = [
+    f"{group}.{name}"
+    for group in GROUPS
+    for name in importlib.import_module(f"rocketstore._native.{group}").MODULES
+]
 
 #: Uses everything that an object has, in a process of its own: what it finds is a signal that ends it.
 PROGRAM = """

@@ -1,0 +1,27 @@
+"""The end of the log: one record or a batch appended, and flushed for all that wait. Entry: `appender.Log`.
+
+`Log` is the only writer of the wrote position, `GroupCommit` of the flushed one. Imports `os`, `format` and
+`sync`; only `put` may import it.
+
+Read in this order:
+    put_result            what a put gives back: offsets, ids, the promise that was met
+    guarded_append.pxd    the call of `csrc` that appends, safe from a failing page
+    appender              the log as an appender sees it: its segment, its limits, its lock
+    try_append.pxd        an append that never waits, for event loops
+    group_commit          one sync for all puts that wait (D-05)
+    direct_write          a record written around the mapping where its pages are not there yet
+    page_populator        pages of the next part of the log, made ready in the background
+    zero_fill             zeros written to the next file while the disk is idle
+"""
+
+from typing import Final
+
+#: In the shared object of this folder.
+MODULES: Final = (
+    "put_result",
+    "page_populator",
+    "zero_fill",
+    "direct_write",
+    "group_commit",
+    "appender",
+)

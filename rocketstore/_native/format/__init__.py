@@ -1,0 +1,36 @@
+"""Bytes of the store: records, queue units, index and checkpoint files. `csrc` knows the layout, these ask it.
+
+A module takes a buffer or a mapped file, calls one function of `csrc` and turns its status into a result or
+an error. Imports `os`; `sync` and all above may import it.
+
+Read in this order:
+    csrc.pxd           every function and constant of `csrc` that Cython uses
+    status             a status of `csrc` as an error: the one place that maps them
+    constants          numbers of the format, for Python
+    codec              checksums, properties, hosts, message ids
+    message            one record, read without copies
+    scanner            records of a range, one after the other, verified
+    queue_file         units of a consume queue file
+    queue_reader       units, and the messages that they lead to
+    index_file         slots and entries of an index file
+    checkpoint_slots   our checkpoint and RocketMQ's
+    string_columns     texts and properties as Arrow lays them out (`csrc_columns.pxd`)
+    column_scanner     records of a range as columns
+"""
+
+from typing import Final
+
+#: In the shared object of this folder.
+MODULES: Final = (
+    "status",
+    "constants",
+    "codec",
+    "message",
+    "scanner",
+    "queue_file",
+    "queue_reader",
+    "index_file",
+    "checkpoint_slots",
+    "string_columns",
+    "column_scanner",
+)
