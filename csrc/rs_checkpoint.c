@@ -1,6 +1,6 @@
 #include "rs_checkpoint.h"
 
-#include "rs_crc32.h"
+#include "rs_crc32_table.h"
 
 static_assert(RS_OWN_AT_RUN_ID == RS_OWN_AT_BOOT_ID + RS_RUN_ID_SIZE, "ids are 16 bytes");
 static_assert(RS_OWN_AT_INDEX_FILES == RS_OWN_AT_RUN_ID + RS_RUN_ID_SIZE, "ids are 16 bytes");

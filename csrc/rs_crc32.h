@@ -1,4 +1,4 @@
-/* CRC-32 of zlib and PNG (reflected polynomial EDB88320), and CRC-32C for our own checkpoint.
+/* CRC-32 of zlib and PNG (reflected polynomial EDB88320): which kernel makes it.
  *
  * A kernel continues a running checksum: `crc` is what the bytes before gave (0 at the start), the
  * result is the plain CRC-32 of all bytes so far, as zlib.crc32(data, crc). All kernels give identical
@@ -7,6 +7,8 @@
 #define RS_CRC32_H
 
 #include "rs_base.h"
+#include "rs_crc32_clmul.h"
+#include "rs_crc32_table.h"
 
 /* A number and not a pointer: csrc is compiled into several libraries, each with functions of its own. */
 typedef enum rs_crc32_kernel {
@@ -15,27 +17,6 @@ typedef enum rs_crc32_kernel {
     RS_CRC32_CLMUL256,
     RS_CRC32_CLMUL512,
 } rs_crc32_kernel;
-
-/* Sixteen bytes a step through constant tables. */
-uint32_t rs_crc32_slicing(uint32_t crc, const uint8_t *bytes, size_t size);
-
-/* One byte a step; the running checksum is not inverted, neither before nor after. */
-uint32_t rs_crc32_step(uint32_t crc, const uint8_t *bytes, size_t size);
-
-#if defined(__x86_64__)
-/* Needs PCLMULQDQ and SSE4.1 at run time. */
-uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
-uint32_t rs_crc32_copy_clmul(uint8_t *to, const uint8_t *from, size_t size);
-/* Needs VPCLMULQDQ, AVX2 and all of the above at run time. */
-uint32_t rs_crc32_clmul256(uint32_t crc, const uint8_t *bytes, size_t size);
-uint32_t rs_crc32_copy_clmul256(uint8_t *to, const uint8_t *from, size_t size);
-/* Needs AVX-512F and all of the above at run time. */
-uint32_t rs_crc32_clmul512(uint32_t crc, const uint8_t *bytes, size_t size);
-uint32_t rs_crc32_copy_clmul512(uint8_t *to, const uint8_t *from, size_t size);
-#elif defined(__aarch64__)
-/* Needs the CRC32 instructions (HWCAP_CRC32) at run time. */
-uint32_t rs_crc32_clmul(uint32_t crc, const uint8_t *bytes, size_t size);
-#endif
 
 static inline uint32_t rs_crc32(rs_crc32_kernel kernel, uint32_t crc, const uint8_t *bytes,
                                 size_t size)
@@ -72,12 +53,6 @@ static inline uint32_t rs_crc32_copy(rs_crc32_kernel kernel, uint8_t *to, const 
         memcpy(to, from, size);
     return rs_crc32(kernel, 0, to, size);
 }
-
-/* The CRC-32 of eight bytes, by tables: for so few a kernel's set-up takes longer than its work. */
-uint32_t rs_crc32_of_eight(const uint8_t *bytes);
-
-/* CRC-32C (Castagnoli), table driven; only for small state files. Same calling rule. */
-uint32_t rs_crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
 
 /* What RocketMQ stores: the top bit is dropped ("CRC-31", format.md 0). */
 static inline uint32_t rs_crc31(rs_crc32_kernel kernel, const uint8_t *bytes, size_t size)

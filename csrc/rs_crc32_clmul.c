@@ -1,5 +1,6 @@
-/* The kernels of rs_crc32.h that need special instructions. */
-#include "rs_crc32.h"
+#include "rs_crc32_clmul.h"
+
+#include "rs_crc32_table.h"
 
 #if defined(__x86_64__)
 

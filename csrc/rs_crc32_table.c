@@ -1,4 +1,4 @@
-#include "rs_crc32.h"
+#include "rs_crc32_table.h"
 
 /* A checksum is linear: the table entry of a byte is the exclusive or of the entries of its bits. So
  * a table of 256 is written down as its eight entries for 1, 2, 4 … 128 and unfolded by the compiler. */
