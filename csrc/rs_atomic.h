@@ -1,7 +1,9 @@
-/* The few atomic accesses that native code needs beside the positions. */
+/* The atomic accesses that native code needs beside the positions: flags and offsets that one thread stores
+ * and others load, words that threads sleep on. */
 #ifndef RS_ATOMIC_H
 #define RS_ATOMIC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 static inline int rs_load_int(const int *from)
@@ -37,6 +39,53 @@ static inline void rs_store_max(int64_t *to, int64_t value)
 static inline void rs_fence(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/* Words that threads sleep on. All but the take and the exchange are in one order for all threads: a thread
+ * that stores a word and then loads another one must not do both the other way round. */
+static inline uint32_t rs_word_load(const uint32_t *from)
+{
+    return __atomic_load_n(from, __ATOMIC_SEQ_CST);
+}
+
+static inline void rs_word_store(uint32_t *to, uint32_t value)
+{
+    __atomic_store_n(to, value, __ATOMIC_SEQ_CST);
+}
+
+static inline void rs_word_add(uint32_t *to, uint32_t more)
+{
+    (void)__atomic_add_fetch(to, more, __ATOMIC_SEQ_CST);
+}
+
+/* Gives what was there. */
+static inline uint32_t rs_word_exchange(uint32_t *to, uint32_t value)
+{
+    return __atomic_exchange_n(to, value, __ATOMIC_ACQ_REL);
+}
+
+/* A store before all that is loaded behind it. */
+static inline void rs_word_raise(uint32_t *to, uint32_t value)
+{
+    (void)__atomic_exchange_n(to, value, __ATOMIC_SEQ_CST);
+    rs_fence();
+}
+
+/* 0 becomes 1; false: it was not 0. */
+static inline bool rs_word_take(uint32_t *word)
+{
+    uint32_t free_word = 0;
+    return __atomic_compare_exchange_n(word, &free_word, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* Between two looks of a thread that does not sleep. */
+static inline void rs_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
 }
 
 #endif

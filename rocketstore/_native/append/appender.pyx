@@ -9,6 +9,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from rocketstore._native.format.csrc_atomic cimport rs_load_int, rs_store_int, rs_store_max
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
     RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED,
@@ -34,11 +35,6 @@ from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
     MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
 )
-
-cdef extern from "rs_atomic.h" nogil:
-    int rs_load_int(const int *where)
-    void rs_store_int(int *where, int value)
-    void rs_store_max(int64_t *where, int64_t value)
 
 # A born timestamp that means: the same clock reading as the store timestamp.
 cdef int64_t NOW = INT64_MIN

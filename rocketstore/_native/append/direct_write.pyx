@@ -9,14 +9,12 @@ cimport cython
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int64_t, uint8_t
 
+from rocketstore._native.format.csrc_atomic cimport rs_store_int64
 from rocketstore._native.format.csrc cimport (
     RS_ASIDE_RECORD_MIN, rs_appended, rs_log, rs_log_written,
 )
 from rocketstore._native.os.durable_write cimport write_head_last_c
 from rocketstore._native.append.page_populator cimport PagesAhead
-
-cdef extern from "rs_atomic.h" nogil:
-    void rs_store_int64(int64_t *where, int64_t value)
 
 cdef enum:
     # What a batch may take; memory is used as batches need it. Larger ones are stored to the mapping.

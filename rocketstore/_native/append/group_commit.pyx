@@ -10,6 +10,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 
+from rocketstore._native.format.csrc_atomic cimport (
+    rs_fence, rs_load_int, rs_load_int64, rs_store_int, rs_store_int64, rs_store_max,
+)
 from rocketstore._native.format.csrc cimport (
     RS_POSITIONS_AT_COMMITTED, RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE,
     RS_POSITIONS_AT_WROTE, rs_position_load, rs_position_store,
@@ -22,14 +25,6 @@ from rocketstore._native.sync.wait_queue cimport WaitQueue, waiter
 from rocketstore._native.sync.futex cimport MAIN_THREAD_SLEEP_NS, Mutex, EventCount, now_ns
 
 import os
-
-cdef extern from "rs_atomic.h" nogil:
-    int rs_load_int(const int *where)
-    void rs_store_int(int *where, int value)
-    int64_t rs_load_int64(const int64_t *where)
-    void rs_store_int64(int64_t *where, int64_t value)
-    void rs_store_max(int64_t *where, int64_t value)
-    void rs_fence()
 
 cdef enum:
     BOTH_NAMES = 2

@@ -5,18 +5,15 @@ cimport cython
 from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from rocketstore._native.format.csrc_atomic cimport (
+    rs_load_int, rs_load_int64, rs_store_int, rs_store_int64,
+)
 from rocketstore._native.format.csrc cimport RS_POSITIONS_AT_WROTE, rs_position_load
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.os.mapped_range cimport populate_pages, read_page
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.os.syscalls cimport done, page_size, sys
 from rocketstore._native.sync.futex cimport EventCount, futex_wait, now_ns, processor_ns
-
-cdef extern from "rs_atomic.h" nogil:
-    int rs_load_int(const int *where)
-    void rs_store_int(int *where, int value)
-    int64_t rs_load_int64(const int64_t *where)
-    void rs_store_int64(int64_t *where, int64_t value)
 
 cdef extern from *:
     """

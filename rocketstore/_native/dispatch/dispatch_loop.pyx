@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 
+from rocketstore._native.format.csrc_atomic cimport rs_store_max
 from rocketstore._native.format.csrc cimport (
     RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE, rs_dispatch_find,
     rs_dispatch_tags, rs_index_key_hash, rs_index_put, rs_queue_entry, rs_queue_table,
@@ -19,9 +20,6 @@ from rocketstore._native.os.sigbus_guard cimport copied_bytes, fault_address, gu
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.queue_positions cimport QueueEnd
 from rocketstore._native.format.status cimport status_text
-
-cdef extern from "rs_atomic.h" nogil:
-    void rs_store_max(int64_t *where, int64_t value)
 
 DONE = REASON_DONE
 END = REASON_END

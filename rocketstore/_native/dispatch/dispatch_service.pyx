@@ -3,19 +3,18 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
+from rocketstore._native.format.csrc_atomic cimport rs_load_int, rs_store_int
 from rocketstore._native.format.csrc cimport (
     RS_POSITIONS_AT_DISPATCHED, RS_POSITIONS_AT_INDEXED, RS_POSITIONS_AT_VISIBLE,
     rs_position_load, rs_position_store,
 )
-from rocketstore._native.dispatch.dispatch_loop cimport REASON_DONE, DispatchLoop, walk_call, walk_guarded
+from rocketstore._native.dispatch.dispatch_loop cimport (
+    REASON_DONE, DispatchLoop, walk_call, walk_guarded,
+)
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.signal_safe_lock cimport SignalSafeLock
 from rocketstore._native.sync.futex cimport EventCount, futex_wait, now_ns
-
-cdef extern from "rs_atomic.h" nogil:
-    int rs_load_int(const int *where)
-    void rs_store_int(int *where, int value)
 
 cdef enum:
     # Records are taken in runs of at most this much, so that readers see them on the way.

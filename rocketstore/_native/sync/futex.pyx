@@ -11,32 +11,10 @@ from libc.errno cimport EINTR
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, timespec
 
+from rocketstore._native.format.csrc_atomic cimport (
+    rs_pause, rs_word_add, rs_word_exchange, rs_word_load, rs_word_raise, rs_word_take,
+)
 from rocketstore._native.os.syscalls cimport outcome, sys
-
-cdef extern from *:
-    """
-    #if defined(__x86_64__)
-    #define rs_pause() __builtin_ia32_pause()
-    #else
-    #define rs_pause() __asm__ __volatile__("yield" ::: "memory")
-    #endif
-    #define rs_load(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-    #define rs_add(p, v) __atomic_add_fetch((p), (v), __ATOMIC_SEQ_CST)
-    #define rs_exchange(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
-    #define rs_swap(p, v) ((void)__atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST), \
-                           __atomic_thread_fence(__ATOMIC_SEQ_CST))
-    static inline int rs_take(uint32_t *word)
-    {
-        uint32_t free_word = 0;
-        return __atomic_compare_exchange_n(word, &free_word, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-    }
-    """
-    void rs_pause() noexcept nogil
-    uint32_t rs_load(uint32_t *word) noexcept nogil
-    uint32_t rs_add(uint32_t *word, uint32_t value) noexcept nogil
-    uint32_t rs_exchange(uint32_t *word, uint32_t value) noexcept nogil
-    void rs_swap(uint32_t *word, uint32_t value) noexcept nogil
-    bint rs_take(uint32_t *word) noexcept nogil
 
 cdef enum:
     FUTEX_WAIT = 0
@@ -92,7 +70,7 @@ cdef void futex_wake(uint32_t *word, int count, bint shared) noexcept nogil:
 
 
 cdef void bell_ring(bell_state *state) noexcept nogil:
-    if rs_load(&state.armed) != 0 and rs_exchange(&state.armed, 0) != 0:
+    if rs_word_load(&state.armed) != 0 and rs_word_exchange(&state.armed, 0) != 0:
         sys.signal_event(state.fd)
 
 
@@ -107,7 +85,7 @@ cdef class EventFd:
 
     cdef void arm_c(self) noexcept nogil:
         # Whoever moves something looks at `armed` afterwards; whoever arms looks at the world afterwards.
-        rs_swap(&self.state.armed, 1)
+        rs_word_raise(&self.state.armed, 1)
 
     cdef void ring_c(self) noexcept nogil:
         bell_ring(&self.state)
@@ -117,7 +95,7 @@ cdef class EventFd:
         self.arm_c()
 
     def disarm(self):
-        rs_exchange(&self.state.armed, 0)
+        rs_word_exchange(&self.state.armed, 0)
 
 
 @cython.final
@@ -135,12 +113,12 @@ cdef class EventCount:
         PyMem_RawFree(self.bells)
 
     cdef void notify_c(self) noexcept nogil:
-        rs_add(&self.word, 1)
+        rs_word_add(&self.word, 1)
         # Sleepers count themselves before the kernel compares the word: either we see them here, or
         # they see the new count there.
-        if rs_load(&self.sleepers) != 0:
+        if rs_word_load(&self.sleepers) != 0:
             futex_wake(&self.word, INT32_MAX, False)
-        if rs_load(&self.bell_count) != 0:
+        if rs_word_load(&self.bell_count) != 0:
             self.ring_bells()
 
     cdef void ring_bells(self) noexcept nogil:
@@ -160,7 +138,7 @@ cdef class EventCount:
             if bells is not NULL:
                 self.bells = bells
                 self.bells[self.bell_count] = &bell.state
-                rs_add(&self.bell_count, 1)
+                rs_word_add(&self.bell_count, 1)
             self.bell_mutex.unlock()
         if bells is NULL:
             raise MemoryError("no memory for a bell")
@@ -174,28 +152,28 @@ cdef class EventCount:
             for at in range(self.bell_count):
                 if self.bells[at] == &bell.state:
                     self.bells[at] = self.bells[self.bell_count - 1]
-                    rs_add(&self.bell_count, 0xFFFFFFFF)
+                    rs_word_add(&self.bell_count, 0xFFFFFFFF)
                     break
             self.bell_mutex.unlock()
         if bell in self.bell_owners:
             self.bell_owners.remove(bell)
 
     cdef uint32_t load(self) noexcept nogil:
-        return rs_load(&self.word)
+        return rs_word_load(&self.word)
 
     cdef uint32_t wait_c(self, uint32_t seen, int64_t timeout_ns) noexcept nogil:
-        if rs_load(&self.word) != seen or timeout_ns == 0:
-            return rs_load(&self.word)
+        if rs_word_load(&self.word) != seen or timeout_ns == 0:
+            return rs_word_load(&self.word)
         if (timeout_ns < 0 or timeout_ns > MAIN_THREAD_SLEEP_NS) and sys.gettid() == sys.getpid():
             timeout_ns = MAIN_THREAD_SLEEP_NS
-        rs_add(&self.sleepers, 1)
+        rs_word_add(&self.sleepers, 1)
         futex_wait(&self.word, seen, timeout_ns, False)
-        rs_add(&self.sleepers, 0xFFFFFFFF)
-        return rs_load(&self.word)
+        rs_word_add(&self.sleepers, 0xFFFFFFFF)
+        return rs_word_load(&self.word)
 
     @property
     def count(self):
-        return rs_load(&self.word)
+        return rs_word_load(&self.word)
 
     def notify(self):
         self.notify_c()
@@ -227,7 +205,7 @@ cdef class Mutex:
     code may run while it is held (D-33)."""
 
     cdef bint try_lock(self) noexcept nogil:
-        return rs_take(&self.word)
+        return rs_word_take(&self.word)
 
     cdef void lock(self) noexcept nogil:
         while not self.lock_for(-1):
@@ -237,12 +215,12 @@ cdef class Mutex:
         cdef int tries
         cdef int64_t deadline
         for tries in range(SPINS):
-            if rs_take(&self.word):
+            if rs_word_take(&self.word):
                 return True
             rs_pause()
         deadline = now_ns() + timeout_ns if timeout_ns >= 0 else -1
         # Whoever slept takes the lock as 2: it cannot know whether others sleep.
-        while rs_exchange(&self.word, 2) != 0:
+        while rs_word_exchange(&self.word, 2) != 0:
             if deadline >= 0:
                 timeout_ns = deadline - now_ns()
                 if timeout_ns <= 0:
@@ -252,5 +230,5 @@ cdef class Mutex:
         return True
 
     cdef void unlock(self) noexcept nogil:
-        if rs_exchange(&self.word, 0) == 2:
+        if rs_word_exchange(&self.word, 0) == 2:
             futex_wake(&self.word, 1, False)

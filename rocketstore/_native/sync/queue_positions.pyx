@@ -4,10 +4,7 @@ look, which the dispatcher says."""
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-cdef extern from "rs_atomic.h" nogil:
-    int64_t rs_load_int64(const int64_t *where)
-    void rs_store_int64(int64_t *where, int64_t value)
-    void rs_store_max(int64_t *where, int64_t value)
+from rocketstore._native.format.csrc_atomic cimport rs_load_int64, rs_store_int64, rs_store_max
 
 
 @cython.final

@@ -8,14 +8,11 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
+from rocketstore._native.format.csrc_atomic cimport rs_load_int64, rs_store_int64
 from rocketstore._native.os.syscalls cimport sys
 from rocketstore._native.sync.futex cimport Mutex, now_ns
 
 from rocketstore.errors import BackpressureError
-
-cdef extern from "rs_atomic.h" nogil:
-    int64_t rs_load_int64(const int64_t *where)
-    void rs_store_int64(int64_t *where, int64_t value)
 
 
 @cython.final

@@ -7,20 +7,11 @@ as it wakes. All need the GIL to go on; woken at once they would wake, find it t
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
+from rocketstore._native.format.csrc_atomic cimport (
+    rs_fence, rs_word_add, rs_word_load, rs_word_store,
+)
 from rocketstore._native.os.syscalls cimport sys
 from rocketstore._native.sync.futex cimport Mutex, futex_wait, futex_wake, now_ns
-
-cdef extern from *:
-    """
-    #define rs_load(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-    #define rs_add(p, v) ((void)__atomic_add_fetch((p), (v), __ATOMIC_SEQ_CST))
-    #define rs_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
-    #define rs_set(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-    """
-    uint32_t rs_load(uint32_t *word) noexcept nogil
-    void rs_add(uint32_t *word, uint32_t value) noexcept nogil
-    void rs_fence() noexcept nogil
-    void rs_set(uint32_t *word, uint32_t value) noexcept nogil
 
 cdef enum:
     # A signal that arrives just before the main thread falls asleep wakes nobody: it looks this often.
@@ -66,7 +57,7 @@ cdef class WaitQueue:
             before.next = me
         if me.next is NULL:
             self.last = me
-        rs_add(&self.count, 1)
+        rs_word_add(&self.count, 1)
         self.mutex.unlock()
         rs_fence()  # counted, then the caller's look; release: the position, then the look at the count
 
@@ -83,17 +74,17 @@ cdef class WaitQueue:
             word = self.call_next()
         else:
             self.unlink(me)
-        rs_add(&self.count, 0xFFFFFFFF)
+        rs_word_add(&self.count, 0xFFFFFFFF)
         self.mutex.unlock()
         if word is not NULL:
             futex_wake(word, 1, False)
 
     cdef void goes_on(self, bint now) noexcept nogil:
-        rs_set(&self.going, now)
+        rs_word_store(&self.going, now)
 
     cdef void let_pass(self) noexcept nogil:
         cdef int64_t limit = now_ns() + AWAKE_NS
-        while rs_load(&self.going) and now_ns() < limit:
+        while rs_word_load(&self.going) and now_ns() < limit:
             pass
 
     cdef void release(self, int64_t reached) noexcept nogil:
@@ -101,7 +92,7 @@ cdef class WaitQueue:
         cdef int called = 0, at
         cdef waiter *place
         rs_fence()
-        if rs_load(&self.count) == 0:
+        if rs_word_load(&self.count) == 0:
             return  # who joins now looks at the position afterwards
         self.mutex.lock()
         while self.first is not NULL and self.first.target <= reached:
@@ -134,7 +125,7 @@ cdef class WaitQueue:
         if self.ready_first is NULL:
             self.ready_last = NULL
         place.state = CALLED
-        rs_set(&place.called, 1)
+        rs_word_store(&place.called, 1)
         return &place.called
 
     cdef void unlink(self, waiter *me) noexcept nogil:
