@@ -131,7 +131,7 @@ def _places(directory: Path, start: int, size: int) -> tuple[Integers, Integers]
     what points to no record, nothing where it cannot be read. Most files of many queues are nearly
     empty."""
     path = directory / f"{start:020d}"
-    units = numpy.empty(0, queue_file.UNIT_DTYPE)
+    units = numpy.empty(0, queue_file.UNIT_FIELDS)
     try:
         file = MappedFile.open(str(path), start, size, "read")
         try:

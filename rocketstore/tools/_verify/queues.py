@@ -130,7 +130,7 @@ def _are_stood_for(directory: Path, lost: LostUnits, facts: LogFacts) -> bool:
             continue  # files in order: each begins where the one before ended
         file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
         try:
-            units = numpy.frombuffer(file.read(low - start, high - low), queue_file.UNIT_DTYPE)
+            units = numpy.frombuffer(file.read(low - start, high - low), queue_file.UNIT_FIELDS)
         finally:
             file.close()
         others = units[~_pre_blanks(units)]
