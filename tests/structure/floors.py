@@ -64,7 +64,7 @@ PUBLIC_PACKAGES = frozenset(
 
 #: Arrows that point up all the same: (room, imported room) -> why.
 ACCEPTED: dict[tuple[str, str], str] = {
-    ("errors", "_native"): "annotation only: DurabilityTimeoutError says what was stored",
+    ("errors", "_native.append"): "annotation only: DurabilityTimeoutError says what was stored",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
     ("spark", "cli"): "spark-submit runs the command line",
 }

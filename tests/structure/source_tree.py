@@ -60,7 +60,7 @@ def text_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function's place and length in lines, signature included."""
+    """A function's place and its length in lines: signature and body, without its docstring."""
 
     path: Path
     name: str
@@ -80,8 +80,32 @@ def functions(path: Path) -> Iterator[Function]:
 def _python_functions(path: Path) -> Iterator[Function]:
     for node in ast.walk(ast.parse(text_of(path))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            yield Function(path, node.name, node.lineno, length)
+            yield Function(path, node.name, node.lineno, lines_without_docstring(node))
+
+
+def lines_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
+    """Lines of a definition, without its docstring and, of a class, those of its methods."""
+    length = (node.end_lineno or node.lineno) - node.lineno + 1
+    for inner in ast.walk(node) if isinstance(node, ast.ClassDef) else [node]:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            first = inner.body[0]
+            if ast.get_docstring(inner, clean=False) is not None:
+                length -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return length
+
+
+def docstring_lines(lines: list[str]) -> int:
+    """Lines of the docstrings of Cython code: texts in triple quotes that begin a line."""
+    count = 0
+    inside = False
+    for line in lines:
+        if inside:
+            count += 1
+            inside = '"""' not in line
+        elif line.lstrip().startswith('"""'):
+            count += 1
+            inside = line.count('"""') == 1
+    return count
 
 
 def _cython_functions(path: Path) -> Iterator[Function]:
@@ -103,7 +127,8 @@ def _cython_functions(path: Path) -> Iterator[Function]:
                 break
             last = later
         name = line[: line.index("(")].split()[-1].lstrip("*")
-        yield Function(path, name, number + 1, last - number + 1)
+        length = last - number + 1 - docstring_lines(lines[number : last + 1])
+        yield Function(path, name, number + 1, length)
 
 
 def _end_of_signature(lines: list[str], start: int) -> int | None:
