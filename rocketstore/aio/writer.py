@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import rocketstore
 from rocketstore import PutResult
@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Writer"]
+
+
+class PutRequest(NamedTuple):
+    """A message that waits to be put, with the arguments of `Writer.put`."""
+
+    body: Body
+    tags: str | None
+    keys: str | Sequence[str] | None
+    properties: Mapping[str, str] | None
+    flag: int
+    born_time: Timestamp | None
+    shard_key: str | None
+    durability: Durability | None
 
 
 class Writer:
@@ -97,9 +110,9 @@ class Writer:
                 return future
             if placed != NOT_PUT:
                 return port.placed(placed, future)
-        message = (body, tags, keys, properties, flag, born_time, shard_key, durability)
-        place = Place(port.turn, functools.partial(self._put_now, message))
-        place.task = task = port.loop.create_task(self._put(place, message))
+        request = PutRequest(body, tags, keys, properties, flag, born_time, shard_key, durability)
+        place = Place(port.turn, functools.partial(self._put_now, request))
+        place.task = task = port.loop.create_task(self._put(place, request))
         task.add_done_callback(place.leave)
         return task
 
@@ -117,17 +130,8 @@ class Writer:
     ) -> asyncio.Future[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
-        return await self._append(
-            Place(self._port.turn),
-            body,
-            tags,
-            keys,
-            properties,
-            flag,
-            born_time,
-            shard_key,
-            durability,
-        )
+        request = PutRequest(body, tags, keys, properties, flag, born_time, shard_key, durability)
+        return await self._append(Place(self._port.turn), request)
 
     async def put_batch(
         self,
@@ -192,60 +196,43 @@ class Writer:
         )
         return await self._append_many(append, durability)
 
-    async def _put(self, place: Place, message: tuple[Any, ...]) -> PutResult:
+    async def _put(self, place: Place, request: PutRequest) -> PutResult:
         promised = await place.made()
         if promised is None:
-            promised = await self._append(place, *message)
+            promised = await self._append(place, request)
         return await promised
 
-    def _put_now(self, message: tuple[Any, ...]) -> asyncio.Future[PutResult] | None:
+    def _put_now(self, request: PutRequest) -> asyncio.Future[PutResult] | None:
         """Puts a message whose turn it is; None where that takes a wait."""
         port = self._port
         if self._writer is None or port.closed or port.full:
             return None
         future: asyncio.Future[PutResult] = asyncio.Future(loop=port.loop)
-        body, tags, keys, properties, flag, born_time, shard_key, durability = message
-        placed = port.native.put(
-            self._writer, body, tags, keys, properties, flag, born_time, shard_key, durability,
-            future,
-        )  # fmt: skip
+        placed = port.native.put(self._writer, *request, future)
         return None if placed == NOT_PUT else port.placed(placed, future)
 
-    async def _append(
-        self,
-        place: Place,
-        body: Body,
-        tags: str | None,
-        keys: str | Sequence[str] | None,
-        properties: Mapping[str, str] | None,
-        flag: int,
-        born_time: Timestamp | None,
-        shard_key: str | None,
-        durability: Durability | None,
-    ) -> asyncio.Future[PutResult]:
-        """Puts a message; what to await for its promise, which counts as in flight before the place
-        is left."""
+    async def _append(self, place: Place, request: PutRequest) -> asyncio.Future[PutResult]:
+        """Puts a message; gives what to await for its promise, which counts as in flight before the
+        place is left."""
         port = self._port
         async with place:
             writer = await self._opened()
-            level = writer.durability if durability is None else durability
+            level = writer.durability if request.durability is None else request.durability
             port.native.check_durability(level)
             await port.room()
             port.check()
-            result = port.native._put_now(
-                writer, body, tags, keys, properties, flag, born_time, shard_key
-            )
+            result = port.native._put_now(writer, *request[:-1])
             if result is None:
                 # The log itself is full, or its next segment is not there yet: that blocks.
                 result = await port.put(
                     writer.put,
-                    body,
-                    tags=tags,
-                    keys=keys,
-                    properties=properties,
-                    flag=flag,
-                    born_time=born_time,
-                    shard_key=shard_key,
+                    request.body,
+                    tags=request.tags,
+                    keys=request.keys,
+                    properties=request.properties,
+                    flag=request.flag,
+                    born_time=request.born_time,
+                    shard_key=request.shard_key,
                     durability="memory",
                 )
             return port.promise(result, level)
