@@ -54,7 +54,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 @pytest.mark.parametrize("heavy", HEAVY)
 def test_open_put_and_get_do_not_load(heavy: str, used: set[str]) -> None:
     if heavy in ("numpy", "ctypes") and "numpy" in used:
-        pytest.xfail("rocketstore.log.queues and the native queue file read units with NumPy")
+        pytest.xfail("the native module of queue files imports NumPy")
     assert heavy not in used
 
 
