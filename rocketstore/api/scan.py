@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final, Never
+from dataclasses import replace
+from typing import Any, Final, Never
 
 from rocketstore.api.open import open_store
 from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
@@ -48,104 +49,103 @@ def scan(
     """Reads messages of a store or an archive as columns, in the order of the log.
 
     The rows are the records of the log, also those that no consumer gets (docs/arrow.md). A scan
-    takes no lock and changes nothing. It ends at what is visible now. The archive that `ship` made
-    has a URI such as "s3://bucket/prefix" or "file:///directory"; `scan` reads its manifest now and
-    its segments later.
+    takes no lock and changes nothing; it ends at what is visible now. An archive, which `ship`
+    made, has a URI like "s3://bucket/prefix": `scan` reads its manifest now, its segments later.
 
     Args:
         source: The path of a store, an open store, or the URI of an archive.
         columns: Names of `rocketstore.columns.COLUMNS`. None: all, with copies of the bodies;
             "body_view" leaves the bodies in the file.
-        topics: Only records of this topic, or of these.
-        topic_pattern: Only records of topics that this regular expression matches as a whole.
-        queues: Only records of this queue id, of these, or of those that a mapping has for their
-            topic.
-        tags: Only records with this tag, one of these, or one of "a || b". Inner batches come too:
-            their messages have tags of their own.
-        begin: Only records stored at this time or later; milliseconds since 1970 or an aware
-            datetime.
-        end: Only records stored before this time.
-        begin_offset: Only records that begin at this physical offset or later. The end of a record
-            that began before it is skipped, unless `aligned` says that there is none. None: the
-            begin of the log.
-        end_offset: Only records that begin before this physical offset. None: the visible end.
-        aligned: Whether a record is known to begin at `begin_offset`.
+        topics, topic_pattern: Only records of these topics, or of topics that the regular
+            expression matches as a whole.
+        queues: Only records of these queue ids; a mapping has the ids of each topic.
+        tags: Only records with one of these tags, or of "a || b"; inner batches come too.
+        begin, end: Only records stored at `begin` or later and before `end`: milliseconds since
+            1970, or aware datetimes.
+        begin_offset, end_offset: Only records that begin in this range of physical offsets. None:
+            the begin of the log, and the visible end.
+        aligned: Whether a record is known to begin at `begin_offset`. Else the scan finds one.
         verify: Checksums to test in every record: True both, "body", "record", or False none.
         chunk_bytes: Bytes of records in a chunk, about: 1 … 2^30.
-        on_damage: "raise" raises CorruptRecordError. "skip" goes on at the next sound record and
-            counts what is lost in `report`.
+        on_damage: "raise" raises CorruptRecordError; "skip" goes on at the next sound record and
+            counts the loss in `report`.
         commit_log_dir: All directories of the log, separated by ",", where it has several.
-        threads: Threads that read ahead, 1 … 64; chunks come in order all the same. They start
-            after the first 16 MiB and take 16 MiB each. None: one for each processor, 4 at most; 1
-            where bodies are copied, which needs fresh memory more than a processor. Archives and
-            parts of `split` use one.
+        threads: Threads that read ahead, 1 … 64, after the first 16 MiB; chunks keep their order.
+            None: one for each processor, 4 at most; 1 where bodies are copied.
 
     Raises:
-        ValueError, TypeError: An argument that has no meaning, or a keyword that `scan` does not
-            have.
-        OffsetOutOfRangeError: An offset outside the log. With on_damage="skip" the part below the
-            begin of the log counts as lost instead.
+        ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
+        OffsetOutOfRangeError: An offset outside the log. With on_damage="skip" the part below its
+            begin counts as lost instead.
         FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
-        ConfigError, ReadFailedError: A URI that pyarrow does not know, or a place that does not
-            answer.
+        ConfigError, ReadFailedError: A URI that pyarrow does not know, or one without an answer.
     """
     if unknown:
         refuse_arguments(scan, unknown)
     names = column_names(columns)
     wanted = RecordFilter.of(
-        topics=topics,
-        topic_pattern=topic_pattern,
-        queues=queues,
-        tags=tags,
-        begin=begin,
-        end=end,
+        topics=topics, topic_pattern=topic_pattern, queues=queues, tags=tags, begin=begin, end=end
     )
-    path, directories, least, most, archive = _place_of(source, commit_log_dir, wanted)
+    log = _log_of(source, commit_log_dir, names, wanted)
+    bounds = _bounds_of(log, begin_offset, end_offset, aligned, on_damage)
+    ahead = _threads(names) if threads is None else threads
+    return replace(
+        log, **bounds, verify=verify, chunk_bytes=chunk_bytes, on_damage=on_damage, threads=ahead
+    )._narrowed()
+
+
+def _bounds_of(
+    log: Scan, begin_offset: int | None, end_offset: int | None, aligned: bool, on_damage: OnDamage
+) -> dict[str, Any]:
+    """The bounds of a part of `log`, checked; what is known of them."""
+    least, most = log.begin_offset, log.end_offset
     first = least if begin_offset is None else whole_number("begin_offset", begin_offset)
     last = most if end_offset is None else whole_number("end_offset", end_offset)
-    _check_range(first, last, least if on_damage == "raise" else 0, most)
-    found = Scan(
-        path=path,
-        begin_offset=first,
-        end_offset=last,
-        columns=names,
-        filter=wanted,
-        verify=verify,
-        chunk_bytes=chunk_bytes,
-        on_damage=on_damage,
-        limit_offset=most,
-        aligned=aligned or first <= least,
-        whole=last == most,
-        log_directories=directories,
-        threads=_threads(names) if threads is None else threads,
-        archive=archive,
-    )
-    return found._narrowed() if archive is None else found
-
-
-def _check_range(first: int, last: int, begin: int, end: int) -> None:
-    for asked, least in ((first, begin), (last, first)):
-        if not least <= asked <= end:
-            status = "OFFSET_TOO_SMALL" if asked < least else "OFFSET_OVERFLOW_BADLY"
-            raise OffsetOutOfRangeError(asked, least, end, status)
+    for asked, low in ((first, least if on_damage == "raise" else 0), (last, first)):
+        if not low <= asked <= most:
+            status = "OFFSET_TOO_SMALL" if asked < low else "OFFSET_OVERFLOW_BADLY"
+            raise OffsetOutOfRangeError(asked, low, most, status)
+    return {
+        "begin_offset": first,
+        "end_offset": last,
+        "aligned": aligned or first <= least,
+        "whole": last == most,
+    }
 
 
 def _threads(columns: tuple[str, ...]) -> int:
     return 1 if "body" in columns else min(THREADS, os.cpu_count() or 1)
 
 
-def _place_of(
-    source: str | os.PathLike[str] | Store, commit_log_dir: str, wanted: RecordFilter
-) -> tuple[str, tuple[str, ...], int, int, ArchivePart | None]:
-    """Path, log directories, begin and end of what is scanned; and the archive, if it is one."""
-    if not is_uri(source):
-        return (*_bounds(source, commit_log_dir), None)
-    uri = str(source)
-    if commit_log_dir:
-        raise ValueError(f"commit_log_dir = {commit_log_dir!r}: not with {shown_uri(uri)}")
-    manifest = ObjectStore(uri).manifest()
-    part = ArchivePart.of(uri, manifest, wanted)
-    return shown_uri(uri), (), manifest.begin_offset, manifest.end_offset, part
+def _log_of(
+    source: str | os.PathLike[str] | Store,
+    commit_log_dir: str,
+    columns: tuple[str, ...],
+    wanted: RecordFilter,
+) -> Scan:
+    """A scan of the whole log of a store or an archive."""
+    archive: ArchivePart | None = None
+    directories: tuple[str, ...] = ()
+    if is_uri(source):
+        uri = str(source)
+        path = shown_uri(uri)
+        if commit_log_dir:
+            raise ValueError(f"commit_log_dir = {commit_log_dir!r}: not with {path}")
+        manifest = ObjectStore(uri).manifest()
+        archive = ArchivePart.of(uri, manifest, wanted)
+        begin, end = manifest.begin_offset, manifest.end_offset
+    else:
+        path, directories, begin, end = _bounds(source, commit_log_dir)
+    return Scan(
+        path=path,
+        begin_offset=begin,
+        end_offset=end,
+        limit_offset=end,
+        columns=columns,
+        filter=wanted,
+        log_directories=directories,
+        archive=archive,
+    )
 
 
 def _bounds(

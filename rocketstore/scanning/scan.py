@@ -244,8 +244,8 @@ class Scan:
         """Without segments at either end that cannot hold a message of the times that are
         wanted."""
         wanted = self.filter
-        if not wanted.timed:
-            return self
+        if self.archive is not None or not wanted.timed:
+            return self  # an archive's manifest has the times of its segments
         layout = self._layout()
         state = load_store_state(layout)
         if state is not None and state.falls_within(self.begin_offset, self.end_offset):
