@@ -14,9 +14,10 @@ Read in this order:
 - `damage`: what a check found wrong with a range of the log.
 - `worker`: the thread that every service of the store is.
 
-Positions, in bytes of the log: dispatched <= visible <= committed <= wrote, and flushed <= committed
-(docs/architecture.md). Each position has one writer: the appender `wrote`, the committer or the
-flusher `committed` and `visible`, the flusher `flushed`, the dispatcher `dispatched` and `indexed`.
+Positions, in bytes of the log: dispatched <= visible <= committed <= wrote, and
+flushed <= committed (docs/architecture.md). Each position has one writer: the appender `wrote`, the
+committer or the flusher `committed` and `visible`, the flusher `flushed`, the dispatcher
+`dispatched` and `indexed`.
 
 A part imports parts before it in this list only; tests/structure holds the order.
 """

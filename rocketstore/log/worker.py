@@ -1,4 +1,4 @@
-"""A thread with one job: flusher, dispatcher, preallocator and their kin are subclasses."""
+"""A thread with one job: flusher, dispatcher, preallocator and other services are subclasses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """OSError when the system has no thread left, which Python tells by a RuntimeError."""
+    """Starts a thread. OSError if the system has none left, for which Python raises
+    RuntimeError."""
     try:
         thread.start()
     except RuntimeError as error:
@@ -40,10 +41,11 @@ class Worker:
         self.name = name
         self.signal = EventCount() if signal is None else signal
         self._on_failure = on_failure
-        # `stop` and `end_with` write under the lock, `start` before them; the thread itself writes `_failure` only.
+        # `stop` and `end_with` write under the lock, `start` before them; the thread itself writes
+        # `_failure` only.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._first = [None]  # whoever takes it out: the thread, or a `stop` that came before it
+        self._first = [None]  # the thread takes it out, or a `stop` that comes first
         self._stopping = False
         self._last_act: Callable[[], None] | None = None
         self._failure: BaseException | None = None
@@ -59,7 +61,8 @@ class Worker:
     def start(self) -> None:
         if self._thread is not None or self._stopping:
             raise RuntimeError(f"{self.name} was started or stopped before")
-        # Without the lock, and known before it runs: the exception of a signal's handler may end this anywhere.
+        # Without the lock, and known before it runs: the exception of a signal's handler may end
+        # this anywhere.
         self._thread = threading.Thread(target=self._begin, name=self.name, daemon=True)
         start_thread(self._thread)
 
@@ -78,15 +81,16 @@ class Worker:
         self.signal.notify()
         if thread is None or thread is threading.current_thread():
             return True
-        # One that was started may not have come to its first line: `finish` is still to be run, for what was put.
+        # One that was started may not have come to its first line: `finish` is still to be run, for
+        # what was put.
         if not thread.is_alive() and self._take_first():
             return True
         thread.join(timeout_s)
         return not thread.is_alive()
 
     def end_with(self, act: Callable[[], None]) -> bool:
-        """Runs `act` in the thread in place of its next step, which was its last. False when the thread does
-        not run, or is told to stop."""
+        """Runs `act` in the thread in place of its next step, which was its last. False when the
+        thread does not run, or is stopping."""
         with self._lock:
             if self._stopping or not self.alive:
                 return False

@@ -1,7 +1,7 @@
 """The two checkpoint files of a store: ours, which recovery trusts, and RocketMQ's, which Java
 reads.
 
-Neither syncs what it speaks of: whoever stores a checkpoint has synced that before (D-18).
+Neither syncs the files it speaks of: the caller syncs them before it stores a checkpoint (D-18).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint
 logger = logging.getLogger(__name__)
 
 SLOTS: Final = 2
-#: `indexed` of a store that ran without its index: the next open with one makes it anew.
+#: `indexed` of a store that ran without its index, an offset; the next open with one rebuilds it.
 NOT_INDEXED: Final = 0
-#: Store times up to this much before the checkpoint's are not believed to be forced (format 8.3).
+#: Margin before the checkpoint's times, ms: later records may not be synced (format 8.3).
 SAFETY_MS: Final = 3000
 
 
@@ -75,7 +75,7 @@ class CheckpointFile:
         self._unread = False  # a slot could not be read: what was loaded may be an older one
 
     def load(self) -> OwnCheckpoint | None:
-        """The newest valid slot, None when there is none. Changes nothing on disk."""
+        """The newest valid slot; None if there is none. Changes nothing on disk."""
         with self._lock:
             return self._look()
 
@@ -115,9 +115,9 @@ class CheckpointFile:
         """Writes the other slot and syncs it.
 
         Raises:
-            ValueError: not newer than what stands in the file; `load` would not find it.
+            ValueError: not newer than the one in the file; `load` would not find it.
             DiskFullError: the file is not there yet and there is no room for it.
-            OSError: final for this run (D-13); what the slot holds now is not known.
+            OSError: final for this run (D-13); the content of the slot is not known.
         """
         with self._lock:
             if self._slot is None:
@@ -152,7 +152,7 @@ class CheckpointFile:
 
 
 class RocketmqTimes(NamedTuple):
-    """What RocketMQ's checkpoint says. "Nothing" is 0 or below; any value may stand there."""
+    """The values of RocketMQ's checkpoint. 0 or below means nothing; any value may be found."""
 
     physic_ms: int
     logics_ms: int
@@ -175,7 +175,7 @@ class RocketmqCheckpoint:
         self._fd = -1
 
     def load(self) -> RocketmqTimes:
-        """What the file says; zeros for what it does not have, all of it when it is missing."""
+        """The values of the file; zeros for what it lacks, all zeros if it is missing."""
         return RocketmqTimes(*native.unpack_rocketmq(self._read()))
 
     def _read(self) -> bytes:

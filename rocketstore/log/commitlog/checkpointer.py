@@ -1,6 +1,6 @@
-"""Writes down how far everything is durable: our checkpoint each second, RocketMQ's with it.
+"""Stores how far the store is durable: our checkpoint each second, and RocketMQ's with it.
 
-Order matters (D-17, D-18): capture the offsets, sync the files they speak of, only then store them.
+The order matters (D-17, D-18): capture offsets, sync the files they speak of, then store them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: D-14: the durable offset is stored at least this often while the log moves, and every 64 MiB.
+#: Interval of saves, seconds and bytes of log (D-14): the most that recovery checks again.
 INTERVAL_S = 1.0
 EVERY_BYTES = 64 << 20
 SLOW_SYNC_MS = 500
@@ -103,7 +103,7 @@ class Checkpointer(Worker):
             try:
                 return self._save(derived, clean, minimum)
             except OSError as error:
-                self._on_failure(error)  # D-13: no other save, whoever asked for this one
+                self._on_failure(error)  # D-13: no later save, from any thread
                 raise
 
     def _save(self, derived: bool, clean: bool, minimum: int | None) -> OwnCheckpoint:
@@ -112,7 +112,7 @@ class Checkpointer(Worker):
         dispatched, indexed = last.dispatched, last.indexed
         queue_names = last.queue_count, last.queues_digest
         if derived:
-            # Captured before the sync: what is dispatched meanwhile is not covered by it.
+            # Captured before the sync, which does not cover what is dispatched meanwhile.
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
             names_now = self._queues_digest()
             with _timed("queue files"):
@@ -132,7 +132,7 @@ class Checkpointer(Worker):
             elif index:
                 indexed = min(indexed_now, end)
             else:
-                clean = False  # the next open mends what is degraded only after a crash
+                clean = False  # only an unclean open rebuilds degraded files
         end, last_record_start, store_time = self._durable_mark()
         changes: dict[str, Any] = {
             "dispatched": dispatched,
@@ -189,7 +189,7 @@ class Checkpointer(Worker):
         self._rocketmq.store(physic, logics, index, master, confirm)
 
     def begin(self) -> None:
-        """The first save of a run: the clean mark of the last one goes."""
+        """The first save of a run: removes the clean mark of the last run."""
         with self._save_lock:
             self._last = dataclasses.replace(
                 self._last, clean=False, generation=self._last.generation + 1
@@ -215,8 +215,7 @@ class Checkpointer(Worker):
 
 @contextmanager
 def _timed(what: str) -> Iterator[None]:
-    """Says so when the disk takes long; nobody waits for these syncs, but the log grows
-    meanwhile."""
+    """Logs a slow sync. No caller waits for it, but the log grows meanwhile."""
     began = time.monotonic()
     yield
     elapsed = (time.monotonic() - began) * 1000

@@ -1,4 +1,4 @@
-"""Steps of the wall clock, which the store times of a run do not follow (D-28)."""
+"""Reports steps of the wall clock, which the store times of a run do not follow (D-28)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = ["ClockMonitor"]
 
 logger = logging.getLogger(__name__)
 
+#: Smallest step that is reported, ms.
 STEP_MS: Final = 10_000
 
 
@@ -20,13 +21,13 @@ class ClockMonitor:
     back."""
 
     def __init__(self) -> None:
-        self._begin_ms = self._told_ms = _ahead_ms()
+        self._begin_ms = self._reported_ms = _ahead_ms()
 
     def look(self) -> None:
         ahead_ms = _ahead_ms()
-        step_ms = ahead_ms - self._told_ms
+        step_ms = ahead_ms - self._reported_ms
         if abs(step_ms) > STEP_MS:
-            self._told_ms = ahead_ms
+            self._reported_ms = ahead_ms
             logger.warning(
                 "the clock was stepped by %+d s; store times follow it at the next open, "
                 "until then they are %+d s off",

@@ -1,4 +1,4 @@
-"""Commit: bytes from a write buffer into the file, where readers and other processes see them.
+"""Commits bytes from write buffers into files, where readers and other processes see them.
 
 `Committed` moves only here on the buffered path. A commit is not a sync: it survives the death of
 the process, not a power cut (semantics 3.6, 7.4).
@@ -42,7 +42,7 @@ def able(low: int, high: int, least_pages: int, segment_size: int) -> bool:
 
 
 def check_unfailed(commit_log: CommitLog) -> None:
-    """D-13: behind a failed write or sync of the log there is no other; raises what failed."""
+    """Raises the error of a write or sync of the log that failed: no other follows it (D-13)."""
     if commit_log.failure is not None:
         raise commit_log.failure
 
@@ -67,7 +67,9 @@ class Committer(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._last_thorough = time.monotonic()
-        self._turn = threading.Lock()  # the flusher commits, too, when somebody waits for the disk
+        self._commit_lock = (
+            threading.Lock()
+        )  # the flusher commits, too, for puts that wait for the disk
 
     def step(self) -> float | None:
         """One round; the next comes after the interval or a wake."""
@@ -87,7 +89,7 @@ class Committer(Worker):
 
     def commit(self) -> None:
         """Everything written so far goes into its files."""
-        with self._turn:
+        with self._commit_lock:
             try:
                 self._commit()
             except OSError as error:

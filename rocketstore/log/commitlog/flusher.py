@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLOW_FLUSH_MS = 500
-#: One msync covers at most this much, so that `flushed` moves and waiters wake on the way.
+#: Range of one msync, bytes, at most: `flushed` moves and waiters wake in between.
 FLUSH_STEP_BYTES = 16 << 20
-#: The longest that bytes of a `disk` store wait which nobody waits for (semantics 7.2).
+#: Wait of bytes without a waiting put in a `disk` store, ms (semantics 7.2).
 SYNC_MODE_MS = 10
-#: With all on disk, and nobody who stores and tells, the flusher looks this often.
+#: Interval of the flusher, ms, while everything is on disk and no put arrives.
 REST_MS = 1000
 
 
 class Flusher(Worker):
     """Both of RocketMQ's flush modes: group commit for waiters, and the timed flush of the rest.
 
-    `ring` is the write buffer of a store whose default promise is `disk`: then one call writes and
-    syncs, and small ones bring zeros for what comes behind along if `zeros_ahead`.
+    `ring` is the write buffer of a store whose default promise is `disk`. One call writes and syncs
+    it. With `zeros_ahead` a small one writes zeros after its records, too, for the next flushes.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Flusher(Worker):
         self._flushes = 0
 
     def commit_first(self, committer: Committer) -> None:
-        """Write buffers are committed before a flush that somebody waits for."""
+        """Before a flush that a put waits for, write buffers are committed by `committer`."""
         self._committer = committer
 
     @property
@@ -99,7 +99,7 @@ class Flusher(Worker):
         """One round. Waiters are served at once; the rest on the schedule of semantics 7.2 and
         7.3."""
         if self._commit_log.failure is not None:
-            return None  # D-13: another worker's write failed; what waits has been told
+            return None  # D-13: another worker's write failed; waiting puts have got the error
         if self._ring is not None:
             left_ms = SYNC_MODE_MS if self._sync_mode else math.ceil(self._left_s() * 1000)
             found = self._group.serve(self._seen, left_ms, self._sync_mode, REST_MS)
@@ -117,7 +117,7 @@ class Flusher(Worker):
         positions = self._positions
         if self._group.wanted > positions.flushed:
             if self._committer is not None and self._group.wanted > positions.committed:
-                self._committer.commit()  # K-08: nobody waits for the committer's next round
+                self._committer.commit()  # K-08: no wait for the committer's next round
             self.flush()
             return self._left_s()
         left_s = self._left_s()
@@ -212,8 +212,8 @@ class Flusher(Worker):
             self._take_over()
 
     def _collect_own(self) -> None:
-        """The same in the flusher's thread, which waits for nobody: who collects may be in a
-        handler that puts."""
+        """The same in the flusher's thread, which does not wait: the thread that collects may be in
+        a signal handler that puts."""
         if self._collecting.acquire(blocking=False):
             try:
                 self._take_over()
@@ -273,6 +273,6 @@ class Flusher(Worker):
         self._live.check()  # D-05: the files still have their names
         self._positions.flushed = flushed
         self._log.move_visible()
-        # Before a put returns: who opens the store now sees the message.
+        # Before the put returns: a reader in another process sees the message then.
         self._page.publish(self._positions)
         self._log.moved()

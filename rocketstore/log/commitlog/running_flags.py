@@ -116,7 +116,7 @@ def describe(state: FlagState) -> str:
 
 
 def _nobody() -> None:
-    """Before a store runs nobody follows its flags."""
+    """The callback before a store runs."""
 
 
 def check_single(reason: Reason) -> None:

@@ -1,4 +1,5 @@
-"""Small files that are replaced as a whole: a reader sees the old or the new one, also after a power cut (D-09)."""
+"""Small files that are replaced as a whole: a reader sees the old or the new one, also after a
+power cut (D-09)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def write_state_file(layout: StoreLayout, path: Path, content: str | bytes) -> N
 
 
 def remove_state_file(path: Path) -> None:
-    """It is gone, also after a power cut, when this returns; it may have been missing."""
+    """Removes a file, durably. A missing one is no error."""
     try:
         syscalls.unlink(os.fspath(path))
     except FileNotFoundError:
@@ -57,7 +58,7 @@ def remove_state_file(path: Path) -> None:
 
 
 def sync_file_system(directory: Path) -> None:
-    """Everything below, and all else on its file system, is on the disk when this returns."""
+    """Syncs the whole file system that `directory` is on."""
     fd = syscalls.open_directory(os.fspath(directory))
     try:
         syscalls.syncfs(fd)
@@ -66,7 +67,7 @@ def sync_file_system(directory: Path) -> None:
 
 
 def clean_tmp(layout: StoreLayout) -> None:
-    """Removes what a crash left of files that never got their name. Under the store's lock only."""
+    """Removes unfinished files that a crash left. The caller holds the store's lock."""
     for entry in os.scandir(layout.tmp):
         if not entry.is_dir(follow_symlinks=False):
             unlink_if_there(entry.path)

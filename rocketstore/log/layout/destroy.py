@@ -1,7 +1,7 @@
-"""Deleting a store: its own files by name, nothing that somebody else put beside them.
+"""Removes a store: its own files by name, and no file that another program put there.
 
-A mark comes first and goes last. Whatever stops a removal in between, the next open for writing goes on
-with it: what is left of a store, a checkpoint without its log perhaps, is never taken for one.
+A mark is written first and removed last. If a removal is stopped in between, the next open for
+writing continues it. So the rest of a store, such as a checkpoint without its log, is never opened.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def remove_store(layout: StoreLayout) -> None:
     """Removes log, queues, index, marks and our own directory; directories go when they are empty.
 
     Raises:
-        OSError: a file could not be removed; it is named (K-86). What is left goes when this is called
-            again, or when the store is opened for writing.
+        OSError: a file could not be removed; it is named (K-86). The next call, or the next open
+            for writing, removes the rest.
     """
     _mark(layout)
     _remove_contents(layout)
@@ -38,7 +38,8 @@ def remove_store(layout: StoreLayout) -> None:
 
 
 def finish_removal(layout: StoreLayout) -> None:
-    """Ends a removal that was stopped, and makes the directories of a new store. Under the lock."""
+    """Completes a removal that was stopped, and makes the directories of a new store. The caller
+    holds the store's lock."""
     if layout.removal.exists():
         logger.warning("%s: destroy() was stopped half-way, what it left is removed", layout.root)
         _remove_contents(layout)
@@ -46,7 +47,7 @@ def finish_removal(layout: StoreLayout) -> None:
 
 
 def _mark(layout: StoreLayout) -> None:
-    """By a name alone where it can be done: a full disk must not keep a store from going."""
+    """Marks by a rename if it can: a full disk must not prevent the removal."""
     if layout.own_checkpoint.exists():
         syscalls.rename(str(layout.own_checkpoint), str(layout.removal))
         syscalls.sync_directory(str(layout.own))
@@ -66,13 +67,13 @@ def _remove_contents(layout: StoreLayout) -> None:
     offsets = layout.consumer_offsets
     backup = offsets.with_name(
         offsets.name + ".bak"
-    )  # RocketMQ's, which stands in for one that is not there
+    )  # RocketMQ reads it if the file itself is missing
     for path in (layout.abort, layout.checkpoint, offsets, backup):
         _remove_file(path)
     for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
         _remove_directory(path)
     remove_tree(layout.own, but=layout.removal)
-    sync_file_system(layout.root)  # after a power cut nothing is there again without the mark
+    sync_file_system(layout.root)  # after a power cut no removed file comes back without the mark
     _remove_file(layout.removal)
     _remove_directory(layout.own)
 

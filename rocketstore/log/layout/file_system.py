@@ -1,4 +1,4 @@
-"""What the file system below a store allows (D-39)."""
+"""What the file system of a store allows (D-39)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["FileSystem", "file_system"]
 class FileSystem:
     """A kind of file system.
 
-    `mapped_writes`: storing into a mapping of preallocated blocks cannot fail. Where it can (copy on
-    write on a full disk, a user-space server), only the buffered path may write.
-    `network`: other machines may have the store mounted; our lock does not keep them out, and a sync
-    may mean little.
+    `mapped_writes`: storing into a mapping of preallocated blocks cannot fail. Where it can (copy
+    on write on a full disk, a user-space server), only the buffered path may write. `network`:
+    other machines may have the store mounted; our lock does not keep them out, and a sync may mean
+    little.
     """
 
     name: str
@@ -50,7 +50,7 @@ _LOCAL = {0xEF53: "ext4", 0x58465342: "xfs", 0x01021994: "tmpfs", 0xF2F52010: "f
 
 
 def file_system(path: Path) -> FileSystem:
-    """The kind of file system that `path` lies on. One that is not known counts as a plain local one."""
+    """The kind of file system of `path`. An unknown one counts as plain and local."""
     magic = syscalls.file_system_type(os.fspath(path))
     if magic in _COPY_ON_WRITE:
         return FileSystem(_COPY_ON_WRITE[magic], mapped_writes=False)

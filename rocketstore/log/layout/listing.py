@@ -1,4 +1,4 @@
-"""What lies in the directory of a log or a queue, before any of it is believed (format.md 1.1, 1.2)."""
+"""Lists the directory of a log or a queue, before any file is believed (format.md 1.1, 1.2)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WrongSize:
-    """A file that is not as long as the files of its queue, or whose place is taken by the one before."""
+    """A file of another length than the files of its queue, or one that overlaps the file before
+    it."""
 
     path: str
     found_bytes: int
@@ -60,8 +61,8 @@ class WrongSize:
 def list_segments(
     directories: Iterable[Path], name: str
 ) -> tuple[list[tuple[int, int, str]], list[str]]:
-    """Start, length and path of each file, in order, and the names that are none of a `name` (K-44):
-    these are left alone, with a warning each. Directories are skipped, links never followed."""
+    """Start, length and path of each file, in order, and the names that no file of a `name` has
+    (K-44); each of those is logged and ignored. Directories are skipped, links never followed."""
     found: list[tuple[int, int, str]] = []
     aliens: list[str] = []
     for directory in directories:
@@ -76,14 +77,14 @@ def list_segments(
                 aliens.append(entry.name)
                 logger.warning("%s: %r is no file of a %s", directory, entry.name, name)
                 continue
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile by who writes here
+            with contextlib.suppress(FileNotFoundError):  # the store that writes here removed it
                 found.append((start, entry.stat(follow_symlinks=False).st_size, entry.path))
     return sorted(found), aliens
 
 
 def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    """Start offsets and sizes of the log-like files of a directory, in order; other names are
-    passed over."""
+    """Start offsets and sizes of the segments or queue files of a directory, in order; other names
+    are ignored."""
     found = []
     try:
         with os.scandir(directory) as entries:
@@ -91,7 +92,7 @@ def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
                 start = parse_segment_name(entry.name)
                 if start is None or not entry.is_file(follow_symlinks=False):
                     continue
-                with contextlib.suppress(FileNotFoundError):  # that one was removed meanwhile
+                with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                     found.append((start, entry.stat(follow_symlinks=False).st_size))
     except FileNotFoundError:
         return []
@@ -99,9 +100,10 @@ def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
 
 
 def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int | None:
-    """File size of a queue whose configuration is not known, of the starts and lengths of its files: the
-    length with which most files reach up to the next one, for any file may have lost its end. Among several
-    the most common, then the one at whose multiples most files start, and the greater one."""
+    """File size of a queue whose configuration is not known, from the starts and lengths of its
+    files. It is the length with which most files reach up to the next one, since any file may have
+    lost its end. Ties go to the most common length, then to the one at whose multiples most files
+    start, then to the greater one."""
     starts = sorted({each[0] for each in found})
     steps = Counter(later - start for start, later in itertools.pairwise(starts))
     counts = Counter(each[1] for each in found if each[1] > 0)
@@ -118,20 +120,21 @@ def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int |
 
 
 def has_place(start: int, size: int) -> bool:
-    """Whether a file of a size can start where its name says: its end has to be a 64-bit offset, too."""
+    """Whether a file of this size may start at this offset: its end must be a 64-bit offset,
+    too."""
     return size > 0 and start % size == 0 and start + size < 1 << 63
 
 
 def short_files(found: Sequence[tuple[int, int, str]], size: int) -> list[tuple[int, int, str]]:
-    """Those that are too short although others follow: start, length and path."""
+    """Files that are too short and not the last: start, length and path."""
     return [
         one for one, _ in itertools.pairwise(found) if has_place(one[0], size) and one[1] < size
     ]
 
 
 def make_directory(directory: Path) -> None:
-    """Makes a directory and those above it that are missing, with the owner and mode of the one that
-    is there; each name is synced, or a crash could take the files with it (D-18)."""
+    """Makes a directory and its missing parents, with the owner and mode of the first one that
+    exists. Each name is synced, or a crash could take the files with it (D-18)."""
     missing = [directory, *itertools.takewhile(lambda above: not above.exists(), directory.parents)]
     if directory.exists():
         return
@@ -143,13 +146,13 @@ def make_directory(directory: Path) -> None:
 
 
 def file_at(files: tuple[MappedFile, ...], file_size: int | None, offset: int) -> MappedFile | None:
-    """Which of `files`, in order, holds `offset`."""
+    """The one of `files`, which are in order, that holds `offset`."""
     if not files or not file_size or offset < files[0].start_offset:
         return None
     index = (offset - files[0].start_offset) // file_size
     if index < len(files) and _holds(files[index], offset):
         return files[index]
-    # A gap before it: files are fewer than their numbers say.
+    # A file before it is missing, so the index is too high.
     index = bisect.bisect_right(files, offset, key=attrgetter("start_offset")) - 1
     return files[index] if _holds(files[index], offset) else None
 

@@ -28,10 +28,11 @@ __all__ = [
 
 #: D-01: bytes 0 to 3 of `lock` while rocketstore was the last writer. RocketMQ writes "lock".
 OUR_MARK = b"rock"
-#: An open file description stays locked until the last forked child of its owner is gone (D-35).
+#: Wait for the lock and its step, ms. An open file description stays locked until the last forked
+#: child of its owner ends (D-35).
 RETRY_MS = 1000
 RETRY_STEP_MS = 20
-#: What to do about a store that this very process has open.
+#: Advice of the error for a store that this process has open itself.
 HELD_HERE = (
     "use the store that is open, or close it; one that no variable holds any more stays open "
     f"until the process ends, which closes it; {HINTS['reader_meanwhile']}"
@@ -39,7 +40,8 @@ HELD_HERE = (
 
 
 class StoreLock:
-    """The right to write one store. Hold it from before the first read until after the last write.
+    """The right to write one store. The engine holds it from before its first read until after its
+    last write.
 
     `previous` is what the first four bytes of the file said when the lock was taken.
     """
@@ -57,7 +59,7 @@ class StoreLock:
         """Takes the lock; makes the file when it is missing.
 
         Raises:
-            StoreLockedError: somebody has it, who is said as far as it is known.
+            StoreLockedError: another process holds it, which is named if it is known.
         """
         path = os.fspath(layout.lock)
         left_ms = RETRY_MS
@@ -78,14 +80,14 @@ class StoreLock:
                 raise
             syscalls.close(fd)
             if left_ms <= 0:
-                raise StoreLockedError(path, "somebody who takes and leaves it all the time")
+                raise StoreLockedError(path, "a process that takes and releases it all the time")
             EventCount().wait(0, RETRY_STEP_MS)
             left_ms -= RETRY_STEP_MS
 
     @staticmethod
     def probe(layout: StoreLayout) -> int | None:
-        """Who holds the lock: None nobody, -1 a rocketstore, > 0 the pid of a RocketMQ, 0 one whose
-        pid has no number in this container. Changes nothing; the answer may be old on arrival."""
+        """The holder of the lock: None for no process, -1 a rocketstore, > 0 the pid of a RocketMQ,
+        0 a RocketMQ whose pid is not known in this container. The answer may be old on arrival."""
         try:
             fd = syscalls.open(os.fspath(layout.lock), os.O_RDONLY)
         except FileNotFoundError:
@@ -96,7 +98,7 @@ class StoreLock:
             syscalls.close(fd)
 
     def mark_ours(self) -> None:
-        """Says that rocketstore writes here now; before any other change to the store (D-01)."""
+        """Marks rocketstore as the writer, before any other change to the store (D-01)."""
         if self._fd < 0 or syscalls.forked_since(self._token):
             raise StoreClosedError(f"{self._layout.lock} is not held here")
         syscalls.pwrite(self._fd, OUR_MARK, 0)
@@ -124,8 +126,8 @@ class StoreLock:
             syscalls.close(fd)
 
 
-#: Until `release`, whoever has forgotten the lock: its descriptor is open. Copied in one step: other threads
-#: add and discard meanwhile.
+#: Locks of this process until `release`, also of stores that no variable holds any more. Iterate
+#: over a copy: other threads add and discard meanwhile.
 _held: set[StoreLock] = set()
 
 
@@ -195,7 +197,7 @@ class _Descriptor:
 
 
 def rocketstore_wrote_last(layout: StoreLayout) -> bool:
-    """Whether `lock` says so (D-01), for who does not hold it. False when it cannot be read."""
+    """Whether `lock` says so (D-01), for a caller without the lock. False if it cannot be read."""
     try:
         with contextlib.closing(_Descriptor(os.fspath(layout.lock))) as lock:
             return syscalls.pread(lock.fd, len(OUR_MARK), 0) == OUR_MARK
@@ -207,12 +209,12 @@ def rocketstore_wrote_last(layout: StoreLayout) -> bool:
 
 
 def abort_exists(layout: StoreLayout) -> bool:
-    """Whether the store runs, or was not stopped cleanly by whoever ran it last."""
+    """Whether the store runs, or its last run did not stop cleanly."""
     return os.path.lexists(layout.abort)
 
 
 def create_abort(layout: StoreLayout) -> None:
-    """Durable when it returns. Holds our process id, as RocketMQ 5's does; nobody reads it."""
+    """Durable when it returns. Holds our process id, as RocketMQ 5's does; no program reads it."""
     fd = syscalls.open(os.fspath(layout.abort), os.O_WRONLY | os.O_CREAT)
     try:
         inherit_owner(fd, layout.root.stat())
@@ -225,7 +227,7 @@ def create_abort(layout: StoreLayout) -> None:
 
 
 def remove_abort(layout: StoreLayout) -> None:
-    """The last thing of a clean stop, after everything else is durable."""
+    """The last step of a clean stop, after all else is durable."""
     with contextlib.suppress(FileNotFoundError):
         syscalls.unlink(os.fspath(layout.abort))
     syscalls.sync_directory(os.fspath(layout.root))

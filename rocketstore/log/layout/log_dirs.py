@@ -1,7 +1,7 @@
 """A commit log in several directories, or in one outside of its store (format.md 1.3).
 
-Nothing on disk tells which directories a log has: a broker's settings do. Without them some of its files
-are missing, and which ones follows no rule, since a full directory is left out of the turn.
+Only a broker's settings say which directories a log has. Without them some of its files are
+missing, and no rule says which, since RocketMQ skips a full directory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ NAME_THEM: Final = HINTS["directories"]
 def log_directories(root: str | os.PathLike[str], *settings: str) -> tuple[Path, ...]:
     """Directories as the settings name them, each once. Empty when that is the store's own alone.
 
-    As in RocketMQ nothing but a comma separates them. `settings`: those it writes to, then the others.
+    As in RocketMQ nothing but a comma separates them. `settings`: those it writes to, then the
+    others.
     """
     written, others = settings[0] if settings else "", settings[1:]
     names = [written or "commitlog", *others]

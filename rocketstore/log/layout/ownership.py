@@ -1,4 +1,4 @@
-"""Whose the files and directories of a store are: what a new one takes from those beside it (D-09)."""
+"""Owner, group and mode of new files and directories: those of the store's other files (D-09)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ FILE_MODE_BITS = 0o666
 
 
 def make_directories(layout: StoreLayout) -> None:
-    """Makes what is missing. A new store is its owner's alone; in one that exists, what is added
-    belongs to whom the rest belongs (D-09). Raises PermissionError before anything is made."""
+    """Makes missing directories. A new store is readable by its owner only. In a store that exists,
+    new directories get the owner of the rest (D-09). Raises PermissionError before anything is
+    made."""
     if layout.root.exists():
         check_owner(layout)
     else:
@@ -40,7 +41,7 @@ def _make_root(root: Path) -> None:
 
 
 def _make(directory: Path, mode: int) -> bool:
-    """False when it is there, perhaps since now: another process may be opening the same store."""
+    """False if it exists, perhaps since now: another process may be opening the same store."""
     if directory.exists():
         return False
     try:
@@ -56,7 +57,7 @@ def make_like(directory: Path, model: os.stat_result) -> None:
     """A new directory with the owner, group and mode of another; its name is not synced.
 
     Raises:
-        FileExistsError, OSError: there is something, or it cannot be made.
+        FileExistsError, OSError: the name is taken, or the directory cannot be made.
     """
     syscalls.mkdir(os.fspath(directory), NEW_DIRECTORY_MODE)
     _give(directory, model)
@@ -71,7 +72,7 @@ def _give(directory: Path, model: os.stat_result) -> None:
 
 
 def check_owner(layout: StoreLayout) -> None:
-    """PermissionError when files that we make could not be given to the store's owner, or when a
+    """Raises PermissionError if this user could not give new files to the store's owner, or if a
     directory is a link that neither root nor the owner made."""
     root = layout.root.stat()
     if not stat.S_ISDIR(root.st_mode):
@@ -94,7 +95,8 @@ def check_owner(layout: StoreLayout) -> None:
 
 
 def file_model(directory: Path) -> os.stat_result:
-    """Whose owner and mode a new file in `directory` takes: its last segment's, else its own."""
+    """The file whose owner and mode a new file in `directory` takes: the last segment, or the
+    directory."""
     names = [name for name in os.listdir(directory) if parse_segment_name(name) is not None]
     if names:
         found = (directory / max(names)).lstat()

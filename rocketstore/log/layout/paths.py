@@ -1,4 +1,4 @@
-"""Where everything of a store lies, and which names are allowed to lie there (format.md 1)."""
+"""Paths of everything in a store, and which names are allowed there (format.md 1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StoreLayout:
     """The paths of one store. `root` is made absolute: a later chdir must not move the store."""
 
     root: Path
-    #: Where the commit log lies, if not in one directory under the root.
+    #: Directories of the commit log, if it is not the one directory under the root.
     log_directories: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
@@ -148,14 +148,14 @@ class StoreLayout:
 
 
 def segment_name(start_offset: int) -> str:
-    """File name of what starts at this byte offset of its log or queue."""
+    """Name of the file that starts at this byte offset of its log or queue."""
     if not 0 <= start_offset <= SEGMENT_OFFSET_MAX:
         raise ValueError(f"start_offset = {start_offset}: 0 … {SEGMENT_OFFSET_MAX}")
     return f"{start_offset:020d}"
 
 
 def parse_segment_name(name: str) -> int | None:
-    """The start offset that a file name tells, None for any other name."""
+    """The start offset in a file name; None for any other name."""
     if not _SEGMENT_NAME.fullmatch(name):
         return None
     start_offset = int(name)
@@ -165,7 +165,7 @@ def parse_segment_name(name: str) -> int | None:
 def check_topic(topic: str, *, wide: bool = False) -> bytes:
     """The topic as it is stored. `wide`: names that need a record of version 2 are allowed.
 
-    A topic becomes a directory, so this is also what keeps a message inside its store.
+    A topic becomes a directory, so this check keeps a message inside its store.
     """
     return _check_name("topic", topic, WIDE_TOPIC_BYTES_MAX if wide else TOPIC_BYTES_MAX)
 
@@ -176,7 +176,7 @@ def check_group(group: str) -> bytes:
 
 
 def is_safe_topic(raw: bytes) -> bool:
-    """Whether a name out of a record may become a directory."""
+    """Whether a name from a record may become a directory."""
     return _SAFE_TOPIC.fullmatch(raw) is not None
 
 

@@ -39,7 +39,7 @@ class State(enum.IntEnum):
 
 
 class PositionsPage:
-    """One page, mapped. The store that holds the lock writes it, everybody else reads.
+    """One page, mapped. The process that holds the store's lock writes it, all others read.
 
     A run of the writer: `begin` right after the lock was taken, `go_live` once the log is
     recovered, `end` as the last thing before the lock goes.
@@ -53,8 +53,8 @@ class PositionsPage:
 
     @classmethod
     def create(cls, path: Path) -> PositionsPage:
-        """Opens the page for its writer; makes the file when it is missing and never replaces it:
-        whoever has it mapped keeps seeing it. Under the store's lock only."""
+        """Opens the page for its writer, which holds the store's lock. Makes the file if it is
+        missing and never replaces it: a reader that has it mapped keeps seeing it."""
         name = os.fspath(path)
         try:
             fd = syscalls.open(name, os.O_RDWR)
@@ -62,7 +62,7 @@ class PositionsPage:
             fd = syscalls.open(name, os.O_RDWR | os.O_CREAT)
         try:
             inherit_owner(fd, path.parent.stat())
-            # Blocks for all of it: a hole would be a signal in whoever stores a position (D-31).
+            # Blocks for all of it: storing a position into a hole may be a signal (D-31).
             _allocate(fd)
             file = MappedFile.adopt(fd, name, 0, PAGE_SIZE)
         except BaseException:
@@ -87,7 +87,7 @@ class PositionsPage:
         return page
 
     def begin(self) -> bytes:
-        """Nobody believes the page from here on, until `go_live`. Returns the id of this run."""
+        """No reader believes the page from here on, until `go_live`. Returns the id of this run."""
         positions = self.positions
         if self._live(positions.run_id):
             self._killed = (positions.run_id, positions.flushed)
@@ -100,8 +100,9 @@ class PositionsPage:
         return run_id
 
     def synced_by(self, run_id: bytes) -> int:
-        """Up to where the run `run_id` had synced the log when it was killed, if `begin` found it so in a
-        page of this boot: its process is gone, the machine and what it has in memory are not. 0: nobody knows."""
+        """Offset up to which the run `run_id` had synced the log when it was killed, if `begin`
+        found it in a page of this boot: the process is gone, the machine's memory is not. 0: not
+        known."""
         killed, flushed = self._killed
         return flushed if run_id == killed != NO_ID else 0
 
@@ -111,7 +112,7 @@ class PositionsPage:
         self.positions.notify()
 
     def end(self) -> None:
-        """Nobody writes; what the page says is history."""
+        """The writer ends; the page says so."""
         self._change(self._say_none)
 
     def _say_none(self) -> None:
@@ -119,21 +120,20 @@ class PositionsPage:
         self.positions.notify()
 
     def publish(self, positions: Positions) -> None:
-        """Copies the private positions of the process that writes into the page, and wakes readers."""
+        """Copies the private positions of the process that writes into the page, and wakes
+        readers."""
         self._change(lambda: positions.publish_to(self.positions))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """The page is for others only: where it cannot be changed any more (somebody cut the file, the
-        disk failed) they see no more of this run, and the store goes on."""
+        """Changes the page, which is for readers in other processes only. If it cannot be changed
+        (the file was cut, the disk failed) they see no more of this run, and the store goes on."""
         if self._lost:
             return
         try:
             change()
         except OSError as error:
             self._lost = True
-            logger.error(
-                "processes that read beside this one see nothing new from now on: %s", error
-            )
+            logger.error("readers in other processes see nothing new from now on: %s", error)
 
     @property
     def lost(self) -> bool:
@@ -165,7 +165,7 @@ class PositionsPage:
         return same_boot and positions.state == State.LIVE and positions.run_id == run_id
 
     def close(self) -> None:
-        """Idempotent; whoever waits on `positions` keeps the memory."""
+        """Idempotent; a thread that waits on `positions` keeps the memory."""
         self._file.close()
 
 
@@ -181,8 +181,8 @@ def _allocate(fd: int) -> None:
 
 @functools.cache
 def boot_id() -> bytes:
-    """16 bytes that are new with each start of the machine; zeros where nobody tells. OSError, which may
-    pass, when they cannot be read now."""
+    """16 bytes that are new with each start of the machine; zeros where the system has none.
+    OSError, which may pass, if they cannot be read now."""
     try:
         fd = syscalls.open(BOOT_ID_PATH, os.O_RDONLY)
     except (FileNotFoundError, PermissionError) as error:

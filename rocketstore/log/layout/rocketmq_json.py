@@ -1,4 +1,5 @@
-"""JSON as RocketMQ writes it (format.md 1.4): integer keys without quotes, and a copy `<name>.bak`."""
+"""JSON as RocketMQ writes it (format.md 1.4): integer keys without quotes, and a copy
+`<name>.bak`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`rocketstore/store.json`: what a store is, where its times fall, which part of its log others wrote.
+"""`rocketstore/store.json`: what a store is, where its store times fall, which ranges others wrote.
 
-The options in it change bytes, so they are the store's, not the process's. A file of a newer version
-is refused, unknown names of our own version are kept as they are.
+The options in it change bytes, so they are the store's, not the process's. A file of a newer
+version is refused, unknown names of our own version are kept as they are.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ logger = logging.getLogger(__name__)
 VERSION = 1
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 8
-#: Ranges beyond this many are joined: a list that grows with each visit of a RocketMQ has an end.
+#: Ranges kept, count; more are joined, since each visit of a RocketMQ may add one.
 MAX_RANGES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The content of store.json. `foreign` and `falls`: ranges of physical offsets, sorted, apart."""
+    """The content of store.json. `foreign` and `falls`: ranges of physical offsets, sorted,
+    apart."""
 
     uuid: str
     created_ms: int
@@ -82,7 +83,7 @@ def new_store_state(*, created_ms: int, record_crc: bool) -> StoreState:
 
 
 def load_store_state(layout: StoreLayout) -> StoreState | None:
-    """The state of a store; None when it has none, or one that nobody can read.
+    """The state of a store; None if it has none, or an unreadable one.
 
     Raises:
         ConfigError: a newer release wrote it, which may keep rules that this one does not know.
@@ -104,8 +105,8 @@ def load_store_state(layout: StoreLayout) -> StoreState | None:
 
 
 def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
-    """Ranges in which records begin whose store time may be less than that of one before. Within what another
-    program wrote there may be more: it takes the clock as it is."""
+    """Ranges in which records begin whose store time may be less than that of one before. Within
+    what another program wrote there may be more: it takes the clock as it is."""
     state = load_store_state(layout)
     if state is None:
         return []
@@ -114,14 +115,15 @@ def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
 
 
 def has_stale_checksums(layout: StoreLayout) -> bool:
-    """Whether a record checksum that does not hold may be a RocketMQ's doing, and no damage: it wrote
-    some of the log, or was the last to write (docs/durability.md#recovery)."""
+    """Whether a record checksum that does not hold may be a RocketMQ's doing, and no damage: it
+    wrote some of the log, or was the last to write (docs/durability.md#recovery)."""
     state = load_store_state(layout)
     return state is None or bool(state.foreign) or not rocketstore_wrote_last(layout)
 
 
 def is_foreign(layout: StoreLayout) -> bool:
-    """Whether another program may have written some of the log: a record it wrote again can have a stale CRC."""
+    """Whether another program may have written some of the log: a record it wrote again can have a
+    stale CRC."""
     state = load_store_state(layout)
     return state is None or bool(state.foreign)
 

@@ -1,7 +1,7 @@
 """The files of a log or a queue on disk: equal-sized, each named by its start offset.
 
-Together they are one endless file. The commit log (blocks allocated) and the consume queues (sparse)
-use it, followers and tools read through it.
+Together they are one endless file. The commit log (blocks allocated) and the consume queues
+(sparse) use it, followers and tools read through it.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class MappedFileQueue(MappedFiles):
     # ---- load ----
 
     def load(self) -> None:
-        """Maps every file of the directory, in order; none keeps a descriptor. Names that are not 20
-        digits are ignored.
+        """Maps every file of the directory, in order; none keeps a descriptor. Names that are not
+        20 digits are ignored.
 
-        Never fails on what bytes are found. A file of a wrong length (`wrong_sizes`) is mapped up to its
-        end, at most up to the file size. An empty file, or one that begins inside the file before
-        it, is not mapped.
+        Never fails on what bytes are found. A file of a wrong length (`wrong_sizes`) is mapped up
+        to its end, at most up to the file size. An empty file, or one that begins inside the file
+        before it, is not mapped.
         """
         if self.access == "memory":
             return
@@ -120,9 +120,9 @@ class MappedFileQueue(MappedFiles):
         return file
 
     def repair_last(self, *, sparse: bool = False) -> None:
-        """Gives each file in `wrong_sizes`, as a rule the last one, its right length on disk. Recovery
-        calls it, after it has copied what is cut off here (D-21). With private access nothing on
-        disk changes: a file in memory replaces a short one.
+        """Gives each file in `wrong_sizes`, as a rule the last one, its right length on disk.
+        Recovery calls it, after it has copied what is cut off here (D-21). With private access
+        nothing on disk changes: a file in memory replaces a short one.
 
         A short file gets zeros, with blocks unless `sparse`. A file that is too long is cut. An
         empty last one is removed, so that its name is free. DiskFullError: nothing of that file
@@ -252,8 +252,8 @@ class MappedFileQueue(MappedFiles):
             return [path for file in self.files[kept:][::-1] for path in self._remove((file,))]
 
     def _remove(self, files: Sequence[MappedFile]) -> list[str]:
-        """Removes files in this order. A file leaves the snapshot after its name, so after a failure
-        both agree. The removals so far are durable when this returns or raises."""
+        """Removes files in this order. A file leaves the snapshot after its name, so after a
+        failure both agree. The removals so far are durable when this returns or raises."""
         if not files:
             return []
         if self.access == "read":

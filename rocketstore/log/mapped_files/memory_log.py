@@ -1,7 +1,7 @@
-"""The log of a store that nobody vouches for: read once, by read(2), and kept in memory.
+"""The log of an untrusted store: read once, by read(2), and kept in memory.
 
-A mapping shows whatever becomes of its file: bytes change after they were checked, and a page whose file
-was cut is a signal. A copy does neither: what was checked when the store was opened is what is read.
+A mapping shows every later change of its file: bytes change after they were checked, and a page
+whose file was cut is a signal. A copy does neither: readers get the bytes that the open checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQue
 
 __all__ = ["MemoryLog"]
 
-#: Read at a time. Pieces of zeros are not stored, so what was never written takes no memory.
+#: One read, bytes. Pieces of zeros are not stored, so unwritten parts take no memory.
 PIECE_BYTES: Final = 1 << 20
 ZEROS: Final = bytes(PIECE_BYTES)
 #: RocketMQ counts positions in a file with an i32.

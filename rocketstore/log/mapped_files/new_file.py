@@ -74,8 +74,8 @@ class NewFile:
         overwrite (D-11). Owner, group and mode are those of `model_stat`, by default of the
         directory's last file (D-09).
 
-        Raises: DiskFullError: no room. Nothing is left on disk, and the same call works once there
-            is room.
+        Raises:
+            DiskFullError: no room. Nothing is left on disk; the same call works once there is room.
         """
         path = directory / segment_name(start_offset)
         try:

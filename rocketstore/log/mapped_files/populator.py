@@ -1,7 +1,7 @@
-"""Populates pages of the log ahead of the writer, so that an append meets no page fault.
+"""Populates pages of the log before the appender comes to them, so that it meets no page fault.
 
-A thread of its own, apart from the one that creates segments: creating and populating in one thread made
-stalls of 300 ms. It populates; it never writes a byte, since the writer may pass it at any time (D-11).
+It has a thread of its own: making segments and populating in one thread caused stalls of 300 ms. It
+never writes a byte, since the appender may pass it at any time (D-11).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class Populator(Worker):
-    """Which file pages are made ready in; how many, and when, is `PagesAhead`.
+    """Chooses the file to populate; `PagesAhead` decides how many pages, and when.
 
-    `find` gives the segment of a physical offset, `spare` the one that is ready but not in use yet.
-    Whoever appends wakes it now and then; it does not poll.
+    `find` returns the segment of a physical offset, `spare` the one that is ready and not in use
+    yet. The log wakes it at its marks; it does not poll.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Populator(Worker):
         return self.pages.populated
 
     def expect_put(self) -> None:
-        """The first put is near, and will not wait for a page that nobody has read."""
+        """The caller expects the first put: populates the pages that it needs."""
         self.pages.expect_put()
         self.wake()
 
     def step(self) -> float | None:
-        """As long as one file is worked on. When its pages cannot be had only speed is lost, so the store goes on:
-        the writer meets the pages of this file as they come."""
+        """Works on one file. If its pages cannot be populated only speed is lost, and the store
+        goes on: the appender faults the pages of this file itself."""
         offset = max(self.pages.populated, self._positions.wrote)
         file = self._find(offset) or self._spare()
         if file is None or not file.start_offset <= offset < file.end_offset:

@@ -1,8 +1,8 @@
-"""A second name for segments that are being written (D-05).
+"""Second names (hard links) of segments that are being written (D-05).
 
-A Java that starts beside us recovers before it looks at the lock, and may delete segments behind the end it
-found. The hard links in `rocketstore/live/` keep their bytes; before anybody is told that something is
-durable, the files are asked whether they still have both names.
+A RocketMQ that starts meanwhile recovers before it looks at the lock, and may delete segments after
+the end that it found. The links in `rocketstore/live/` keep their bytes. Before the flusher reports
+bytes as durable it checks that the files still have both names.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ BOTH_NAMES = 2
 
 
 class SecondNames:
-    """The links of one store. Prepared by who makes a segment, so that the put which takes it waits for no
-    directory; added by that put; checked by the flusher."""
+    """The links of one store. The preallocator prepares the link of a segment, so that no put waits
+    for a directory. The put that takes the segment adds it; the flusher checks it."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
@@ -38,11 +38,12 @@ class SecondNames:
         self._files: list[MappedFile] = []
         self._waiting: set[MappedFile] = set()  # linked, and not in use
         self._sealed: list[MappedFile] = []  # durable, and may have their second name still
-        self._told_of: MappedFile | None = None
+        self._reported: MappedFile | None = None
         self._possible = True
 
     def restore(self) -> list[str]:
-        """Before a log is loaded: segments that lost their name get it back; returns which."""
+        """Gives segments that lost their name it back, and returns which. Call it before the log
+        loads."""
         restored = []
         removed = False
         for name in sorted(os.listdir(self._layout.live)) if self._layout.live.is_dir() else []:
@@ -57,12 +58,13 @@ class SecondNames:
             syscalls.unlink(str(live))
             removed = True
         if removed:
-            # Before recovery takes a segment away: its second name must not bring it back.
+            # Before recovery removes a segment: its second name must not restore it.
             syscalls.sync_directory(str(self._layout.live))
         return restored
 
     def prepare(self, file: MappedFile) -> None:
-        """Links a segment that is going to be used, or withdrawn. OSError: it has no second name."""
+        """Links a segment that a put will take, or that is withdrawn. OSError: it has no second
+        name."""
         try:
             linked = self._link(file)
         except OSError:
@@ -73,8 +75,8 @@ class SecondNames:
                 self._waiting.add(file)
 
     def withdraw(self, file: MappedFile) -> None:
-        """A segment that was prepared is not needed. Its first name goes after this: `restore` would bring it
-        back."""
+        """Removes the link of a segment that is not needed. The caller removes the segment after
+        this, or `restore` would give it back."""
         with self._lock:
             waited = file in self._waiting
             self._waiting.discard(file)
@@ -82,7 +84,7 @@ class SecondNames:
             self._remove(file)
 
     def add(self, file: MappedFile) -> None:
-        """A segment is about to be written. Once more: nothing."""
+        """The caller is about to write a segment. A second call for it does nothing."""
         with self._lock:
             if file in self._files:
                 return
@@ -110,13 +112,14 @@ class SecondNames:
                 raise
             self._possible = False
             logger.warning(
-                "no second names for segments here (%s): do not start Java beside us", error
+                "no second names for segments here (%s): do not start RocketMQ meanwhile",
+                error,
             )
             return False
         return True
 
     def check(self) -> None:
-        """Every segment being written still has its name; one that lost it gets it back.
+        """Gives each segment being written that lost its name it back.
 
         Raises:
             OSError: it cannot have it back; what was written there would be lost.
@@ -140,18 +143,19 @@ class SecondNames:
         return [file.fd for file in self._files]
 
     def settle(self, flushed: int) -> None:
-        """Segments that are whole and durable need no second name. One that cannot be removed harms no put: it is
-        tried again at each call."""
+        """Removes the links of segments that are full and durable. One that cannot be removed harms
+        no put: each call tries again."""
         with self._lock:
             self._sealed += [file for file in self._files if file.end_offset <= flushed]
             self._files = [file for file in self._files if file.end_offset > flushed]
         kept = self.let_go()
         if kept is not None:
-            self._tell(kept[1])
+            self._report(kept[1])
 
     def let_go(self) -> tuple[int, OSError] | None:
-        """Takes the second names of all segments that need none, as has to be before such a segment is removed:
-        `restore` would bring it back. Where the first one starts that keeps its name, and why. Any thread may."""
+        """Removes the links of all segments that need none; a caller that removes such a segment
+        calls it first, or `restore` would give it back. Returns the start of the first one that
+        keeps its link, and why. Any thread may call it."""
         kept = None
         for file in self._sealed:
             try:
@@ -163,11 +167,11 @@ class SecondNames:
                 self._sealed = [other for other in self._sealed if other is not file]
         return kept
 
-    def _tell(self, error: OSError) -> None:
-        """Once of each segment."""
+    def _report(self, error: OSError) -> None:
+        """Logs an error once for each segment."""
         first = next(iter(self._sealed), None)
-        if first is not self._told_of:
-            self._told_of = first
+        if first is not self._reported:
+            self._reported = first
             logger.warning(
                 "a second name of a segment cannot be removed; it is tried again, and the segment "
                 "is not trimmed before: %s",
@@ -175,7 +179,8 @@ class SecondNames:
             )
 
     def close(self) -> None:
-        """A name that a failed disk keeps is dealt with by the next open (`restore`)."""
+        """Removes all links. One that a failed disk keeps is handled by the next open
+        (`restore`)."""
         with self._lock:
             files, self._files, self._sealed = [*self._sealed, *self._files], [], []
         for file in files:

@@ -1,7 +1,7 @@
 """Write buffers as large as a segment, locked into memory: RocketMQ's transient store pool.
 
-Records of the promise `memory` are encoded here and committed to their file later, so that a put never
-waits for the page cache (semantics 6).
+Records of the promise `memory` are encoded here and committed to their file later, so that a put
+never waits for the page cache (semantics 6).
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ __all__ = ["WriteBufferPool"]
 
 logger = logging.getLogger(__name__)
 
-#: A borrow that leaves fewer than this share is logged: commits do not keep up with puts.
+#: Share of free buffers; a borrow that leaves fewer is logged, since commits do not keep up with
+#: puts.
 LOW_SHARE: Final = 0.4
-#: What a pool without buffers says to "how many are left": there is nothing to run out of.
+#: `remaining` of a pool without buffers: puts cannot run out of them.
 UNLIMITED: Final = 2**31 - 1
 
 
 class WriteBufferPool:
-    """`buffers` pieces of private memory, locked page by page as they are used. Any thread may call.
+    """`buffers` pieces of private memory, locked page by page as they are used. Any thread may
+    call.
 
-    A buffer is not zeroed in between: only what was written into it since is ever committed.
+    A buffer is not zeroed between two uses: only bytes of the current use are committed.
     """
 
     def __init__(self, buffers: int, buffer_size: int) -> None:
@@ -76,11 +78,12 @@ class WriteBufferPool:
 
     @property
     def remaining(self) -> int:
-        """The same as RocketMQ tells it: no limit when there is no pool."""
+        """The same as RocketMQ reports it: no limit without a pool."""
         return len(self._free) if self.total else UNLIMITED
 
     def close(self) -> None:
-        """Unlocks and frees. A buffer that is out is freed when it comes back. Idempotent."""
+        """Unlocks and frees the buffers. A borrowed one is freed when it is given back.
+        Idempotent."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, deque()

@@ -150,8 +150,9 @@ class ConsumeQueue:
         `queue_offset` inside. Makes the file, and fills what lies before a queue's first unit with
         pre-blanks.
 
-        Raises: DiskFullError, OSError: no room; nothing was changed. UnitRefusedError: there is no
-            such place, or the gap before it is too large to be believed.
+        Raises:
+            DiskFullError, OSError: no room; nothing was changed.
+            UnitRefusedError: no file can hold it, or the gap before it is too large to be believed.
         """
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             raise UnitRefusedError(f"{self.name}: no unit {queue_offset}")

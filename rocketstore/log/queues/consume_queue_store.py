@@ -255,7 +255,7 @@ class ConsumeQueueStore:
             save_queue_ends(self._layout, ends)
 
     def end_for_puts(self, topic: str, queue_id: int) -> int:
-        """Offset of the next message of a queue, as far as its units tell.
+        """Offset of the next message of a queue, from its units.
 
         Raises:
             ReadFailedError: it lacks units of messages that are in the log; another message must

@@ -1,6 +1,5 @@
-"""The directories of queues and of their topics. Their names come to the disk with the units in
-them, and not before (D-18): until then nothing relies on them, and a store may get thousands in a
-second."""
+"""The directories of queues and of their topics. Their names are synced with the units in them, and
+not before (D-18): until then nothing relies on them, and a store may get thousands in a second."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def queues_in(root: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def directory_names(path: str | os.PathLike[str]) -> list[str]:
-    """Directories in a directory, in order; none where there is no such directory. Links do not
+    """Names of directories in a directory, in order; none if it does not exist. Links do not
     count."""
     try:
         with os.scandir(path) as entries:
@@ -43,7 +42,7 @@ def directory_names(path: str | os.PathLike[str]) -> list[str]:
 
 
 def is_queue_id(name: str) -> bool:
-    """Whether a directory can be that of a queue: a number without zeros in front."""
+    """Whether a directory can be that of a queue: a number without leading zeros."""
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
         return False
     return str(int(name)) == name and int(name) <= QUEUE_ID_MAX
@@ -60,19 +59,19 @@ class QueueDirectories:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        #: In which every name is on disk. At first none: a process that died may have given names.
+        #: Directories whose names are all on disk. Empty at first: a process that died may have
+        #: made some names.
         self._synced: set[Path] = set()
 
     def make(self, directory: Path) -> None:
-        """The directory of a queue, and that of its topic; what is missing of them."""
+        """Makes the directory of a queue, and that of its topic, if they are missing."""
         for path in (directory.parent, directory):
             if not path.is_dir():
                 make_like(path, self._root.stat())
                 self._synced.discard(path.parent)
 
     def sync(self, directories: Iterable[Path]) -> None:
-        """The names of these queues' directories, and of their topics', are on disk. Raises
-        OSError."""
+        """Syncs the names of these queues' directories, and of their topics'. Raises OSError."""
         for parent in (self._root, *{directory.parent for directory in directories}):
             if parent not in self._synced:
                 self._synced.add(parent)  # before: what is made meanwhile takes it away again

@@ -1,8 +1,7 @@
-"""Extension units: what stands for a tags code that is an address (format 6.5).
+"""Extension units, which a tags code may be the address of (format 6.5).
 
-A broker with `enableConsumeQueueExt` writes them beside each queue. Here they are read: they hold
-the real tags code of a message and its store time. What the bits of their maps mean is the broker's
-affair.
+A broker with `enableConsumeQueueExt` writes them for each queue, and rocketstore reads them. A unit
+holds the real tags code of a message and its store time. Only the broker knows its bit map.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rocketstore.log.layout.paths import segment_name
 
 __all__ = ["LAST_ADDRESS", "ExtensionUnit", "ExtensionUnits", "is_address", "with_addresses"]
 
-#: Up to here a unit's tags code is the address of an extension unit; hashes and times are larger.
+#: Greatest tags code that is an address; hashes and times are greater.
 LAST_ADDRESS: Final = -(1 << 31) - 1
 _FIRST_ADDRESS: Final = -(1 << 63)
 #: Size of the unit, tags code, store time, size of the bit map, which follows.
@@ -101,8 +100,8 @@ def is_address(tags_code: int) -> bool:
 def with_addresses(
     tags_codes: frozenset[int], units: bytes, extension: ExtensionUnits
 ) -> frozenset[int]:
-    """Codes to look for in some queue units: with them the addresses that stand for one of these
-    codes, and those of which nothing is known, so that their records have to be looked at."""
+    """The codes, and the addresses in `units` whose extension unit has one of the codes. An address
+    with an unreadable unit is among them, so that the reader looks at its record."""
     found = set(tags_codes)
     for address in [code for (code,) in _TAGS_CODE.iter_unpack(units) if code <= LAST_ADDRESS]:
         unit = extension.unit(address)

@@ -1,4 +1,4 @@
-"""Which queues have their files mapped, so that a store may have far more queues than a process
+"""Which queues have their files mapped: a store may have far more queues than a process may have
 mappings."""
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 
 __all__ = ["POINTED_MAX", "MappingCache"]
 
-#: Queues whose file the dispatcher holds, those it wrote last; the unit of another one stops it a
-#: moment.
+#: Queues whose file the dispatcher holds, count: those it wrote last. A unit of another queue stops
+#: it for a moment.
 POINTED_MAX: Final = MAPPED_FILES_MAX * 54 // 100
-#: Files of stores in this process beyond which queues that rest give theirs back.
+#: Mapped files of this process, count; above it queues that rest give theirs back.
 MANY_FILES: Final = MAPPED_FILES_MAX - POINTED_MAX
-#: Queues that are looked at for each one that maps its files.
+#: Queues examined each time that one maps its files, count.
 LOOKS: Final = 8
 
 
 class Parkable(Protocol):
     """A queue that maps its files when they are needed."""
 
-    #: Whether it was used since it was asked the last time.
+    #: Whether a caller used it since the cache looked last.
     used: bool
 
     def park(self) -> bool:
-        """Lets go of the files. False: not now, or there are none."""
+        """Gives the files back. False: not possible now, or there are none."""
         ...
 
 
 class MappingCache:
-    """The queues of one store that have mapped their files, in the order in which they did.
+    """The queues of one store with mapped files, the longest mapped first.
 
-    Those that rest are parked, the oldest first; one that was used since its last turn gets
-    another.
+    Those that rest are parked, the first ones first. A queue that was used since the last look
+    moves to the end.
     """
 
     def __init__(self) -> None:
-        self._turn = SignalSafeLock()
-        # A dict would look at the places of all that left its front before each that is there.
+        self._lock = SignalSafeLock()
+        # In a dict each look at the first entry would pass over all that were removed before it.
         self._order: OrderedDict[Parkable, None] = OrderedDict()
 
     def mapped(self, queue: Parkable) -> None:
-        """To be told by a queue that has just mapped its files."""
-        with self._turn as nested:
-            # A queue's own lock is held here, so that those of others must not be waited for:
-            # `park` does not.
+        """A queue calls it after it has mapped its files."""
+        with self._lock as nested:
+            # The caller holds its queue's lock, so this must not wait for those of other queues:
+            # `park` does not wait.
             self._move_to_the_end(queue)
             if nested or mapped_files() <= MANY_FILES:
-                return  # a signal's handler: this thread may be parking
+                return  # `nested`: a signal handler in a thread that may be parking
             for oldest in list(itertools.islice(self._order, LOOKS)):
                 if oldest is queue:
                     continue
@@ -66,6 +66,6 @@ class MappingCache:
         self._order.move_to_end(queue)
 
     def clear(self) -> None:
-        """All of them are closed."""
-        with self._turn:
+        """Forgets all queues; the store has closed them."""
+        with self._lock:
             self._order.clear()

@@ -30,14 +30,15 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 LIGHT_PREFIX = "%LMQ%"
-#: Prefixes of topics whose messages are in no further queue, whatever they say (format 6.7).
+#: Prefixes of topics whose messages are in no further queue, whatever properties they have
+#: (format 6.7).
 NEVER_LISTED = ("%RETRY%", "rmq_sys_")
 NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 def is_multi_dispatched(topic: str) -> bool:
-    """Whether messages of a topic may be in further queues. One that is sent again or later keeps
-    the properties of the message that it was, whose units in these queues stay what they are."""
+    """Whether messages of a topic may be in further queues. A retried or delayed message keeps its
+    first properties, and its units in those queues are those of the first message."""
     return not topic.startswith(NEVER_LISTED) and topic != "SCHEDULE_TOPIC_XXXX"
 
 
@@ -58,7 +59,7 @@ def multi_dispatch_queues(message: Message) -> list[tuple[str, int, int]]:
 def record_queues(
     properties: Mapping[str, str], queue_id: int, physical_offset: int
 ) -> list[tuple[str, int, int]]:
-    """The same of a record that is dispatched, whose names become directories."""
+    """The same for a record that is dispatched. Names that cannot be directories are left out."""
     if "INNER_MULTI_QUEUE_OFFSET" not in properties:
         return []
     names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
@@ -76,8 +77,8 @@ def record_queues(
 def check_unit(
     queue: ConsumeQueue, queue_offset: int, physical_offset: int
 ) -> tuple[int, int, int] | None:
-    """The unit that stands where a record says it is in a further queue; UnitRefusedError where it
-    cannot be."""
+    """The unit at the offset that a record has in a further queue; None if there is none yet.
+    UnitRefusedError: the record's unit cannot be there."""
     there = queue.unit(queue_offset)
     if there is not None and there[0] < physical_offset and 0 < there[1] < PRE_BLANK_SIZE:
         raise UnitRefusedError(f"{queue.name}: unit {queue_offset} is of the record at {there[0]}")
@@ -86,7 +87,7 @@ def check_unit(
         and queue_offset > queue.written_end
         and not queue.topic.startswith(LIGHT_PREFIX)
     ):
-        # Whoever sent it may not move the end of a queue that others put to.
+        # A producer must not move the end of a queue that others put to.
         raise UnitRefusedError(f"{queue.name}: ends at {queue.written_end}, not at {queue_offset}")
     return there
 

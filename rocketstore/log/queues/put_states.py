@@ -16,7 +16,7 @@ MAX_LISTED = 256
 
 
 class PutStates:
-    """(topic, queue id) → QueueState, made at the first use. Only the appender changes a state."""
+    """(topic, queue id) to QueueState, made at the first use. Only the appender changes a state."""
 
     def __init__(
         self,
@@ -26,15 +26,14 @@ class PutStates:
         topics: Callable[[], Iterable[str]] = tuple,
         max_light_queues: int = 20_000,
     ) -> None:
-        """`topics`: those that have queues in the store."""
+        """`topics` returns the topics that have queues in the store."""
         self._next_offset = next_offset
         self._wide_topics = wide_topics
         self._topics = topics
         self._max_light_queues = max_light_queues
-        #: Light queues that there are; listed at the first use.
+        #: Light queues of the store; None until the first use.
         self._light: set[str] | None = None
-        #: Those that puts which have not ended would make: their next offsets before, and how many
-        #: such puts.
+        #: Light queues that running puts would add: the next offset before, and how many such puts.
         self._coming: dict[str, tuple[int, int]] = {}
         self._lock = threading.RLock()
         self._states: dict[tuple[str, int], QueueState] = {}
@@ -91,7 +90,7 @@ class PutStates:
                 f"INNER_MULTI_DISPATCH names {len(places)} queues, at most {MAX_LISTED}"
             )
         if new:
-            self.state(topic, queue_id)  # behind this the store knows all queues of its log
+            self.state(topic, queue_id)  # after this the store knows all queues of its log
             for place in places:
                 if place[0] not in new:  # what can fail does so before they count
                     self.state(*place)
@@ -99,7 +98,7 @@ class PutStates:
         return [self.state(*place) for place in places]
 
     def _admit_light(self, names: Sequence[str]) -> None:
-        """Those that the store has go on, whatever their number; new ones count with them."""
+        """Refuses new light queues above the bound. Those that the store has are always taken."""
         with self._lock:
             if self._light is None:
                 self._light = {name for name in self._topics() if name.startswith(LIGHT_PREFIX)}
@@ -116,7 +115,7 @@ class PutStates:
                 self._coming[name] = begin, puts + 1
 
     def settle(self, states: Sequence[QueueState]) -> None:
-        """A put that listed these has ended. A queue that no put has brought a message is none."""
+        """A put that listed these has ended. A light queue without a message does not count."""
         if not self._coming:
             return
         with self._lock:

@@ -156,7 +156,7 @@ class QueueFiles:
         files.publish(file)
 
     def _restore(self, position: int) -> None:
-        """Makes a file again that somebody removed between two others."""
+        """Makes a file again that was removed between two others."""
         start = self._files.start_for(position)
         if not any(low <= start <= high - self.file_size for low, high in self._files.gaps):
             unit = position // UNIT_SIZE

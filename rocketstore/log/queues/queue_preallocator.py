@@ -3,7 +3,7 @@
 Making a file waits for the disk twice, and every queue waits for the dispatcher that does it. So
 `QueuePreallocator` makes them in a thread: the next files of a queue that fills fast (`NextFiles`),
 and first files for queues still to come (`FirstFiles`). Such a file is whole and synced, and has no
-name: nobody ever finds a file after one that is not full. The dispatcher names it when the queue
+name: no reader ever finds a file after one that is not full. The dispatcher names it when the queue
 needs it, and the name is synced with the units, not before them (D-18).
 """
 

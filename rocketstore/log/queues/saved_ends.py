@@ -1,9 +1,8 @@
 """`rocketstore/queue_ends`: where queues ended when the store was closed (format.md 20.9).
 
-A clean open does not look into the directories of its queues, there may be many. A queue that ends
-before what is known here has lost files or units, which is noticed when it is used first: what was
-durable then does not go by itself. A queue may have grown since, so these are lower bounds; one
-whose end was never seen by a close has none.
+A clean open does not look into the directories of its queues, since there may be many. A queue that
+ends below its saved end has lost files or units; its first use finds that. Queues may have grown
+since, so saved ends are lower bounds. A queue that no close has seen has none.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def _big_endian(numbers: array[int]) -> array[int]:
 
 
 def load_queue_ends(layout: StoreLayout) -> QueueEnds:
-    """What the last close wrote; nothing is known where it is missing, or no such file."""
+    """The ends that the last close wrote; none if the file is missing or unreadable."""
     try:
         return QueueEnds.unpack(read_state_file(layout.queue_ends, MAX_BYTES))
     except FileNotFoundError:
@@ -128,12 +127,12 @@ def load_queue_ends(layout: StoreLayout) -> QueueEnds:
 
 
 def save_queue_ends(layout: StoreLayout, ends: QueueEnds) -> None:
-    """Replaces the file. Units below these ends are durable before."""
+    """Replaces the file. The caller has synced the units below these ends."""
     write_state_file(layout, layout.queue_ends, ends.pack())
 
 
 def drop_queue_ends(layout: StoreLayout) -> None:
-    """Nothing is known any more; durable when this returns."""
+    """Removes the file, durably."""
     remove_state_file(layout.queue_ends)
 
 
@@ -146,8 +145,8 @@ class FollowerEnds:
         self._seen: tuple[int, int] | None = None
 
     def least(self, topic: str, queue_id: int, found: int, log_end: int) -> int:
-        """What a queue ended at that seems to end at `found`, at least `found`, in a log that
-        queues cover up to `log_end`."""
+        """The least end of a queue whose units end at `found`, in a log that is dispatched up to
+        `log_end`; at least `found`."""
         self._look()
         if found >= self._ends.least(topic, queue_id):
             return found
@@ -156,7 +155,7 @@ class FollowerEnds:
         return self._ends.least(topic, queue_id)
 
     def _look(self) -> None:
-        """A writer replaces the file, or drops it."""
+        """Loads the file again after a writer replaced or removed it."""
         try:
             found = os.stat(self._layout.queue_ends)
             seen = found.st_ino, found.st_mtime_ns
@@ -164,4 +163,4 @@ class FollowerEnds:
             seen = 0, 0
         if seen != self._seen:
             self._ends = load_queue_ends(self._layout)
-            self._seen = seen  # behind it: other threads ask meanwhile
+            self._seen = seen  # last: other threads ask meanwhile

@@ -20,12 +20,13 @@ __all__ = [
 ]
 
 UNIT_SIZE: Final = 20
+#: Record size in a pre-blank unit, which points to no record.
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
-#: A gap of more units than this is not filled: such a record's offset is not believed.
+#: Largest gap that is filled, units; an offset after a larger one is not believed.
 GAP_UNITS_MAX: Final = 1 << 22
-#: More than this is mapped, not read.
+#: Largest read, bytes; beyond it a file is mapped.
 READ_BYTES_MAX: Final = 64 << 10
-#: With room for a whole file behind it, the byte behind a unit is still an i64.
+#: Largest queue offset; the file after its unit still ends at an i64.
 QUEUE_OFFSET_MAX: Final = (1 << 62) // UNIT_SIZE
 
 
@@ -34,7 +35,7 @@ class UnitRefusedError(ValueError):
 
 
 def check_gap(queue: str, end: int, queue_offset: int) -> int:
-    """Units that are missing between the end of a queue and an offset; UnitRefusedError for too
+    """Count of units missing between the end of a queue and an offset; UnitRefusedError for too
     many."""
     if queue_offset - end > GAP_UNITS_MAX:
         raise UnitRefusedError(f"{queue}: {queue_offset} is too far behind its end, {end}")
@@ -42,9 +43,8 @@ def check_gap(queue: str, end: int, queue_offset: int) -> int:
 
 
 def has_units_up_to(directory: str | os.PathLike[str], file_size: int, end: int) -> bool:
-    """Whether the file of a queue in which the unit in front of `end` stands has that one and all
-    before it: told by one read, where many queues are asked. False where they are too many for
-    that, or it is not known."""
+    """Whether the file with the last unit below `end` has that unit and all before it. One read, so
+    that a caller can ask for many queues. False if the read would be too large, or fails."""
     position = (end - 1) * UNIT_SIZE
     start = position - position % file_size
     size = position - start + UNIT_SIZE
