@@ -175,8 +175,8 @@ class Wiring:
         parts.dispatcher.attach(self.commit_log.log.dispatch_signal, own.page, self.commit_log.fail)
         self.queue_files = QueuePreallocator(self.fail)
         parts.queues.ask_ahead = self.queue_files.ask
-        self.flusher = self._make_flusher()
         self.committer = self._make_committer()
+        self.flusher = self._make_flusher()
         self._connect_committer()
         self.checkpointer = self._make_checkpointer()
         self.checkpointer.begin()
@@ -271,6 +271,7 @@ class Wiring:
             path=WritePath(
                 ring=self.ring, pool=self.pool, pool_fast_fail=config.transient_pool_fast_fail
             ),
+            populator=self.populator,
             limits=LogLimits(
                 max_unflushed_bytes=config.max_unflushed_bytes,
                 max_undispatched_bytes=config.max_undispatched_bytes,
@@ -292,7 +293,6 @@ class Wiring:
             log.through = WriteThrough(PagesAhead(self.parts.positions, 0))
             return
         log.through = WriteThrough(self.populator.pages)
-        self.commit_log.populate_with(self.populator)
 
     # ---- workers ----
 
@@ -302,6 +302,7 @@ class Wiring:
             self.commit_log,
             self.fail,
             ring=self.ring,
+            committer=self.committer,
             sync_mode=config.durability == "disk",
             interval_ms=config.flush_interval_ms,
             timed=config.flush_timed,
@@ -330,7 +331,6 @@ class Wiring:
         """Which worker a put wakes: the committer where there is one, else the flusher."""
         config, log = self.parts.config, self.commit_log.log
         if self.committer is not None:
-            self.flusher.commit_first(self.committer)
             if config.wake_commit_on_put:
                 log.wake_on_put(self.committer.signal)
         elif config.wake_flush_on_put:
@@ -340,14 +340,14 @@ class Wiring:
         parts, own = self.parts, self.own
         return Checkpointer(
             self.commit_log,
-            parts.dispatcher.sync_queues,
-            parts.queues.digest,
-            parts.index,
             own.own_file,
             own.rocketmq_file,
             own.checkpoint,
-            lambda end, start: recovery.fingerprint(parts.log, end, start),
             self.fail,
+            sync_queues=parts.dispatcher.sync_queues,
+            queues_digest=parts.queues.digest,
+            index=parts.index,
+            fingerprint=lambda end, start: recovery.fingerprint(parts.log, end, start),
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
             every_second=(self.statistics.sample, ClockMonitor().look),
         )

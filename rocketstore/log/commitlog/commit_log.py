@@ -68,6 +68,7 @@ class CommitLog:
         arrival: EventCount,
         *,
         path: WritePath,
+        populator: Populator | None,
         limits: LogLimits,
         next_segment_at: float = NEXT_SEGMENT_AT,
         visible_when_flushed: bool,
@@ -81,6 +82,7 @@ class CommitLog:
         self.path = path
         self._arrival = arrival
         self._preallocator = preallocator
+        self._populator = populator
         self._limits = limits
         self._next_segment_at = next_segment_at
         self._on_new_segment = on_new_segment
@@ -92,7 +94,6 @@ class CommitLog:
         self._ended = False
         self._half_at = NEVER
         self._began = 0
-        self._populator: Populator | None = None
         # A segment of the queue that the log has not got yet: the next roll goes there, or the log
         # would have a gap.
         self._taken: MappedFile | None = None
@@ -291,10 +292,6 @@ class CommitLog:
         if self._populator is not None and self._populator.pages.written == wrote:
             step = min(step, MARK_WRITTEN_BYTES)
         self.log.notify_at(min(self._half_at, wrote + step))
-
-    def populate_with(self, populator: Populator) -> None:
-        """Before `start`: the worker that populates pages before the appender comes to them."""
-        self._populator = populator
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""

@@ -53,6 +53,7 @@ class Flusher(Worker):
         on_failure: Callable[[BaseException], None],
         *,
         ring: RingBuffer | None,
+        committer: Committer | None,
         sync_mode: bool,
         interval_ms: int,
         timed: bool,
@@ -81,12 +82,8 @@ class Flusher(Worker):
         self._collecting = threading.RLock()  # a handler may ask inside
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
-        self._committer: Committer | None = None
-        self._flushes = 0
-
-    def commit_first(self, committer: Committer) -> None:
-        """Before a flush that a put waits for, write buffers are committed by `committer`."""
         self._committer = committer
+        self._flushes = 0
 
     @property
     def flushes(self) -> int:
