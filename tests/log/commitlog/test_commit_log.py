@@ -95,9 +95,9 @@ def test_maximum_is_the_end_of_what_is_written(tmp_path: Path) -> None:
     """S001-19: not the end of the file."""
     with open_small(tmp_path) as store:
         log = parts(store).commit_log
-        assert log.end_offset == 0
+        assert store.end_offset == 0
         result = store.writer("orders").put(b"x")
-        assert log.end_offset == result.end_offset < log.queue.end_offset
+        assert store.end_offset == result.end_offset < log.queue.end_offset
 
 
 def test_data_from_an_offset_to_the_end_of_its_file(tmp_path: Path) -> None:
