@@ -11,8 +11,7 @@ Read in this order:
   queues and index.
 - `parts`, `wiring`: the parts of a store, and how a writing store gets them, leaf first;
   `initial_offset` gives the first queue offset of a queue.
-- `engine`: what every mode has, and the two modes that only read; `guard` refuses calls after the
-  close; `follow` opens a store that another process writes.
+- `engine`: what every mode has, and the two modes that only read.
 - `writing_engine`: the mode that writes; `trim` removes segments, `tickets` completes promises.
 - `shutdown`, `exit_hook`: a close runs once and to its end, also at the end of the interpreter.
 - `rebuild`: an open that replaces queues and index.

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
-from rocketstore.errors import ConfigError
+from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.reader import Reader
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from rocketstore._native.sync.positions import Positions
     from rocketstore.config import StoreConfig
     from rocketstore.consuming.group_offsets import ConsumerOffsets
-    from rocketstore.engine.guard import Guard
     from rocketstore.engine.parts import ReadParts
+    from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.follow.follower import Follower
     from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
     from rocketstore.log.index.store import IndexStore
@@ -32,7 +33,42 @@ if TYPE_CHECKING:
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.stats.statistics import Statistics, StoreStatistics
 
-__all__ = ["CLEAN", "CloseMode", "Engine", "FollowingEngine", "MemoryEngine", "Opened"]
+__all__ = ["CLEAN", "CloseMode", "Engine", "FollowingEngine", "Guard", "MemoryEngine", "Opened"]
+
+
+class Guard:
+    """Whether one open store may be used. Any thread asks; only the thread that closes the store
+    writes `over`."""
+
+    def __init__(self, path: str, flags: RunningFlags) -> None:
+        self.flags = flags
+        self.over = False
+        self._path = path
+        self._token = syscalls.process_token()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a child of the one that opened the store (D-35)."""
+        return syscalls.forked_since(self._token)
+
+    @property
+    def closed(self) -> bool:
+        return self.over or self.forked
+
+    def check_open(self) -> None:
+        """Raises StoreClosedError after a close, and in a forked child."""
+        if self.over:
+            raise StoreClosedError(
+                f"the store is closed; open it again with rocketstore.open({self._path!r})"
+            )
+        syscalls.check_forked(self._token)
+
+    def check_readable(self) -> None:
+        """Called by readers before each look at a queue. Raises StoreClosedError,
+        ReadFailedError."""
+        self.check_open()
+        if not self.flags.readable:
+            raise ReadFailedError(f"the store takes no reads: {self.flags}")
 
 
 @dataclass(frozen=True, slots=True)

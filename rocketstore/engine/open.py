@@ -7,14 +7,16 @@ disk changes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
+from rocketstore.consuming.group_offsets import FollowerOffsets
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
-from rocketstore.engine.engine import MemoryEngine
-from rocketstore.engine.follow import open_follower
+from rocketstore.engine.engine import FollowingEngine, Guard, MemoryEngine, Opened
 from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.phases import (
     Opening,
@@ -29,13 +31,23 @@ from rocketstore.engine.preflight import preflight
 from rocketstore.engine.wiring import OwnFiles, memory_engine, writing_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
+from rocketstore.log.commitlog.running_flags import RunningFlags
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
+from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.positions_page import boot_id
+from rocketstore.log.recovery.missing_segments import missing_segments
+from rocketstore.log.recovery.report import RecoveryReport
+from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
+    from rocketstore.log.layout.paths import StoreLayout
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["open_engine", "open_for_writing"]
 
@@ -74,7 +86,7 @@ def _open_to_read(request: Request) -> Engine:
     if options.untrusted:
         return _open_in_memory(replace(request, access="memory", index_was_there=True))
     if StoreLock.probe(layout) is not None:
-        return open_follower(path, layout, options)
+        return _open_follower(path, layout, options)
     engine = _open_in_memory(request)
     indexed = options.config.index_enabled
     if engine.odd_sizes or not stopped_cleanly(engine.recovery, indexed=indexed):
@@ -83,7 +95,7 @@ def _open_to_read(request: Request) -> Engine:
     # followed.
     engine.close()
     fitted = replace(options, config=engine.config)
-    return open_follower(path, layout, fitted, engine.recovery)
+    return _open_follower(path, layout, fitted, engine.recovery)
 
 
 def open_for_writing(
@@ -144,3 +156,58 @@ def _undo(opening: Opening, error: BaseException) -> None:
     another failed."""
     with opening.undo:
         opening.stop.restore(error)
+
+
+def _open_follower(
+    path: str, layout: StoreLayout, options: Options, stopped: RecoveryReport | None = None
+) -> FollowingEngine:
+    """The engine of a reader of a store that another process writes or may write.
+
+    `stopped`: the report of an open that found a clean stop; None where there is a writer. Until
+    a program writes again the reader believes its bounds.
+    """
+    config = options.config
+    follower = Follower(
+        layout,
+        verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
+        stopped=None if stopped is None else (stopped.begin, stopped.end),
+    )
+    try:
+        offsets = FollowerOffsets(layout)
+        offsets.look()
+        visible = follower.end()
+        report = stopped or RecoveryReport(
+            mode="following",
+            begin=follower.minimum(),
+            start=visible,
+            end=visible,
+            missing=_missing(layout, follower),
+        )
+    except BaseException:
+        follower.close()
+        raise
+    index = IndexStore(layout, "read", config.index_slots, config.index_entries)
+    opened = Opened(
+        path=path,
+        layout=layout,
+        config=config,
+        guard=Guard(path, RunningFlags()),
+        positions=FollowerPositions(follower),
+        offsets=offsets,
+        recovery=report,
+        index=FollowerIndex(index) if config.index_enabled else None,
+        source=follower,
+        statistics=StoreStatistics(dict),
+    )
+    return FollowingEngine(opened, follower)
+
+
+def _missing(layout: StoreLayout, follower: Follower) -> tuple[str, ...]:
+    """The segments that the log lacks, logged as errors: their records cannot be read. A writer of
+    ours checks its log itself."""
+    if follower.writer not in ("java", "none"):
+        return ()
+    found = missing_segments(layout)
+    for text in found:
+        logger.error("%s: %s", layout.root, text)
+    return tuple(found)

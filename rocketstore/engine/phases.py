@@ -265,10 +265,14 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     # A log that was lost begins again further on: there is nothing to dispatch before it.
     index_start = max(report.index_start, report.begin)
     dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
-    on_progress = request.options.on_recovery
-    catch_up = CatchUp(layout, positions, queues, recovered.checkpoint, on_progress)
-    if request.lock is not None:
-        catch_up.file = opening.own_file
+    catch_up = CatchUp(
+        layout,
+        positions,
+        queues,
+        recovered.checkpoint,
+        on_progress=request.options.on_recovery,
+        file=None if request.lock is None else opening.own_file,
+    )
     catch_up.run(dispatcher, index, report.end)
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.note_rebuilt(report.end)

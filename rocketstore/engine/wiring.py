@@ -20,8 +20,7 @@ from rocketstore._native.append.zero_fill import prewrite
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
-from rocketstore.engine.engine import MemoryEngine, Opened
-from rocketstore.engine.guard import Guard
+from rocketstore.engine.engine import Guard, MemoryEngine, Opened
 from rocketstore.engine.initial_offset import InitialOffset
 from rocketstore.engine.parts import WriteParts, ring_bytes
 from rocketstore.engine.tickets import Completions

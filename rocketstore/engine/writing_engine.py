@@ -152,7 +152,8 @@ class WritingEngine(Engine):
         return config
 
     def trim(self, *, before_offset: int | None = None, before_ms: int | None = None) -> int:
-        """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one bound."""
+        """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one
+        bound."""
         try:
             with self._exclusive as nested:
                 if nested:

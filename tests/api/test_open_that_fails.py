@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rocketstore import ConfigError, tools
-from rocketstore.engine import clean_shutdown, follow, wiring
+from rocketstore.engine import clean_shutdown, wiring
+from rocketstore.engine import open as open_module
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.file_system import FileSystem
@@ -128,7 +129,7 @@ def test_a_reader_that_fails_beside_a_broker_leaves_nothing_open(
     filled(tmp_path)
     with java_writer(StoreLayout(tmp_path)):
         before = opened(tmp_path)
-        monkeypatch.setattr(follow, "missing_segments", broken)
+        monkeypatch.setattr(open_module, "missing_segments", broken)
         with pytest.raises(OSError, match="broken"):
             open_small(tmp_path, "r")
         assert opened(tmp_path) == before
