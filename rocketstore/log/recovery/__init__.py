@@ -7,7 +7,8 @@ Read in this order:
 
 - `marks`: what the files say about the last writer, the input of every decision.
 - `fingerprint`: whether our checkpoint still speaks of the bytes in the log.
-- `recovery`: from where to check, what to believe, in which order to change the disk.
+- `recovery`: from where to check, what to believe, in which order to change the disk;
+  `rocketmq_start` is RocketMQ's rule for a log that another program wrote last.
 - `walk`: checks records one by one and judges the first that is none; `parallel_scan` does the
   checking on all cores.
 - `repair`: every change on disk; `quarantine` copies bytes before they go.

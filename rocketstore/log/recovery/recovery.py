@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketstore._native.format.scanner import read_message
-from rocketstore.errors import HINTS, CorruptRecordError, MissingSegmentsError
+from rocketstore.errors import HINTS, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import NAME_THEM
@@ -31,6 +30,7 @@ from rocketstore.log.recovery.marks import Marks
 from rocketstore.log.recovery.progress import RecoveryProgress, drop_progress, save_progress
 from rocketstore.log.recovery.repair import LogRepair
 from rocketstore.log.recovery.report import RecoveryReport
+from rocketstore.log.recovery.rocketmq_start import rocketmq_start
 from rocketstore.log.recovery.walk import LogWalk, Rules
 from rocketstore.values.callbacks import Progress
 
@@ -53,10 +53,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-#: Margin that is taken off the times of RocketMQ's checkpoint, ms (format.md 8.3).
-ROCKETMQ_MARGIN_MS = 3000
-#: Newest files that RocketMQ reads after a clean stop, a count (format.md 14.2).
-ROCKETMQ_CLEAN_FILES = 3
 NO_VERDICT = Verdict(False, False, False, "")
 
 
@@ -142,16 +138,7 @@ class _Recovery:
             )
         if not log.files and marks.derived_end:
             self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
-        given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
-        for start, end in log.gaps:
-            if end > given_up:  # D-27: unlinks come to the disk in any order
-                self._missing(f"between {start} and {end}")
-        for shape in log.wrong_sizes:
-            if not shape.last:
-                wrong = (
-                    f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"
-                )
-                self._missing(wrong)
+        self._judge_gaps()
         if marks.ours and self.verdict.speaks:
             self.own = marks.own
         elif marks.own is not None:
@@ -167,6 +154,19 @@ class _Recovery:
                 begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
                 self.notes.append(f"{begin}; {NAME_THEM}")
         self._resume()
+
+    def _judge_gaps(self) -> None:
+        log, marks = self.log, self.marks
+        given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
+        for start, end in log.gaps:
+            if end > given_up:  # D-27: unlinks come to the disk in any order
+                self._missing(f"between {start} and {end}")
+        for shape in log.wrong_sizes:
+            if not shape.last:
+                wrong = (
+                    f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"
+                )
+                self._missing(wrong)
 
     def _resume(self) -> None:
         """Continues where an earlier attempt stopped. A cut that it began is finished by our own
@@ -226,7 +226,7 @@ class _Recovery:
                 wanted = max(wanted, resumed.end)
             self.start = max(begin, own.minimum, wanted)
         elif self.log.files:
-            self.start = self._foreign_start()
+            self.start = rocketmq_start(self.log.files, self.marks)
             self.dispatch_start = self._clamp(self.start, self.marks.dispatch_from)
             self.index_start = self._clamp(self.start, self.marks.index_from)
             self.start = min(self.start, self.dispatch_start, self.index_start)
@@ -243,32 +243,6 @@ class _Recovery:
         claimed = max(own.flushed if own is not None else 0, self.marks.derived_end or 0)
         size = self.log.file_size or 0
         return -(-claimed // size) * size if size else 0
-
-    def _foreign_start(self) -> int:
-        """RocketMQ's rule, lowered to the file in which the queues end, so that no unit is
-        missing."""
-        files, marks = self.log.files, self.marks
-        if marks.derived_end is None:
-            return files[0].start_offset
-        start = files[max(0, len(files) - ROCKETMQ_CLEAN_FILES)].start_offset
-        if not marks.clean:
-            start = self._crash_start()
-        below = [f.start_offset for f in files if f.start_offset <= marks.derived_end]
-        return min(start, below[-1] if below else files[0].start_offset)
-
-    def _crash_start(self) -> int:
-        physic, logics, index = self.marks.rocketmq_times
-        least = max(0, min(physic, logics) - ROCKETMQ_MARGIN_MS)
-        if self.marks.index_safe:
-            least = min(least, index)
-        for file in reversed(self.log.files):
-            try:
-                first = read_message(file, 0, file.size, verify=0)
-            except CorruptRecordError:
-                continue
-            if 0 < first.store_timestamp_ms <= least:
-                return file.start_offset
-        return self.log.begin_offset
 
     # ---- scan and repair ----
 
@@ -314,10 +288,10 @@ class _Recovery:
             repair.finish(
                 walk,
                 whole_tail=self.mode != "clean",
-                foreign=self._foreign_range(walk.end),
+                foreign=self.foreign_range(walk.end),
                 starts=self._starts(walk.end),
             )
-        return self._report(walk, repair, began)
+        return _report(self, walk, repair, began)
 
     def _watcher(self, repair: LogRepair | None) -> Callable[[LogWalk, int], None]:
         total = max(1, self.log.end_offset - self.start)
@@ -328,7 +302,7 @@ class _Recovery:
                     walk,
                     offset,
                     rewrite=self.mode != "foreign-clean",
-                    foreign=self._foreign_range(offset),
+                    foreign=self.foreign_range(offset),
                     starts=self._starts(offset),
                 )
             if self.on_progress is not None:
@@ -354,7 +328,7 @@ class _Recovery:
         index = min(self.index_start, end) if self.marks.indexed else NOT_INDEXED
         return min(self.dispatch_start, end), index
 
-    def _foreign_range(self, end: int) -> tuple[int, int] | None:
+    def foreign_range(self, end: int) -> tuple[int, int] | None:
         """The range that another program may have written: from our durable offset if its bytes are
         unchanged."""
         if not self.mode.startswith("foreign"):
@@ -370,34 +344,35 @@ class _Recovery:
                 "of a log that was cut there before (kept, as RocketMQ keeps them)"
             )
 
-    def _report(self, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
-        dispatch_start = min(self.dispatch_start, walk.end)
-        index_start = min(self.index_start, walk.end)
-        begin = self.log.begin_offset if self.log.files else walk.end
-        if self.own is not None:
-            begin = max(begin, self.own.minimum)
-        if self.on_progress is not None:
-            self.on_progress("log", walk.end - self.start, max(1, walk.end - self.start))
-        return RecoveryReport(
-            mode=self.mode,
-            begin=begin,
-            start=self.start,
-            end=walk.end,
-            scanned_bytes=walk.bytes,
-            scanned_records=walk.records,
-            seconds=time.monotonic() - began,
-            was_durable=self.marks.own.flushed if self.marks.own is not None else 0,
-            cut=repair.cut_range,
-            quarantine=tuple(dict.fromkeys(repair.quarantine)),
-            valid_runs=tuple(walk.valid_runs),
-            damage=tuple(walk.damage),
-            foreign=self._foreign_range(walk.end),
-            record_crc_mismatches=walk.record_crc_mismatches,
-            last_record_start=walk.last_record_start,
-            last_store_timestamp_ms=walk.last_store_timestamp_ms,
-            dispatch_start=dispatch_start,
-            index_start=index_start,
-            missing=tuple(self.missing),
-            notes=(*self.notes, *walk.notes, *repair.notes),
-            checkpoint=repair.stored,
-        )
+
+def _report(attempt: _Recovery, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
+    dispatch_start = min(attempt.dispatch_start, walk.end)
+    index_start = min(attempt.index_start, walk.end)
+    begin = attempt.log.begin_offset if attempt.log.files else walk.end
+    if attempt.own is not None:
+        begin = max(begin, attempt.own.minimum)
+    if attempt.on_progress is not None:
+        attempt.on_progress("log", walk.end - attempt.start, max(1, walk.end - attempt.start))
+    return RecoveryReport(
+        mode=attempt.mode,
+        begin=begin,
+        start=attempt.start,
+        end=walk.end,
+        scanned_bytes=walk.bytes,
+        scanned_records=walk.records,
+        seconds=time.monotonic() - began,
+        was_durable=attempt.marks.own.flushed if attempt.marks.own is not None else 0,
+        cut=repair.cut_range,
+        quarantine=tuple(dict.fromkeys(repair.quarantine)),
+        valid_runs=tuple(walk.valid_runs),
+        damage=tuple(walk.damage),
+        foreign=attempt.foreign_range(walk.end),
+        record_crc_mismatches=walk.record_crc_mismatches,
+        last_record_start=walk.last_record_start,
+        last_store_timestamp_ms=walk.last_store_timestamp_ms,
+        dispatch_start=dispatch_start,
+        index_start=index_start,
+        missing=tuple(attempt.missing),
+        notes=(*attempt.notes, *walk.notes, *repair.notes),
+        checkpoint=repair.stored,
+    )

@@ -220,20 +220,14 @@ class LogWalk:
         return file.read(offset - file.start_offset, SIZE_AND_MAGIC)[4:] == BLANK_MAGIC
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
-        """Notes a damaged range; joins it with the one before if no record lies between them."""
-        topics = tuple(self._topics_at(start))
+        """Notes a damaged range; joins it with the one before if no record lies between them. Names
+        the topic of a record whose frame is whole."""
+        message = _read(self._file_at(start), start)
+        topics: tuple[str, ...] = () if message is None else (message.topic,)
         if self.damage and self.damage[-1].end == start:
             before = self.damage.pop()
             start, reason, topics = before.start, before.reason, before.topics + topics
         self.damage.append(Damage(start, end, reason, tuple(dict.fromkeys(topics))))
-
-    def _topics_at(self, offset: int) -> Iterator[str]:
-        """The topic of a damaged record whose frame is whole."""
-        file = self._file_at(offset)
-        if file is not None:
-            message = _read(file, offset)
-            if message is not None:
-                yield message.topic
 
     def _add_valid_runs(self, offset: int) -> None:
         """Finds all valid records at or after `offset`."""
@@ -282,7 +276,7 @@ class LogWalk:
         """Whether an earlier recovery of RocketMQ gave up the record at `offset`, after a fault: a
         record before the fault has the same queue offset (format.md 15.4)."""
         file = self._file_at(offset)
-        message = _read(file, offset) if file is not None else None
+        message = _read(file, offset)
         queue = _queue_of(message) if message is not None else None
         if message is None or queue is None:
             return False
@@ -319,7 +313,10 @@ class LogWalk:
                 offset = file.end_offset if message is None else offset + message.size
 
 
-def _read(file: MappedFile, offset: int) -> Message | None:
+def _read(file: MappedFile | None, offset: int) -> Message | None:
+    """The record at `offset` if its frame is whole, even if a checksum differs."""
+    if file is None:
+        return None
     try:
         return read_message(file, offset - file.start_offset, file.size, verify=0)
     except (CorruptRecordError, OffsetOutOfRangeError):

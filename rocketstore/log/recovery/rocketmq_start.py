@@ -1,0 +1,48 @@
+"""Where RocketMQ's own recovery would begin to check a log that another program wrote last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.format.scanner import read_message
+from rocketstore.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore.log.recovery.marks import Marks
+
+__all__ = ["rocketmq_start"]
+
+#: Margin that is taken off the times of RocketMQ's checkpoint, ms (format.md 8.3).
+MARGIN_MS: Final = 3000
+#: Newest files that RocketMQ reads after a clean stop, a count (format.md 14.2).
+CLEAN_FILES: Final = 3
+
+
+def rocketmq_start(files: Sequence[MappedFile], marks: Marks) -> int:
+    """RocketMQ's rule, lowered to the file in which the queues end, so that no unit is missing."""
+    if marks.derived_end is None:
+        return files[0].start_offset
+    start = files[max(0, len(files) - CLEAN_FILES)].start_offset
+    if not marks.clean:
+        start = _crash_start(files, marks)
+    below = [f.start_offset for f in files if f.start_offset <= marks.derived_end]
+    return min(start, below[-1] if below else files[0].start_offset)
+
+
+def _crash_start(files: Sequence[MappedFile], marks: Marks) -> int:
+    """The newest file whose first record is older than the checkpoint's times, or the first file."""
+    physic, logics, index = marks.rocketmq_times
+    least = max(0, min(physic, logics) - MARGIN_MS)
+    if marks.index_safe:
+        least = min(least, index)
+    for file in reversed(files):
+        try:
+            first = read_message(file, 0, file.size, verify=0)
+        except CorruptRecordError:
+            continue
+        if 0 < first.store_timestamp_ms <= least:
+            return file.start_offset
+    return files[0].start_offset
