@@ -7,7 +7,7 @@ Read in this order:
 - `writer_monitor`: which program writes the store at this moment.
 - `follower`: moves the bounds of readers to where the writer is, and waits for more.
 - `log_view`: the log's files, and where its last record ends.
-- `queue`: one consume queue, whose end is found from its units.
+- `queue`: one consume queue, whose end is found from its units; `queue_files` maps its files.
 - `unit_check`: whether a unit is that of its record, asked where no rocketstore writer says how far
   units are whole.
 - `views`: the positions and the index that a follower shows its store.

@@ -114,9 +114,7 @@ class Follower:
         self.check()
         if not is_safe_topic(topic.encode()):
             return ()
-        names = directory_names(self._layout.consume_queue / topic)
-        ids = tuple(sorted(int(name) for name in names if is_queue_id(name)))
-        return ids or tuple(self._batches.queues(topic))
+        return _queue_ids(self._layout, topic) or tuple(self._batches.queues(topic))
 
     def queue(self, topic: str, queue_id: int) -> FollowerQueue | BatchQueue | None:
         with self._lock:
@@ -274,12 +272,6 @@ class Follower:
 
     # ---- waiting ----
 
-    def _arrivals(self) -> int:
-        with self._lock:
-            if not self._closed:
-                self._look()
-            return self._view.epoch
-
     def _wait(self, seen: int, timeout_ms: int | None) -> int:
         """Waits until the view moves away from `seen`."""
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -289,9 +281,7 @@ class Follower:
                 self._look()
                 epoch, changes, page = self._view.epoch, self._changes, self._watch.page
                 live = self._writer.state == "live"
-            left_ms = BELIEF_MS
-            if deadline is not None:
-                left_ms = min(left_ms, int((deadline - time.monotonic()) * 1000 + 0.999))
+            left_ms = _left_ms(deadline)
             if live and (epoch != seen or left_ms <= 0):
                 return epoch
             if live and page is not None:
@@ -308,6 +298,18 @@ class Follower:
         self._look_ms = SHORTEST_LOOK_MS
 
 
+def _queue_ids(layout: StoreLayout, topic: str) -> tuple[int, ...]:
+    names = directory_names(layout.consume_queue / topic)
+    return tuple(sorted(int(name) for name in names if is_queue_id(name)))
+
+
+def _left_ms(deadline: float | None) -> int:
+    """The next wait, ms: until the deadline, and no longer than BELIEF_MS."""
+    if deadline is None:
+        return BELIEF_MS
+    return min(BELIEF_MS, int((deadline - time.monotonic()) * 1000 + 0.999))
+
+
 class _Arrival:
     """Counts the moves of a follower's view."""
 
@@ -318,7 +320,11 @@ class _Arrival:
 
     @property
     def count(self) -> int:
-        return self._follower._arrivals()
+        follower = self._follower
+        with follower._lock:
+            if not follower._closed:
+                follower._look()
+            return follower._view.epoch
 
     def wait(self, seen: int, timeout_ms: int | None) -> int:
         return self._follower._wait(seen, timeout_ms)

@@ -8,16 +8,12 @@ the unit matches its record (format 15.2, equation 9).
 
 from __future__ import annotations
 
-import bisect
 import logging
-import os
 import threading
-import time
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
-from rocketstore._native.os.mapped_file import MappedFile
-from rocketstore.log.layout.listing import list_files, usual_size
+from rocketstore.log.follow.queue_files import QueueFiles
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.log.read.read_view import ReadView
@@ -29,6 +25,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
+    from rocketstore._native.os.mapped_file import MappedFile
+
 __all__ = [
     "FollowerQueue",
 ]
@@ -38,8 +36,6 @@ logger = logging.getLogger(__name__)
 #: Fewest and most units read at once, a count; the number grows while all of them are new.
 FEWEST_UNITS: Final = 64
 MOST_UNITS: Final = 8192
-#: Time between two checks for a file that a rebuilt one replaced (D-13), seconds.
-RECHECK_S: Final = 1.0
 
 
 class FollowerQueue:
@@ -58,30 +54,24 @@ class FollowerQueue:
         `mapped(queue)` is called when the queue maps its first file. `known_end(found, log_end)`:
         the end that the queue is known to have had in a log whose queues are complete up to
         `log_end`, if that is larger."""
-        self._directory = directory
         self._view = view
         self._matches = matches
-        self._on_mapped = mapped
         self._known_of = known_end
         self._known_end = 0
         self.used = False
         self.extension = ExtensionUnits.of_queue(directory)
         self._lock = threading.Lock()
-        self._starts: list[int] = []  # in order
-        # Starts of files that lost their end; they are not read.
-        self._cut: set[int] = set()
-        self._files: dict[int, MappedFile] = {}
-        self._file_size = 0
+        self._on_mapped = mapped
+        self._files = QueueFiles(directory)
         self._epoch = -1
         self._minimum_of = -1
         self._min_offset = 0
         self._max_offset = 0
         self._last_physical_offset = -1
-        self._rechecked = time.monotonic()
 
     @property
     def file_size(self) -> int:
-        return self._file_size
+        return self._files.size
 
     @property
     def min_offset(self) -> int:
@@ -115,7 +105,7 @@ class FollowerQueue:
             if file is None:
                 return None
             position = queue_offset * UNIT_SIZE - file.start_offset
-            in_file = (self._file_size - position) // UNIT_SIZE
+            in_file = (self._files.size - position) // UNIT_SIZE
             return file, position, min(in_file, self._max_offset - queue_offset)
 
     def park(self) -> bool:
@@ -123,7 +113,7 @@ class FollowerQueue:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            self._files.clear()
+            self._files.park()
             return True
         finally:
             self._lock.release()
@@ -131,10 +121,7 @@ class FollowerQueue:
     def close(self) -> None:
         """Closes the files; messages that were read from them stay readable."""
         with self._lock:
-            for file in self._files.values():
-                file.close()
-            self._files.clear()
-            self._starts.clear()
+            self._files.close()
         self.extension.close()
 
     def _refresh(self) -> None:
@@ -142,16 +129,17 @@ class FollowerQueue:
         view = self._view()
         if view.epoch == self._epoch:
             return
-        if not self._starts:
+        if not self._files.starts:
             self._list()
             try:
-                if self._starts:
+                if self._files.starts:
                     self._find_end(view)
             except BaseException:
-                self._starts.clear()  # the next call searches again, and not from the first unit on
+                # The next call searches again, and not from the first unit on.
+                self._files.starts.clear()
                 raise
             self._know_end(view)
-            if not self._starts:
+            if not self._files.starts:
                 return
         self._advance(view)
         if self._max_offset < self._known_end:
@@ -167,38 +155,26 @@ class FollowerQueue:
         self._known_end = self._known_of(self._max_offset, complete)
 
     def _list(self) -> None:
-        """Lists the files; their size is that of the files themselves (format 1.2)."""
-        found = list_files(self._directory)
-        wanted = self._file_size or usual_size(found) or 0
-        if wanted == 0 or wanted % UNIT_SIZE:
-            return
-        self._file_size = wanted
-        placed = {start: size for start, size in found if start % wanted == 0}
-        self._starts = [start for start, size in placed.items() if size == wanted]
-        self._cut = {start for start, size in placed.items() if 0 < size < wanted}
-        for start in set(self._files).difference(self._starts):
-            self._files.pop(start).close()
-        if self._starts and not self._max_offset:
-            self._min_offset = self._max_offset = self._starts[0] // UNIT_SIZE
+        self._files.list()
+        if self._files.starts and not self._max_offset:
+            self._min_offset = self._max_offset = self._files.starts[0] // UNIT_SIZE
 
     def _file_of(self, queue_offset: int) -> MappedFile | None:
-        position = queue_offset * UNIT_SIZE
-        start = position - position % self._file_size
-        file = self._files.get(start)
-        at = bisect.bisect_left(self._starts, start)  # there may be many
-        if file is None and start in self._starts[at : at + 1]:
-            path = self._directory / f"{start:020d}"
-            try:
-                file = MappedFile.open(str(path), start, self._file_size, "read")
-                file.close_descriptor()
-            except (FileNotFoundError, ValueError):
-                # The writer removed or cut it after the listing.
-                del self._starts[at]
-                return None
-            file.advise("random")
-            self._files[start] = file
-            if len(self._files) == 1:
-                self._on_mapped(self)
+        was_parked = self._files.parked
+        file = self._files.holding(queue_offset)
+        if was_parked and file is not None:
+            self._on_mapped(self)
+        return file
+
+    def _file_at_end(self) -> MappedFile | None:
+        """The file for the next unit, if the writer has made it."""
+        file = self._file_of(self._max_offset)
+        if file is None and self._max_offset * UNIT_SIZE % self._files.size == 0:
+            self._list()
+            file = self._file_of(self._max_offset)
+        if file is not None and self._files.drop_replaced(file):
+            self._list()
+            file = self._file_of(self._max_offset)
         return file
 
     def _good(self, file: MappedFile, number: int, dispatched: int | None) -> bool:
@@ -213,12 +189,12 @@ class FollowerQueue:
     def _find_end(self, view: ReadView) -> None:
         """Called once: finds the last file that begins with a good unit, then its end by
         halving."""
-        for start in sorted(self._starts, reverse=True):
+        for start in sorted(self._files.starts, reverse=True):
             first = start // UNIT_SIZE
             file = self._file_of(first)
             if file is None or not self._good(file, 0, view.dispatched):
                 continue
-            low, high = 0, self._file_size // UNIT_SIZE
+            low, high = 0, self._files.size // UNIT_SIZE
             while high - low > 1:
                 middle = (low + high) // 2
                 if self._good(file, middle, view.dispatched):
@@ -251,7 +227,7 @@ class FollowerQueue:
             if file is None:
                 return
             position = self._max_offset * UNIT_SIZE - file.start_offset
-            count = min(step, (self._file_size - position) // UNIT_SIZE)
+            count = min(step, (self._files.size - position) // UNIT_SIZE)
             units = queue_file.units_array(file, position // UNIT_SIZE, count)
             taken = self._count_good(units, view.dispatched)
             # Below `dispatched` only the last unit can be half written: its record may lie beyond.
@@ -270,27 +246,6 @@ class FollowerQueue:
                 return
             step = min(step * 8, MOST_UNITS)
 
-    def _file_at_end(self) -> MappedFile | None:
-        """The file for the next unit, if the writer has made it."""
-        file = self._file_of(self._max_offset)
-        if file is None and self._max_offset * UNIT_SIZE % self._file_size == 0:
-            self._list()
-            file = self._file_of(self._max_offset)
-        now = time.monotonic()
-        if file is not None and now > self._rechecked + RECHECK_S:
-            self._rechecked = now
-            path = self._directory / f"{file.start_offset:020d}"
-            try:
-                replaced = os.stat(path).st_ino != file.inode
-            except FileNotFoundError:
-                replaced = True
-            if replaced:
-                logger.info("%s was replaced: reading the new file", path)
-                self._files.pop(file.start_offset).close()
-                self._list()
-                file = self._file_of(self._max_offset)
-        return file
-
     def _count_good(self, units: NDArray[numpy.void], dispatched: int | None) -> int:
         """How many units, from the first one on, are complete and rise."""
         physical = units["physical_offset"].astype("i8")
@@ -307,9 +262,9 @@ class FollowerQueue:
 
     def _find_minimum(self, minimum: int) -> None:
         """First unit whose record the log still has; pre-blanks do not count (format 6.3)."""
-        for start in tuple(self._starts):
+        for start in tuple(self._files.starts):
             first = max(self._min_offset, start // UNIT_SIZE)
-            end = min(self._max_offset, (start + self._file_size) // UNIT_SIZE)
+            end = min(self._max_offset, (start + self._files.size) // UNIT_SIZE)
             if first >= end:
                 continue
             file = self._file_of(first)
@@ -330,6 +285,6 @@ class FollowerQueue:
     def _count_cut(self, start: int) -> None:
         """Includes files that were cut, before the first one kept: the log may have their records,
         and the reader has to report them."""
-        while self._min_offset * UNIT_SIZE == start and start - self._file_size in self._cut:
-            start -= self._file_size
+        while self._min_offset * UNIT_SIZE == start and start - self._files.size in self._files.cut:
+            start -= self._files.size
             self._min_offset = start // UNIT_SIZE

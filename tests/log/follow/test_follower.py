@@ -284,7 +284,7 @@ def test_a_queue_file_that_was_rebuilt_is_taken_over(
     live: LiveWriter, source: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A degraded queue is rebuilt into a new file under the same name."""
-    monkeypatch.setattr("rocketstore.log.follow.queue.RECHECK_S", -1.0)
+    monkeypatch.setattr("rocketstore.log.follow.queue_files.RECHECK_S", -1.0)
     live.fill(3)
     consumer = Consumer(Reader(source), "orders", queue_id=0)
     assert len(list(consumer)) == 3

@@ -1,0 +1,102 @@
+"""The files of one consume queue that another process writes: listed, mapped and replaced."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.log.layout.listing import list_files, usual_size
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.queues.units import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["QueueFiles"]
+
+logger = logging.getLogger(__name__)
+
+#: Time between two checks for a file that a rebuilt one replaced (D-13), seconds.
+RECHECK_S: Final = 1.0
+
+
+class QueueFiles:
+    """Which files a queue has, and the mapped ones. The lock of the queue guards all of it."""
+
+    def __init__(self, directory: Path) -> None:
+        #: Length of each file, bytes; 0 until a file was listed.
+        self.size = 0
+        #: Starts of whole files, in order.
+        self.starts: list[int] = []
+        #: Starts of files that lost their end; they are not read.
+        self.cut: set[int] = set()
+        self._directory = directory
+        self._mapped: dict[int, MappedFile] = {}
+        self._rechecked = time.monotonic()
+
+    def list(self) -> None:
+        """Lists the files; their size is that of the files themselves (format 1.2)."""
+        found = list_files(self._directory)
+        wanted = self.size or usual_size(found) or 0
+        if wanted == 0 or wanted % UNIT_SIZE:
+            return
+        self.size = wanted
+        placed = {start: size for start, size in found if start % wanted == 0}
+        self.starts = [start for start, size in placed.items() if size == wanted]
+        self.cut = {start for start, size in placed.items() if 0 < size < wanted}
+        for start in set(self._mapped).difference(self.starts):
+            self._mapped.pop(start).close()
+
+    def holding(self, queue_offset: int) -> MappedFile | None:
+        """The file for a queue offset; None if it was not listed, or is gone since."""
+        position = queue_offset * UNIT_SIZE
+        start = position - position % self.size
+        file = self._mapped.get(start)
+        at = bisect.bisect_left(self.starts, start)  # there may be many
+        if file is None and start in self.starts[at : at + 1]:
+            path = self._directory / segment_name(start)
+            try:
+                file = MappedFile.open(str(path), start, self.size, "read")
+                file.close_descriptor()
+            except (FileNotFoundError, ValueError):
+                # The writer removed or cut it after the listing.
+                del self.starts[at]
+                return None
+            file.advise("random")
+            self._mapped[start] = file
+        return file
+
+    def drop_replaced(self, file: MappedFile) -> bool:
+        """Unmaps a file if a rebuilt one has its name now; checks that every `RECHECK_S`."""
+        now = time.monotonic()
+        if now <= self._rechecked + RECHECK_S:
+            return False
+        self._rechecked = now
+        path = self._directory / segment_name(file.start_offset)
+        try:
+            replaced = os.stat(path).st_ino != file.inode
+        except FileNotFoundError:
+            replaced = True
+        if replaced:
+            logger.info("%s was replaced: reading the new file", path)
+            self._mapped.pop(file.start_offset).close()
+        return replaced
+
+    @property
+    def parked(self) -> bool:
+        """Whether no file is mapped."""
+        return not self._mapped
+
+    def park(self) -> None:
+        """Unmaps the files until they are needed; readers that hold one keep it."""
+        self._mapped.clear()
+
+    def close(self) -> None:
+        for file in self._mapped.values():
+            file.close()
+        self._mapped.clear()
+        self.starts.clear()
