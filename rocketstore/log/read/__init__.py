@@ -8,7 +8,8 @@ Read in this order:
 - `source`: what a reader needs of a store; `local_source` is the store of this process, and
   `log.follow` the one of another.
 - `read_view`: the bounds that a reader may see at one moment.
-- `reader`: queue offset → unit → record → `Message`; `fetch_result` has RocketMQ's statuses.
+- `reader`: queue offset → unit → record → `Message`; `unit_place` reads messages from a unit on,
+  `fetch_result` has RocketMQ's statuses.
 - `time_search`: queue offset of a time; `query`: messages of a key.
 - `batch_queue`, `batch_queues`, `batch_reader`: queues whose units have several messages each;
   `inner_batch` takes those messages out of their record.

@@ -7,12 +7,10 @@ A reader works on a `ReadSource`: the store of this process, or a store that ano
 from __future__ import annotations
 
 import time
-from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from rocketstore._native.format.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
-from rocketstore._native.format.queue_reader import UnitRun, read_units
+from rocketstore._native.format.queue_reader import UnitRun
 from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import (
     CorruptRecordError,
@@ -21,10 +19,9 @@ from rocketstore.errors import (
     ReadFailedError,
     StoreClosedError,
 )
-from rocketstore.log.queues.extension_units import with_addresses
 from rocketstore.log.queues.multi_dispatch import offset_in_queue
 from rocketstore.log.read.batch_queue import BatchQueue
-from rocketstore.log.read.batch_reader import batch_end, batch_time, fetch_batches
+from rocketstore.log.read.batch_reader import batch_end, fetch_batches
 from rocketstore.log.read.fetch_result import (
     FOUND,
     MESSAGE_WAS_REMOVING,
@@ -38,35 +35,18 @@ from rocketstore.log.read.fetch_result import (
     Fetch,
 )
 from rocketstore.log.read.source import segment_at
-from rocketstore.log.read.time_search import breaks_of, offset_at
+from rocketstore.log.read.time_search import find_offset
+from rocketstore.log.read.unit_place import FILTER_UNITS, UnitPlace, messages_at, next_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketstore._native.format.message import Message
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.queues.extension_units import ExtensionUnits
     from rocketstore.log.read.source import QueueView, ReadSource
     from rocketstore.log.read.time_search import Boundary
 
 __all__ = ["Reader"]
-
-#: Units that one fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
-FILTER_UNITS: Final = 800
-_STORE_TIME = attrgetter("store_timestamp_ms")
-_PHYSICAL_OFFSET = attrgetter("physical_offset")
-
-
-class _Place(NamedTuple):
-    """Where a unit is: its queue and offset there, its file and position, and the queue's extension
-    units."""
-
-    topic: str
-    queue_id: int
-    offset: int
-    file: MappedFile
-    position: int
-    extension: ExtensionUnits
 
 
 class Reader:
@@ -157,11 +137,11 @@ class Reader:
     ) -> Fetch:
         located = queue.locate(offset)
         if located is None:
-            return Fetch([], min(maximum, _next_file(queue, offset)), OFFSET_FOUND_NULL)
+            return Fetch([], min(maximum, next_file(queue, offset)), OFFSET_FOUND_NULL)
         file, position, available = located
         wanted = max_messages if tags_codes is None else max(max_messages, FILTER_UNITS)
         count = min(wanted, available, maximum - offset)
-        place = _Place(topic, queue_id, offset, file, position, queue.extension)
+        place = UnitPlace(topic, queue_id, offset, file, position, queue.extension)
         return self._read(place, count, max_messages, tags_codes)
 
     def run_from(self, topic: str, queue_id: int, offset: int) -> UnitRun | None:
@@ -276,62 +256,7 @@ class Reader:
     ) -> int:
         """Queue offset for a time (`time_search.offset_at`); 0 for a queue that does not exist."""
         self.bounds(topic, queue_id)
-        queue = self._source.queue(topic, queue_id)
-        if queue is None:
-            return 0
-        store_time = partial(self._first_number, _STORE_TIME, topic, queue_id)
-        place = partial(self._first_number, _PHYSICAL_OFFSET, topic, queue_id)
-        ranges = () if isinstance(queue, BatchQueue) else self._source.time_breaks()
-        breaks = breaks_of(queue, ranges, place)
-        found = offset_at(queue, when_ms, store_time, boundary=boundary, breaks=breaks)
-        if found < queue.max_offset or isinstance(queue, BatchQueue):
-            return found
-        return queue.written_end  # what is missing after it may be younger: the reader reports it
-
-    def _first_number(
-        self,
-        number_of: Callable[[Message], int],
-        topic: str,
-        queue_id: int,
-        from_offset: int,
-        to_offset: int,
-    ) -> tuple[int, int] | None:
-        """Queue offset of the first message in [from_offset, to_offset), and one number of it; None
-        without.
-
-        For `time_search`. Records that cannot be believed are none. Of a batch queue: the store
-        time.
-        """
-        source = self._source
-        offset, width = from_offset, 1
-        while offset < to_offset:
-            source.check()
-            queue = source.queue(topic, queue_id)
-            if queue is None:
-                return None
-            if isinstance(queue, BatchQueue):
-                return batch_time(queue, offset, to_offset)
-            located = queue.locate(offset)
-            if located is None:
-                offset = _next_file(queue, offset)
-                continue
-            file, position, available = located
-            count = min(width, available, to_offset - offset)
-            place = _Place(topic, queue_id, offset, file, position, queue.extension)
-            try:
-                found = self._units(place, count, None, verify=source.verify)
-            except (CorruptRecordError, ReadFailedError, StoreClosedError):
-                if count > 1:  # the last of these: trimmed away
-                    width = 1
-                    continue
-                found = []
-            if found:
-                first = found[0]
-                # A record may name the queue twice: the search has to come on.
-                at = max(offset, offset_in_queue(first, topic, queue_id))
-                return at, number_of(first)
-            offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
-        return None
+        return find_offset(self._source, topic, queue_id, when_ms, boundary)
 
     def _queue_at(self, topic: str, queue_id: int, offset: int) -> QueueView | BatchQueue | None:
         """The queue; after a catch-up if the offset has not arrived yet."""
@@ -344,13 +269,13 @@ class Reader:
         return queue
 
     def _read(
-        self, place: _Place, count: int, max_messages: int, tags_codes: frozenset[int] | None
+        self, place: UnitPlace, count: int, max_messages: int, tags_codes: frozenset[int] | None
     ) -> Fetch:
         """Records of `count` units from a place on; fewer when one of them does not hold."""
         messages: list[Message] | None = None
         while messages is None:
             try:
-                messages = self._units(place, count, tags_codes, self._source.verify)
+                messages = messages_at(self._source, place, count, tags_codes)
             except (CorruptRecordError, ReadFailedError) as error:
                 if count == 1:
                     where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
@@ -366,34 +291,3 @@ class Reader:
             return Fetch(messages, place.offset + count, FOUND)
         status = MESSAGE_WAS_REMOVING if tags_codes is None else NO_MATCHED_MESSAGE
         return Fetch(messages, place.offset + count, status)
-
-    def _units(
-        self, place: _Place, count: int, tags_codes: frozenset[int] | None, verify: int
-    ) -> list[Message]:
-        source = self._source
-        if tags_codes is not None:
-            units = place.file.read(place.position, count * UNIT_SIZE)
-            tags_codes = with_addresses(tags_codes, units, place.extension)
-        # In this order: the files then reach at least as far as `visible`.
-        minimum, visible = source.minimum(), source.visible()
-        return read_units(
-            place.file,
-            place.position,
-            count,
-            source.segments(),
-            source.segment_size,
-            topic=place.topic.encode(),
-            queue_id=place.queue_id,
-            first_queue_offset=place.offset,
-            log_minimum=minimum,
-            limit_offset=visible,
-            verify=verify,
-            tags_codes=tags_codes,
-        )
-
-
-def _next_file(queue: QueueView, queue_offset: int) -> int:
-    """First queue offset of the file after the one that should hold `queue_offset`; the end of a
-    queue that has no file."""
-    units = queue.file_size // UNIT_SIZE or max(1, queue.max_offset)
-    return (queue_offset // units + 1) * units

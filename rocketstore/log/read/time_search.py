@@ -9,15 +9,28 @@ it is RocketMQ's.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreClosedError
+from rocketstore.log.queues.multi_dispatch import offset_in_queue
+from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.batch_reader import batch_time
+from rocketstore.log.read.unit_place import FILTER_UNITS, UnitPlace, messages_at, next_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Boundary", "TimedQueue", "breaks_of", "offset_at"]
+    from rocketstore._native.format.message import Message
+    from rocketstore.log.read.source import ReadSource
+
+__all__ = ["Boundary", "TimedQueue", "breaks_of", "find_offset", "offset_at"]
 
 Boundary = Literal["lower", "upper"]
+_STORE_TIME = attrgetter("store_timestamp_ms")
+_PHYSICAL_OFFSET = attrgetter("physical_offset")
 
 
 class TimedQueue(Protocol):
@@ -28,6 +41,27 @@ class TimedQueue(Protocol):
 
     @property
     def max_offset(self) -> int: ...
+
+
+def find_offset(
+    source: ReadSource, topic: str, queue_id: int, when_ms: int, boundary: Boundary
+) -> int:
+    """Queue offset for a time (`offset_at`); 0 for a queue that does not exist.
+
+    Raises:
+        StoreClosedError, ReadFailedError: the store cannot be read.
+    """
+    queue = source.queue(topic, queue_id)
+    if queue is None:
+        return 0
+    store_time = partial(_first_number, source, _STORE_TIME, topic, queue_id)
+    place = partial(_first_number, source, _PHYSICAL_OFFSET, topic, queue_id)
+    ranges = () if isinstance(queue, BatchQueue) else source.time_breaks()
+    breaks = breaks_of(queue, ranges, place)
+    found = offset_at(queue, when_ms, store_time, boundary=boundary, breaks=breaks)
+    if found < queue.max_offset or isinstance(queue, BatchQueue):
+        return found
+    return queue.written_end  # what is missing after it may be younger: the reader reports it
 
 
 def offset_at(
@@ -119,3 +153,48 @@ def _last_message(
             return last
         end, width = begin, width * 2
     return minimum - 1
+
+
+def _first_number(
+    source: ReadSource,
+    number_of: Callable[[Message], int],
+    topic: str,
+    queue_id: int,
+    from_offset: int,
+    to_offset: int,
+) -> tuple[int, int] | None:
+    """Queue offset of the first message in [from_offset, to_offset), and one number of it; None
+    without.
+
+    For `time_search`. Records that cannot be believed are none. Of a batch queue: the store
+    time.
+    """
+    offset, width = from_offset, 1
+    while offset < to_offset:
+        source.check()
+        queue = source.queue(topic, queue_id)
+        if queue is None:
+            return None
+        if isinstance(queue, BatchQueue):
+            return batch_time(queue, offset, to_offset)
+        located = queue.locate(offset)
+        if located is None:
+            offset = next_file(queue, offset)
+            continue
+        file, position, available = located
+        count = min(width, available, to_offset - offset)
+        place = UnitPlace(topic, queue_id, offset, file, position, queue.extension)
+        try:
+            found = messages_at(source, place, count)
+        except (CorruptRecordError, ReadFailedError, StoreClosedError):
+            if count > 1:  # the last of these: trimmed away
+                width = 1
+                continue
+            found = []
+        if found:
+            first = found[0]
+            # A record may name the queue twice: the search has to come on.
+            at = max(offset, offset_in_queue(first, topic, queue_id))
+            return at, number_of(first)
+        offset, width = offset + max(1, count), min(width * 2, FILTER_UNITS)
+    return None

@@ -1,0 +1,69 @@
+"""From a unit's place in a queue file to the messages of the units from there on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore._native.format.queue_file import UNIT_SIZE
+from rocketstore._native.format.queue_reader import read_units
+from rocketstore.log.queues.extension_units import with_addresses
+
+if TYPE_CHECKING:
+    from rocketstore._native.format.message import Message
+    from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore.log.queues.extension_units import ExtensionUnits
+    from rocketstore.log.read.source import QueueView, ReadSource
+
+__all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file"]
+
+#: Units that one fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
+FILTER_UNITS: Final = 800
+
+
+class UnitPlace(NamedTuple):
+    """Where a unit is: its queue and offset there, its file and position, and the queue's extension
+    units."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    file: MappedFile
+    position: int
+    extension: ExtensionUnits
+
+
+def messages_at(
+    source: ReadSource, place: UnitPlace, count: int, tags_codes: frozenset[int] | None = None
+) -> list[Message]:
+    """The messages of `count` units from a place on; with `tags_codes` those whose unit has one.
+
+    Raises:
+        CorruptRecordError, ReadFailedError: one of the records does not hold, or cannot be read.
+        StoreClosedError: the store, or a file that a trim removed, is closed.
+    """
+    if tags_codes is not None:
+        units = place.file.read(place.position, count * UNIT_SIZE)
+        tags_codes = with_addresses(tags_codes, units, place.extension)
+    # In this order: the files then reach at least as far as `visible`.
+    minimum, visible = source.minimum(), source.visible()
+    return read_units(
+        place.file,
+        place.position,
+        count,
+        source.segments(),
+        source.segment_size,
+        topic=place.topic.encode(),
+        queue_id=place.queue_id,
+        first_queue_offset=place.offset,
+        log_minimum=minimum,
+        limit_offset=visible,
+        verify=source.verify,
+        tags_codes=tags_codes,
+    )
+
+
+def next_file(queue: QueueView, queue_offset: int) -> int:
+    """First queue offset of the file after the one that should hold `queue_offset`; the end of a
+    queue that has no file."""
+    units = queue.file_size // UNIT_SIZE or max(1, queue.max_offset)
+    return (queue_offset // units + 1) * units
