@@ -173,7 +173,8 @@ def _build(
     except _DamageError as error:
         raise CorruptRecordError(
             error.offset,
-            f"{error.reason}; `rocketstore verify` names all damage, `rocketstore repair` repairs it",
+            f"{error.reason}; `rocketstore verify` names all damage, "
+            "`rocketstore repair` repairs it",
         ) from None
     finally:
         queues.close()
