@@ -41,8 +41,7 @@ def verify(
     index_entries: int = INDEX_ENTRIES,
     commit_log_dir: str = "",
 ) -> VerifyReport:
-    """Walks every record, queue unit and index entry of the store in directory `path`, without a
-    lock.
+    """Walks every record, queue unit and index entry of a store, without a lock.
 
     A record is checked for its structure, its place, both checksums and the queue offset before it.
     A unit and an index entry are checked against the record they point to, and each record for its

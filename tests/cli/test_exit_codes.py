@@ -180,7 +180,7 @@ def test_a_signal_while_modules_are_loaded(monkeypatch: pytest.MonkeyPatch) -> N
 def test_ctrl_c_while_the_library_is_loaded(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     entry = metadata.EntryPoint("rocketstore", project["scripts"]["rocketstore"], "console_scripts")
-    (tmp_path / "numpy.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    (tmp_path / "click.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     child = subprocess.run(
         [sys.executable, "-c", f"import sys; from {entry.module} import main; sys.exit(main())"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},

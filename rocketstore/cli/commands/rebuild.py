@@ -7,10 +7,10 @@ import json
 
 import click
 
-from rocketstore import tools
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, bytes_progress
 from rocketstore.cli.parameters import STORE, index_shape
+from rocketstore.tools import rebuild
 
 __all__ = ["command"]
 
@@ -37,7 +37,7 @@ def command(
       rocketstore rebuild data/orders
     """
     with bytes_progress() as progress:
-        report = tools.rebuild(
+        report = rebuild(
             store,
             workers=workers,
             progress=bars(progress),

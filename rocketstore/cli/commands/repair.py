@@ -7,10 +7,10 @@ import json
 
 import click
 
-from rocketstore import tools
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, bytes_progress
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
+from rocketstore.tools import repair
 
 __all__ = ["command"]
 
@@ -46,7 +46,7 @@ def command(
       rocketstore repair --dry-run data/orders
     """
     with bytes_progress() as progress:
-        report = tools.repair(
+        report = repair(
             store,
             dry_run=dry_run,
             force=force,

@@ -8,12 +8,12 @@ import json
 import click
 from click.core import ParameterSource
 
-from rocketstore import tools
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import COMMIT_LOG_DIR, remedy
 from rocketstore.cli.output import bars, steps
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
 from rocketstore.cli.standard_streams import printable
+from rocketstore.tools import verify
 
 __all__ = ["command"]
 
@@ -48,7 +48,7 @@ def command(
       rocketstore verify data/orders
     """
     with steps() as progress:
-        report = tools.verify(
+        report = verify(
             store,
             progress=bars(progress),
             index_slots=index_slots,
