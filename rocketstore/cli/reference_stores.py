@@ -61,7 +61,7 @@ class Expectation:
     first_log_offset: int
     #: Physical offset → fields of the acknowledged record.
     acked: dict[int, dict[str, Any]]
-    #: Physical offsets of records behind damage, of records changed out of sight of any checksum,
+    #: Physical offsets of records after damage, of records changed out of sight of any checksum,
     #: and of records that must not come back.
     may: frozenset[int]
     either: frozenset[int]
@@ -114,7 +114,7 @@ class Comparison:
     messages: int = 0
     queues: int = 0
     index_hits: int = 0
-    #: Whole records behind damage that RocketMQ would have cut off.
+    #: Whole records after damage that RocketMQ would have cut off.
     saved: int = 0
     mismatches: list[str] = field(default_factory=list)
 
@@ -177,7 +177,7 @@ def _compare_queues(expected: Expectation, store: Store, found: Comparison) -> N
             if slot is not None and slot[0] != physical_offset:
                 found.differ(f"{where}: the record at {physical_offset}, not {slot[0]}")
             elif slot is None and physical_offset not in expected.optional:
-                found.differ(f"{where}: the record at {physical_offset}, which nobody expects")
+                found.differ(f"{where}: the record at {physical_offset}, which is not expected")
             found.saved += slot is None and physical_offset in expected.may
             _compare_record(expected, message, found)
         for queue_offset, (physical_offset, _) in wanted.items():

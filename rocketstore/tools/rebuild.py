@@ -121,7 +121,7 @@ def rebuild(
 
 
 class _StoppedError(Exception):
-    """Another part has failed, or the caller has stopped the rebuild. It is raised to nobody."""
+    """Another part has failed, or the caller has stopped the rebuild. No caller sees it."""
 
 
 class _Job:

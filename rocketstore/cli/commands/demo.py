@@ -54,7 +54,7 @@ MOST_FAULTS: Final = 20
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-store"),
     show_default=True,
-    help="Directory of the store that the demo makes, and makes anew each time.",
+    help="Where the demo makes its store; an earlier demo there is removed first.",
 )
 @click.option(
     "--kills", type=click.IntRange(0), default=20, show_default=True, help="Writers to kill."

@@ -65,7 +65,7 @@ class Ingest:
 
     def _put_in_turns(self, lines: list[bytes]) -> None:
         """A batch goes to one queue, single puts take turns: put each, then wait once for all,
-        those in front of one that failed included."""
+        those before one that failed included."""
         to_disk = self.writer.durability == "disk"
         level: rocketstore.Durability | None = "memory" if to_disk else None
         ends: list[int] = []
