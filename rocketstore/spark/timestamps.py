@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 from typing import Final, NamedTuple
 
-__all__ = ["END_MS", "FIRST_MS", "milliseconds", "moment"]
+__all__ = ["DAY_MS", "END_MS", "EPOCH", "FIRST_MS", "milliseconds", "moment"]
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 DAY_MS: Final = 86_400_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.config.store_config import RECORD_BYTES_MIN
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ __all__ = ["POINTED_FLAG", "RECORD_BYTES_MIN", "REPAIR_TOPIC", "is_pointed_fille
 REPAIR_TOPIC: Final = "%"
 #: Flag of pointed filler records; others have 0.
 POINTED_FLAG: Final = 1
-#: Bytes of a record without a body, with a topic of one byte.
-RECORD_BYTES_MIN: Final = 92
 
 
 def is_pointed_filler(message: Message) -> bool:

@@ -27,9 +27,8 @@ from rocketstore.log.read.column_reader import MISSING_SEGMENT
 from rocketstore.log.recovery.quarantine import keep_copy, pieces_of
 from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.damage import (
-    BLANK,
-    BLANK_MAGIC,
     DamagedRange,
+    blank_head,
     damaged_ranges,
     log_files,
     with_pointed_fillers,
@@ -279,7 +278,7 @@ def _replacement(one: DamagedRange) -> Iterator[bytes]:
     """What is written over a range, piece by piece: records of its length together, a blank at the
     end of its file."""
     if one.how == "blank":
-        yield BLANK.pack(one.end - one.start, BLANK_MAGIC)
+        yield blank_head(one.end - one.start)
         return
     offset = one.start
     for unit in one.pointed_fillers:
@@ -293,7 +292,7 @@ def _replacement(one: DamagedRange) -> Iterator[bytes]:
         yield _record(one, offset, size)
         offset += size
     if one.blank_size:
-        yield BLANK.pack(one.blank_size, BLANK_MAGIC)
+        yield blank_head(one.blank_size)
 
 
 def _record(

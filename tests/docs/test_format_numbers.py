@@ -33,13 +33,7 @@ ELSEWHERE = {
     "rocketstore/log/recovery/walk.py: BLANK_MAGIC",
     "rocketstore/log/recovery/walk.py: SIZE_AND_MAGIC",
     r'rocketstore/log/recovery/walk.py: b"\xcb\xd4\x31\x94"',
-    "rocketstore/tools/_repair/damage.py: 0xCBD43194",
-    "rocketstore/tools/_repair/damage.py: BLANK_MAGIC",
-    "rocketstore/tools/_repair/units.py: RECORD_BYTES_MIN",
     "rocketstore/tools/_verify/derived.py: ROCKETMQ_CHECKPOINT_SIZE",
-    "rocketstore/tools/_verify/log.py: BLANK_MAGIC",
-    "rocketstore/tools/_verify/log.py: BLANK_SIZE_MIN",
-    'rocketstore/tools/_verify/log.py: "cbd43194"',
 }
 
 #: A constant of a size or a mark of the files that RocketMQ and rocketstore share, by the words of its name.

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rocketstore.archive import is_uri
 from rocketstore.spark.batches import schema_of, to_batch
-from rocketstore.spark.timestamps import moment
+from rocketstore.spark.timestamps import DAY_MS, moment
 
 if TYPE_CHECKING:
     from rocketstore.spark.jobs.parts import Row
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPRESSIONS", "PartFiles", "Target", "day_text", "directory_text"]
 
-DAY_MS: Final = 86_400_000
 #: Days since 1970 that have a date: years 1 … 9999. NO_DAY is for all others.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 NO_DAY: Final = LAST_DAY + 1

@@ -6,6 +6,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.puts import SHARD_KEY
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import store_path
@@ -25,7 +26,6 @@ MESSAGE_COLUMNS = (
     *("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp"),
     *NUMBERS,
 )
-SHARD_KEY = "__SHARDINGKEY"
 
 
 def append(

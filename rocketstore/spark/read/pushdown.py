@@ -29,6 +29,7 @@ from rocketstore.spark.read.conditions import (
     conditions_text,
     testable,
 )
+from rocketstore.spark.timestamps import EPOCH
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -47,7 +48,6 @@ TESTS: Final = {
     GreaterThanOrEqual: ">=",
 }
 NEVER_NULL_TEXTS: Final = ("body", "properties", *CODED)
-EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.api.scan import scan
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
+from rocketstore.log.read.column_reader import (
+    BLANK_SIZE_MIN,
+    MISSING_SEGMENT,
+    TRIMMED,
+    LogFiles,
+)
+from rocketstore.log.recovery.walk import BLANK_MAGIC
 from rocketstore.scanning.scan import Scan
 from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.units import PointedFiller, pointed_fillers, units_into
@@ -26,16 +31,13 @@ if TYPE_CHECKING:
     from rocketstore.values.callbacks import Progress
 
 __all__ = [
-    "BLANK",
-    "BLANK_MAGIC",
     "DamagedRange",
+    "blank_head",
     "damaged_ranges",
     "log_files",
     "with_pointed_fillers",
 ]
 
-BLANK: Final = struct.Struct(">iI")
-BLANK_MAGIC: Final = 0xCBD43194
 BOTH: Final = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 
@@ -65,7 +67,7 @@ class DamagedRange:
     @property
     def blank_size(self) -> int:
         """A file ends with a blank."""
-        return BLANK.size if self.end == self.file_end else 0
+        return BLANK_SIZE_MIN if self.end == self.file_end else 0
 
     @property
     def records_end(self) -> int:
@@ -74,6 +76,11 @@ class DamagedRange:
     @property
     def fits(self) -> bool:
         return self.how in ("record", "blank")
+
+
+def blank_head(size: int) -> bytes:
+    """The first bytes of a blank of `size` bytes: its size and its mark."""
+    return size.to_bytes(4, "big", signed=True) + BLANK_MAGIC
 
 
 def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange]:
@@ -167,8 +174,8 @@ def _without_blank(
             if file is None or used == file_end or known:
                 continue
             rest = file_end - used
-            blank = BLANK.pack(rest, BLANK_MAGIC)[:rest]
-            if file.read(used - start, min(rest, BLANK.size)) != blank:
+            blank = blank_head(rest)[:rest]
+            if file.read(used - start, min(rest, BLANK_SIZE_MIN)) != blank:
                 found.append((used, file_end, "no blank"))
     finally:
         files.close()

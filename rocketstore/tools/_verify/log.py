@@ -20,7 +20,9 @@ from rocketstore._native.format.scanner import (
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, multi_dispatch_queues
+from rocketstore.log.read.column_reader import BLANK_SIZE_MIN
 from rocketstore.log.recovery.parallel_scan import part_begin
+from rocketstore.log.recovery.walk import BLANK_MAGIC
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
 
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log"]
 
-BLANK_MAGIC = bytes.fromhex("cbd43194")
-BLANK_SIZE_MIN = 8
 BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 #: Bytes of a file that one thread scans in one go.
 PART_BYTES = 32 << 20

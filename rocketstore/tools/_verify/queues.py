@@ -19,6 +19,7 @@ from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.log.queues.multi_dispatch import multi_dispatch_queues
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
+from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 from rocketstore.tools.filler_records import is_pointed_filler
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.plural import counted
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["QueueSeen", "check_lost", "compare_queues", "odd_file", "walk_queues"]
 
 STEP_UNITS = 8192
-# Units of delayed messages hold a time (format 6.2).
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +282,7 @@ class _QueueWalk:
             first_queue_offset=file.start_offset // UNIT_SIZE + begin,
             log_minimum=self._facts.begin,
             limit_offset=self._facts.end,
-            tags=self._topic != SCHEDULE_TOPIC,
+            tags=self._topic != SCHEDULE_TOPIC,  # there they hold a time (format 6.2)
         )
 
     def _took(self, checked: tuple[int, int, int, int, int]) -> bool:
