@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy
 import pytest
 
-from rocketstore._native.format import queue_file
 from rocketstore.log.layout import listing
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
@@ -17,6 +16,7 @@ from rocketstore.log.queues import units as queue_units
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE, has_units_up_to
 from tests.support.small_store import watched
 
+UNIT = numpy.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 FILE_UNITS = 10
 FILE_SIZE = FILE_UNITS * UNIT_SIZE
 
@@ -24,7 +24,7 @@ FILE_SIZE = FILE_UNITS * UNIT_SIZE
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
     """Two files; the second has three units, the first of them a pre-blank."""
-    units = numpy.zeros(2 * FILE_UNITS, queue_file.UNIT_DTYPE)
+    units = numpy.zeros(2 * FILE_UNITS, UNIT)
     units["physical_offset"][:13] = numpy.arange(13) * 100
     units["size"][:13] = 100
     units[10] = (0, PRE_BLANK_SIZE, 0)
@@ -48,7 +48,7 @@ def test_units_that_are_not(queue: Path, end: int) -> None:
 @pytest.mark.parametrize("field", ["physical_offset", "size"])
 def test_a_hole_in_front_of_the_end(queue: Path, lost: int, field: str) -> None:
     path = queue / f"{FILE_SIZE:020d}"
-    units = numpy.frombuffer(path.read_bytes(), queue_file.UNIT_DTYPE).copy()
+    units = numpy.frombuffer(path.read_bytes(), UNIT).copy()
     units[field][lost - FILE_UNITS] = -1 if field == "physical_offset" else 0
     path.write_bytes(units.tobytes())
     assert not has_units_up_to(queue, FILE_SIZE, 13)
