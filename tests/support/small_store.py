@@ -71,12 +71,16 @@ def store_group_offset(store: Store, topic: str, offset: int) -> None:
 def no_dispatch(store: Store) -> Iterator[None]:
     """Nothing becomes readable in its queue meanwhile; afterwards all does."""
     dispatcher: Any = dispatched(store)._engine._dispatcher
+    source: Any = store._engine.reader.source
+    dispatch_up_to = source._dispatch_up_to
     dispatcher._service.paused = True
     dispatcher.catch_up = lambda target, **options: 0
+    source._dispatch_up_to = lambda target: 0
     dispatcher.wake()
     try:
         yield
     finally:
+        source._dispatch_up_to = dispatch_up_to
         del dispatcher.catch_up
         dispatcher._service.paused = False
         dispatcher.wake()
