@@ -177,9 +177,9 @@ class Checkpointer(Worker):
         """Times that are truly forced, as RocketMQ expects them (format.md 8, 17)."""
         physic, logics, index, master, confirm = self._rocketmq.load()
         if 0 < store_time < physic:
-            # Times fell (D-28): one from before would stand for the queues of what came behind, and
-            # RocketMQ's recovery begin too late. That of the index stays: it deletes index files
-            # that end later.
+            # Store times fell (D-28). The older, greater time would vouch for queue units of later
+            # records, and RocketMQ's recovery would begin too late. The index time stays: RocketMQ
+            # deletes index files that end after it.
             logics = 0
         physic = store_time or physic
         positions = self._commit_log.positions
@@ -198,7 +198,7 @@ class Checkpointer(Worker):
 
     @property
     def last(self) -> OwnCheckpoint:
-        """What our checkpoint says now."""
+        """Our checkpoint as it is on disk now."""
         return self._last
 
     def close_clean(self) -> bool:

@@ -2,8 +2,8 @@
 
 One flush at a time, one descriptor a file for the file's whole life, and never a second sync after
 an error: Linux drops the dirty pages of a failed write-back, the next sync would say OK (K-01,
-D-10, D-12). A write buffer's way through one file is native (`_native.append.group_commit`); the rest is
-here.
+D-10, D-12). A write buffer's way through one file is native (`_native.append.group_commit`); the
+rest is here.
 """
 
 from __future__ import annotations

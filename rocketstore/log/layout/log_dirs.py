@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME_THEM", "has_segment", "list_log", "log_directories"]
 
-#: What to do about a log of which files are missing.
+#: Advice of the errors for a log with missing files.
 NAME_THEM: Final = HINTS["directories"]
 
 

@@ -31,7 +31,7 @@ NO_ID = bytes(16)
 
 
 class State(enum.IntEnum):
-    """What the writer of a page does at present."""
+    """State of the writer of a page."""
 
     NONE = 0
     RECOVERING = 1

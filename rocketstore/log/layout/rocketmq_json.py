@@ -23,9 +23,9 @@ _TOKEN = re.compile(
 
 
 def read_json(path: Path, max_bytes: int, max_depth: int) -> object:
-    """What a JSON file holds, in the forms that RocketMQ writes (format.md 1.4): integer keys need
-    no quotes, `<name>.bak` counts when the file is absent, empty or no JSON. None when neither is
-    any use.
+    """The content of a JSON file, in the forms that RocketMQ writes (format.md 1.4): integer keys
+    need no quotes, `<name>.bak` counts when the file is absent, empty or no JSON. None when neither
+    is any use.
 
     Never raises on what the bytes are; OSError when they cannot be read.
     """

@@ -139,7 +139,7 @@ class SecondNames:
         syscalls.sync_directory(str(self._layout.commit_log))
 
     def descriptors(self) -> list[int]:
-        """Of the segments that must have two names."""
+        """Descriptors of the segments that must have two names."""
         return [file.fd for file in self._files]
 
     def settle(self, flushed: int) -> None:

@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["ConsumeQueueStore"]
 
-#: More dirty queues than this are synced with one call for the whole file system (D-19).
+#: Dirty queues that are synced one by one, count; more are synced by one call for the whole file
+#: system (D-19).
 SYNC_EACH_MAX = 64
 
 
@@ -47,7 +48,7 @@ class ConsumeQueueStore:
         self.file_size = file_size
         self._log_minimum = log_minimum
         self._lock = threading.RLock()  # a signal handler may interrupt its owner
-        #: By topic and queue id; None: it has a directory, and no caller has asked for it.
+        #: Queues by topic and queue id; None: it has a directory, and no caller has asked for it.
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._making: dict[tuple[str, int], ConsumeQueue] = {}
         self._mapped = MappingCache()

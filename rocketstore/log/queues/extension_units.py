@@ -28,7 +28,7 @@ _TAGS_CODE: Final = struct.Struct(">12xq")
 
 
 class ExtensionUnit(NamedTuple):
-    """What RocketMQ knew of a message when it made its unit."""
+    """One extension unit: what RocketMQ knew of a message when it made its unit."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -47,7 +47,7 @@ class ExtensionUnits:
 
     @staticmethod
     def of_queue(queue_directory: Path) -> ExtensionUnits:
-        """Those of the queue whose units lie in a directory."""
+        """The extension units of the queue with this directory."""
         above, topic, queue = os.fspath(queue_directory).rsplit(os.sep, 2)
         return ExtensionUnits(f"{os.path.dirname(above)}/consumequeue_ext/{topic}/{queue}")
 

@@ -304,7 +304,7 @@ class FirstFiles:
 
 
 def _owner_of(found: os.stat_result) -> tuple[int, ...]:
-    """What a file and its directory must have in common."""
+    """Disk, owner, group and mode, which a file takes from its directory."""
     return found.st_dev, found.st_uid, found.st_gid, found.st_mode
 
 

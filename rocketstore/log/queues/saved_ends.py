@@ -137,7 +137,7 @@ def drop_queue_ends(layout: StoreLayout) -> None:
 
 
 class FollowerEnds:
-    """What a reader without the lock knows of queue ends."""
+    """Saved queue ends, for a reader without the lock."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
