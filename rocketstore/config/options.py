@@ -10,17 +10,15 @@ import dataclasses
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.config.rocketmq import OPTIONS
 from rocketstore.config.typed_options import Visible
 from rocketstore.config.units import DAY_MS, GIB, INT32_MAX, KIB, MIB
 from rocketstore.values.durability import DEFAULT_DELAY_LEVELS, Durability
 
-__all__ = ["QUEUE_UNIT_BYTES", "Facts", "Options", "explain", "facts_of", "help_text"]
-
-#: Bytes of a consume queue unit (format.md 4).
-QUEUE_UNIT_BYTES: Final = 20
+__all__ = ["Facts", "Options", "explain", "facts_of", "help_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,7 @@ class Options:
     consume_queue_file_size_bytes: int = _option(
         6_000_000,
         "Size of each consume queue file. It is rounded up to whole units of 20 bytes.",
-        (QUEUE_UNIT_BYTES, 2_147_483_640),
+        (UNIT_SIZE, 2_147_483_640),
         unit="bytes",
         words="6,000,000 bytes (300,000 units)",
         kept=True,
@@ -229,9 +227,7 @@ class Options:
         "Entries of a new index file, 20 bytes each. The first entry is never used.",
         (2, 100_000_000),
     )
-    max_query_results: int = _option(
-        64, "Most messages that one query by key gives.", (1, 1_000_000)
-    )
+    max_query_results: int = _option(64, "Most messages that a query by key gives.", (1, 1_000_000))
     default_query_results: int = _option(
         32, "Messages that a query by key gives when it does not say how many.", (1, 1_000_000)
     )

@@ -12,7 +12,13 @@ import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack, cast
 
-from rocketstore.config.options import QUEUE_UNIT_BYTES, Options, facts_of, help_text
+from rocketstore._native.format.constants import (
+    BLANK_BYTES,
+    RECORD_BYTES_MIN,
+    RECORD_CRC_BYTES,
+    UNIT_SIZE,
+)
+from rocketstore.config.options import Options, facts_of, help_text
 from rocketstore.config.rocketmq import options_of_broker
 from rocketstore.config.units import GIB, KIB, IgnoredOption
 from rocketstore.errors import ConfigError
@@ -27,12 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreConfig"]
 
-#: Bytes that stay free at the end of each commit log file: the header of the blank (format.md 3.2).
-BLANK_BYTES: Final = 8
-#: An IPv4 record without body and properties and with a topic of one byte.
-RECORD_BYTES_MIN: Final = 92
-#: The record CRC property (format.md 2.6).
-RECORD_CRC_BYTES: Final = 20
 #: Room for topic, properties and header of a record with the largest body; RocketMQ's reserve.
 RECORD_RESERVE_BYTES: Final = 64 * KIB
 
@@ -78,8 +78,8 @@ class StoreConfig(Options):
                 self._check(item)
         self._set("durability", durability_of(self.durability))
         self._check_texts()
-        units = -(-self.consume_queue_file_size_bytes // QUEUE_UNIT_BYTES)
-        self._set("consume_queue_file_size_bytes", units * QUEUE_UNIT_BYTES)
+        units = -(-self.consume_queue_file_size_bytes // UNIT_SIZE)
+        self._set("consume_queue_file_size_bytes", units * UNIT_SIZE)
         self._check_message_size()
         if self.light_queue_enabled and not self.multi_dispatch_enabled:
             raise ConfigError(

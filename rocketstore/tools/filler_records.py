@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.config.store_config import RECORD_BYTES_MIN
+from rocketstore._native.format.constants import RECORD_BYTES_MIN
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ Most programs set at most these five:
   message.
 - `max_message_size_bytes` and `write_buffer_bytes`: both bound a message; raise them together.
 - `index_enabled`: without an index there is no `Store.query`, and nothing is kept for keys.
-- `max_query_results`: the most that one `Store.query` gives.
+- `max_query_results`: the most that a call of `Store.query` gives.
 
 An option that is *kept with the store* is set when the store is made. Later opens take it from the
 store's files. A size that is given and disagrees with the files is a `ConfigError`.

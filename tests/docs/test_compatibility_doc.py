@@ -104,7 +104,9 @@ def test_options_without_a_rocketmq_name_are_listed() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize(
+    "name", [name for name in errors.__all__ if isinstance(getattr(errors, name), type)]
+)
 def test_every_error_is_mapped(name: str) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     kind = getattr(errors, name)

@@ -20,21 +20,8 @@ HEADER = ROOT / "csrc" / "rs_format.h"
 #: The module that hands the constants of the header to Python, whatever its files end with.
 HANDED_ON = "rocketstore/_native/format/constants"
 
-#: `file: constant` of numbers that stand elsewhere today. This list only gets shorter, down to none.
-ELSEWHERE = {
-    "rocketstore/config/store_config.py: BLANK_BYTES",
-    "rocketstore/config/store_config.py: QUEUE_UNIT_BYTES",
-    "rocketstore/config/store_config.py: RECORD_BYTES_MIN",
-    "rocketstore/config/store_config.py: RECORD_CRC_BYTES",
-    "rocketstore/log/index/segment.py: ENTRY_BYTES",
-    "rocketstore/log/queues/units.py: PRE_BLANK_SIZE",
-    "rocketstore/log/queues/units.py: UNIT_SIZE",
-    "rocketstore/log/read/column_reader.py: BLANK_SIZE_MIN",
-    "rocketstore/log/recovery/walk.py: BLANK_MAGIC",
-    "rocketstore/log/recovery/walk.py: SIZE_AND_MAGIC",
-    r'rocketstore/log/recovery/walk.py: b"\xcb\xd4\x31\x94"',
-    "rocketstore/tools/_verify/derived.py: ROCKETMQ_CHECKPOINT_SIZE",
-}
+#: `file: constant` of numbers that stand elsewhere.
+ELSEWHERE: set[str] = set()
 
 #: A constant of a size or a mark of the files that RocketMQ and rocketstore share, by the words of its name.
 NAME = re.compile(

@@ -19,14 +19,13 @@ __all__ = ["ACCEPTED", "FACES", "FLOORS", "Arrow", "arrows", "circles", "module_
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("plain values", ("errors",)),
     ("plain values", ("values",)),
-    ("plain values", ("config",)),
     ("native part: memory, system calls, the GIL", ("_native",)),
     ("native part: memory, system calls, the GIL", ("_native.os",)),
     ("native part: memory, system calls, the GIL", ("_native.format",)),
     ("native part: memory, system calls, the GIL", ("_native.sync",)),
     ("native part: memory, system calls, the GIL", ("_native.append", "_native.dispatch")),
     ("native part: memory, system calls, the GIL", ("_native.put",)),
-    ("what a read gives", ("message", "columns", "stats")),
+    ("options, and what a read gives", ("config", "message", "columns", "stats")),
     ("one log: files", ("log",)),
     ("one log: files", ("log.worker", "log.damage", "log.layout")),
     ("one log: files", ("log.mapped_files",)),
@@ -57,10 +56,10 @@ FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "ui"))
 PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
-        "archive", "arrow", "columns", "config", "consuming", "errors", "message", "puts", "scanning", "spark",
-        "stats", "tools", "values",
+        *("archive", "arrow", "columns", "config", "consuming", "errors", "message", "puts"),
+        *("scanning", "spark", "stats", "store_info", "tools", "values"),
     )
-)  # fmt: skip
+)
 
 #: Arrows that point up all the same: (room, imported room) -> why.
 ACCEPTED: dict[tuple[str, str], str] = {

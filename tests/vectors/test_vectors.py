@@ -55,8 +55,12 @@ ELSEWHERE = {
     "index.keys": "unit/test_index_file.py::test_key_hashes_are_rocketmqs",
     "index.files": "unit/test_index_file.py::test_files_are_rocketmqs_byte_for_byte",
     "checkpoints": "unit/test_rocketmq_checkpoint.py::test_rocketmqs_bytes_are_read_and_written",
-    "mini_store.reads": "log/read/test_reader.py::test_statuses_and_next_offsets_are_those_of_rocketmq",
-    "mini_store.scenarios": "log/recovery/test_recovery_stores.py::test_every_scenario_is_tested",
+    "mini_store.reads": (
+        "log/read/test_reader.py::test_statuses_and_next_offsets_are_those_of_rocketmq"
+    ),
+    "mini_store.scenarios": (
+        "log/recovery/test_recovery_stores.py::test_every_scenario_is_tested"
+    ),
     "pre_blank": ("log/read/test_reader.py::test_behind_pre_blanks_the_first_message_is_the_minimum"),
     "time_lookup.rows": "log/read/test_time_search.py::test_lower_bound_is_that_of_rocketmq_5",
 }

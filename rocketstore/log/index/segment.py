@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native.format import index_file
+from rocketstore._native.format.constants import ENTRY_BYTES
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
@@ -28,7 +29,6 @@ __all__ = [
 
 #: Step in which entries get disk blocks, bytes (D-19).
 CHUNK_BYTES: Final = 1024 * 1024
-ENTRY_BYTES: Final = 20
 #: In the header: the number of the next entry, 1 in a file without any (format.md 7.2).
 COUNT_AT: Final = 36
 

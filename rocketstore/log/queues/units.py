@@ -7,6 +7,7 @@ import operator
 import os
 from typing import Final
 
+from rocketstore._native.format.constants import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import segment_name
 
@@ -19,9 +20,6 @@ __all__ = [
     "has_units_up_to",
 ]
 
-UNIT_SIZE: Final = 20
-#: Record size in a pre-blank unit, which points to no record.
-PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 #: Largest gap that is filled, units; an offset after a larger one is not believed.
 GAP_UNITS_MAX: Final = 1 << 22
 #: Largest read, bytes; beyond it a file is mapped.

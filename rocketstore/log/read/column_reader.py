@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rocketstore._native.format.constants import BLANK_BYTES
 from rocketstore._native.format.scanner import SearchBudget, read_message, resynchronise
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError
@@ -36,7 +37,6 @@ __all__ = [
     "SegmentFiles",
 ]
 
-BLANK_SIZE_MIN = 8
 #: Log that one native call walks without a row, bytes; between two calls Python runs signal
 #: handlers.
 STRIDE_BYTES = 64 << 20
@@ -212,7 +212,7 @@ class LogFiles(SegmentFiles):
     def _readable_end(self, start: int) -> int:
         """In the last bytes of a file that was cut nothing can begin that could be read."""
         length = self._files[start][1]
-        return start + (length if length == self.size else max(0, length - BLANK_SIZE_MIN + 1))
+        return start + (length if length == self.size else max(0, length - BLANK_BYTES + 1))
 
     def first_store_time(self, start: int, verify: int) -> int | None:
         """Store time of the record that the file of this start begins with; None without one.
@@ -281,7 +281,7 @@ class ColumnWalk:
                 self._lose(offset, stop, reason)
                 offset = self.reached = stop
                 continue
-            if file.end_offset - offset < BLANK_SIZE_MIN:
+            if file.end_offset - offset < BLANK_BYTES:
                 # Too short for a blank: no record begins here.
                 offset = self.reached = file.end_offset
                 continue

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_LENIENT,
@@ -34,8 +35,6 @@ __all__ = ["LogWalk", "Rules"]
 
 #: Log between two reports of progress, bytes.
 CHUNK_BYTES = 16 << 20
-BLANK_MAGIC = b"\xcb\xd4\x31\x94"
-SIZE_AND_MAGIC = 8
 #: Records after a tear whose topics a report names, a count; later ones count as a range only.
 NAMED_RECORDS = 10_000
 VALID_RUNS_MAX = 1_000
@@ -215,9 +214,9 @@ class LogWalk:
 
     def _is_blank(self, offset: int) -> bool:
         file = self._file_at(offset)
-        if file is None or file.end_offset - offset < SIZE_AND_MAGIC:
+        if file is None or file.end_offset - offset < BLANK_BYTES:
             return False
-        return file.read(offset - file.start_offset, SIZE_AND_MAGIC)[4:] == BLANK_MAGIC
+        return file.read(offset - file.start_offset, BLANK_BYTES)[4:] == BLANK_MAGIC
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
         """Notes a damaged range; joins it with the one before if no record lies between them. Names

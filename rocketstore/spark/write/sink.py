@@ -178,8 +178,8 @@ def check_creates(options: WriteOptions, what: str) -> None:
     if not options.create_store:
         raise SparkFaceError(
             "RS_NO_STORE",
-            f"path = {options.path!r}: there is no {what}, {HINTS['create_store']}; see whether its "
-            "disk is mounted here, or write the first time without this option",
+            f"path = {options.path!r}: there is no {what}, {HINTS['create_store']}; see whether "
+            "its disk is mounted here, or write the first time without this option",
         )
 
 

@@ -8,16 +8,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.api.scan import scan
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.read.column_reader import (
-    BLANK_SIZE_MIN,
-    MISSING_SEGMENT,
-    TRIMMED,
-    LogFiles,
-)
-from rocketstore.log.recovery.walk import BLANK_MAGIC
+from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
 from rocketstore.scanning.scan import Scan
 from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.units import PointedFiller, pointed_fillers, units_into
@@ -67,7 +62,7 @@ class DamagedRange:
     @property
     def blank_size(self) -> int:
         """A file ends with a blank."""
-        return BLANK_SIZE_MIN if self.end == self.file_end else 0
+        return BLANK_BYTES if self.end == self.file_end else 0
 
     @property
     def records_end(self) -> int:
@@ -175,7 +170,7 @@ def _without_blank(
                 continue
             rest = file_end - used
             blank = blank_head(rest)[:rest]
-            if file.read(used - start, min(rest, BLANK_SIZE_MIN)) != blank:
+            if file.read(used - start, min(rest, BLANK_BYTES)) != blank:
                 found.append((used, file_end, "no blank"))
     finally:
         files.close()

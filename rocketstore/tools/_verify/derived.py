@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketstore._native.format import index_file
+from rocketstore._native.format.constants import CHECKPOINT_BYTES
 from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_checkpoint", "check_offsets", "offsets_fault", "walk_index"]
 
-ROCKETMQ_CHECKPOINT_SIZE = 4096
 # The greatest number of seconds that an entry can hold.
 LATE_MOST_S = 0x7FFFFFFF
 
@@ -151,8 +151,8 @@ def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -
                     text = f"{name} = {claimed}, the log ends at {facts.end}"
                     findings.add(str(path), 0, text)
     path = layout.checkpoint
-    if path.exists() and path.stat().st_size != ROCKETMQ_CHECKPOINT_SIZE:
-        findings.add(str(path), 0, f"{path.stat().st_size} bytes, not {ROCKETMQ_CHECKPOINT_SIZE}")
+    if path.exists() and path.stat().st_size != CHECKPOINT_BYTES:
+        findings.add(str(path), 0, f"{path.stat().st_size} bytes, not {CHECKPOINT_BYTES}")
 
 
 def offsets_fault(root: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_RECORD_CRC,
@@ -20,9 +21,7 @@ from rocketstore._native.format.scanner import (
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, multi_dispatch_queues
-from rocketstore.log.read.column_reader import BLANK_SIZE_MIN
 from rocketstore.log.recovery.parallel_scan import part_begin
-from rocketstore.log.recovery.walk import BLANK_MAGIC
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
 
@@ -234,7 +233,7 @@ class _Walk:
         position, end = _part(segment, self._scope)
         while position < end:
             rest = segment.size - position
-            head = segment.read(position, min(rest, BLANK_SIZE_MIN))
+            head = segment.read(position, min(rest, BLANK_BYTES))
             if head[4:] == BLANK_MAGIC:
                 counts.blanks += 1
                 if int.from_bytes(head[:4], "big", signed=True) != rest:
@@ -243,7 +242,7 @@ class _Walk:
                 return
             data = position if any(head) else segment.find_data(position, segment.size)
             if data == segment.size:
-                if not self._last and rest >= BLANK_SIZE_MIN:
+                if not self._last and rest >= BLANK_BYTES:
                     self._fault(position, "zeros up to the end of the file, without a blank")
                 return
             size = self._record(position) if data == position else 0
