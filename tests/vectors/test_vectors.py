@@ -61,7 +61,9 @@ ELSEWHERE = {
     "mini_store.scenarios": (
         "log/recovery/test_recovery_stores.py::test_every_scenario_is_tested"
     ),
-    "pre_blank": ("log/read/test_reader.py::test_behind_pre_blanks_the_first_message_is_the_minimum"),
+    "pre_blank": (
+        "log/read/test_reader.py::test_behind_pre_blanks_the_first_message_is_the_minimum"
+    ),
     "time_lookup.rows": "log/read/test_time_search.py::test_lower_bound_is_that_of_rocketmq_5",
 }
 #: Files and messages that rocketstore does not handle.

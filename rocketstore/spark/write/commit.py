@@ -178,8 +178,8 @@ def finish_pending(
             raise SparkFaceError(
                 "RS_DATA_LOST",
                 f"[{begun.begin}, {store.begin_offset}) of {path} was removed before version "
-                f"{begun.version} of {begun.writer} was finished: which of its {begun.rows} messages "
-                f"were there cannot be known; remove {sink_directory(path) / 'pending.json'} "
+                f"{begun.version} of {begun.writer} was finished: which of its {begun.rows} "
+                f"messages were there cannot be known; remove {sink_directory(path) / 'pending.json'} "
                 "to write no more of them",
             )
         for file in begun.files:
