@@ -122,7 +122,7 @@ def test_verify_looks_at_each_unit(made: BatchStore) -> None:
     assert verify(made.root).ok
     made.put_unit(record, len(parts), when, number=11)
     (fault,) = verify(made.root).faults
-    assert "behind the end" in fault.reason
+    assert "after the end" in fault.reason
 
 
 def test_a_first_file_that_was_cut_hides_no_other(made: BatchStore) -> None:

@@ -221,7 +221,7 @@ def test_a_commit_that_a_close_overtakes_stores_nothing(setting: Setting) -> Non
         waiting.set()
         assert go_on.wait(20)
 
-    first._wait_flushed = flush
+    first._stored._wait_flushed = flush
     heard: list[StoreClosedError] = []
 
     def commit() -> None:

@@ -36,7 +36,7 @@ def test_an_old_pickle_loads_and_can_be_pickled_again(name: str) -> None:
 
 def test_the_samples_hold_old_names() -> None:
     names = set().union(*(modules_of(path) for path in SAMPLES.glob("*.pickle")))
-    assert {"rocketstore._native.format.message", "rocketstore._native.append.put_result"} <= names
+    assert {"rocketstore._native.message", "rocketstore._native.put_result"} <= names
     assert len(names) == 15
 
 

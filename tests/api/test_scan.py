@@ -25,5 +25,5 @@ def test_records_begin_and_end_where_they_are_told(tmp_path: Path) -> None:
     made = MadeStore(tmp_path / "store")
     put = made.fill(60)
     begin, end = put[7].physical_offset, put[50].physical_offset
-    scan = rocketstore.scan(made.root, start_offset=begin, end_offset=end)
+    scan = rocketstore.scan(made.root, begin_offset=begin, end_offset=end)
     assert values(scan, "queue_offset") == list(range(7, 50))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocketstore import Store
-from rocketstore.cli.streams.queue_messages import messages_of
+from rocketstore.cli.streams.queue_messages import queue_messages
 from tests.interop.crashes import number_of, numbered
 from tests.interop.messages import SMALL
 from tests.interop.views import FIELDS, Fields, View, expected, oracle_message, our_message
@@ -199,7 +199,7 @@ def readable_by_us(store: Store) -> dict[int, Fields]:
         message.physical_offset: our_message(message)
         for topic in store.topics()
         for queue_id in store.queues(topic)
-        for _, message in messages_of(store, topic, queue_id, lambda error: None)
+        for _, message in queue_messages(store, topic, queue_id, lambda error: None)
     }
 
 

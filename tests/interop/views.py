@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketstore import Message, Store
-from rocketstore.cli.streams.queue_messages import messages_of
+from rocketstore.cli.streams.queue_messages import queue_messages
 from tests.interop.messages import Sent
 
 __all__ = ["Tally", "View", "expected", "of_oracle", "of_ours"]
@@ -129,7 +129,7 @@ def of_ours(store: Store) -> View:
     bounds = {}
     for topic in store.topics():
         for queue_id in store.queues(topic):
-            found = dict(messages_of(store, topic, queue_id, _damaged))
+            found = dict(queue_messages(store, topic, queue_id, _damaged))
             if not found:
                 continue
             name = (topic, queue_id)

@@ -17,6 +17,7 @@ except ImportError:
     import _xxsubinterpreters as interpreters
     run = interpreters.run_string
 import rocketstore
+rocketstore.open
 
 second = interpreters.create()
 run(second, f\"\"\"
@@ -24,6 +25,7 @@ import sys
 sys.path[:] = {sys.path!r}
 try:
     import rocketstore
+    rocketstore.open
 except ImportError as error:
     print("ImportError", error, flush=True)
 \"\"\")

@@ -231,7 +231,7 @@ class Run:
         assert self.store is not None
         with self.act("trim"):
             self.say("trimmed", before)
-            self.store.trim(before_offset=before)
+            self.store.trim(before_offset=min(before, self.store.end_offset))
 
 
 def where(error: BaseException) -> str:

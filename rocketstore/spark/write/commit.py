@@ -179,8 +179,8 @@ def finish_pending(
                 "RS_DATA_LOST",
                 f"[{begun.begin}, {store.begin_offset}) of {path} was removed before version "
                 f"{begun.version} of {begun.writer} was finished: which of its {begun.rows} "
-                f"messages were there cannot be known; remove {sink_directory(path) / 'pending.json'} "
-                "to write no more of them",
+                "messages were there cannot be known; remove "
+                f"{sink_directory(path) / 'pending.json'} to write no more of them",
             )
         for file in begun.files:
             check_staged(file)
