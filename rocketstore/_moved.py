@@ -32,6 +32,7 @@ MOVED: Final = {
     "rocketstore.scan_filter": "rocketstore.values.record_filter",
     "rocketstore.services.histogram": "rocketstore.stats.histogram",
     "rocketstore.services.statistics": "rocketstore.stats.statistics",
+    "rocketstore.tools.findings": "rocketstore.tools.report",
 }
 #: Old module and name, then the new ones, where a class has another name or a module of its own.
 RENAMED: Final = {

@@ -81,6 +81,7 @@ def open_store(
 
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
+open_store.__module__ = "rocketstore"  # where a pickle finds that name
 
 
 def _directory(path: object) -> str:

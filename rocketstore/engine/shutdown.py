@@ -28,19 +28,11 @@ _Arguments = ParamSpec("_Arguments")
 #: Join timeout of the closing thread, seconds, so that no thread of the store is left; bounded
 #: because a signal handler may interrupt the join.
 LAST_LINES_S = 1.0
-#: Packages that only call the store; a frame of theirs holds nothing that a close needs.
-FACES = frozenset(
+#: Packages and modules that only call the store: a frame of theirs holds nothing that a close needs.
+GUESTS = frozenset(
     (
-        "__main__",
-        "aio",
-        "arrow",
-        "cli",
-        "metrics",
-        "replication",
-        "services",
-        "spark",
-        "tools",
-        "ui",
+        *("__main__", "aio", "api", "archive", "arrow", "cli", "metrics"),
+        *("scanning", "shipping", "spark", "tools"),
     )
 )
 
@@ -60,7 +52,7 @@ def _is_ours(frame: FrameType) -> bool:
     """Whether a frame belongs to a part of the store, which may hold a lock while a handler
     runs."""
     package, _, rest = str(frame.f_globals.get("__name__")).partition(".")
-    return package == "rocketstore" and bool(rest) and rest.partition(".")[0] not in FACES
+    return package == "rocketstore" and bool(rest) and rest.partition(".")[0] not in GUESTS
 
 
 class Closing:

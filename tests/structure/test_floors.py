@@ -88,16 +88,15 @@ def test_faces_use_exported_names_only() -> None:
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def test_a_close_knows_the_faces() -> None:
-    """`engine.shutdown` tells our frames from those of faces by package: a new face has to be named there."""
+def test_a_close_knows_who_only_calls_the_store() -> None:
+    """`engine.shutdown` tells frames that may hold a lock by their package: a new face is to be named there."""
     packages = {
         module_name(path).split(".")[1]
         for path in sources("rocketstore", suffixes=(".py",))
         if "." in module_name(path)
     }
-    above = {
-        room for room in packages if room in FACES or room in ("tools", "services", "__main__")
-    }
-    assert above <= shutdown.FACES
-    below = {room.split(".")[0] for room in RANK if RANK[room] <= RANK["store"]}
-    assert not below & shutdown.FACES
+    assert packages >= shutdown.GUESTS
+    assert {room for room in packages if room in (*FACES, "tools", "__main__")} <= shutdown.GUESTS
+    holders = {"engine", "log", "stats", "puts", "consuming", "consumer", "store", "writer"}
+    assert not holders & shutdown.GUESTS
+    assert holders <= packages

@@ -82,7 +82,7 @@ class NextFiles:
         self._durable = 0
         self._lost: OSError | None = None
         self._grown_at = time.monotonic()
-        self._lasted_s = math.inf  # from the last but one `take` of this run to the last one
+        self._lasted_s = math.inf  # from the last but one `take`, or the open, to the last one
 
     # ---- preparing: any thread ----
 
@@ -171,7 +171,13 @@ class NextFiles:
             # A signal handler's exception ended the last try just after the file got its name.
             file, whole = self._files.open_made(start_offset), False
         now = time.monotonic()
-        self._lasted_s = now - self._grown_at if self._given > 1 else math.inf
+        lasted_s = now - self._grown_at
+        if self._given > 1:
+            self._lasted_s = lasted_s
+        elif self._files.files:
+            # The file before is of an earlier run. What this run has seen of it is enough to ask
+            # for the next file, and too little for a hurry.
+            self._lasted_s = max(lasted_s, POPULATED_S)
         self._grown_at = now
         self._given += 1
         return file, whole
