@@ -28,6 +28,7 @@ Names are imported when they are first used: `import rocketstore` alone loads no
 package.
 """
 
+import atexit
 import importlib
 import sys
 
@@ -192,3 +193,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         plain = ("aio", "columns", "config", "errors", "message", "tools")
         loaded = (name for name in _MODULES if name in globals())
         return sorted({*__all__, *plain, *loaded, "__version__"})
+
+    def _close_open_stores():
+        """Registered by the import, not by the first open: a handler of the program that was
+        registered in between runs first, and may still put."""
+        hook = sys.modules.get("rocketstore.engine.exit_hook")
+        if hook is not None:
+            hook.close_all()
+
+    atexit.register(_close_open_stores)

@@ -7,7 +7,6 @@ crash.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import time
@@ -16,7 +15,7 @@ from typing import Protocol
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
 
-__all__ = ["forget", "remember"]
+__all__ = ["close_all", "forget", "remember"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,8 @@ def forget(engine: OpenEngine) -> None:
 
 
 def close_all() -> None:
-    """Closes all open stores and waits for them, no longer than `LONGEST_S`."""
+    """Closes all open stores and waits for them, no longer than `LONGEST_S`. `rocketstore` calls it
+    at exit: the import registers it."""
     deadline = time.monotonic() + LONGEST_S
     for engine, token in _open.copy().items():
         if syscalls.forked_since(token):  # by a fork that Python has not seen
@@ -80,6 +80,5 @@ def close_all() -> None:
         )
 
 
-atexit.register(close_all)
 # The stores are the parent's (D-35).
 os.register_at_fork(after_in_child=_open.clear)

@@ -86,6 +86,19 @@ atexit.register(last)
     assert found(tmp_path / "a") == ("clean", [0])
 
 
+def test_a_handler_that_was_registered_before_the_open_comes_first_too(tmp_path: Path) -> None:
+    """The import counts, not the first use of `rocketstore.open`, which loads the engine."""
+    program = """
+def last():
+    store.writer("Orders").put(b"0:")
+atexit.register(last)
+store = opened("a")
+"""
+    ended = run(tmp_path, program)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert found(tmp_path / "a") == ("clean", [0])
+
+
 def test_threads_that_go_on_until_the_end_are_left_in_peace(tmp_path: Path) -> None:
     """A daemon that follows is not told of a closed store: nobody asked it to end."""
     program = """

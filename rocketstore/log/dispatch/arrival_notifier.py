@@ -20,7 +20,6 @@ Arrival = tuple[str, int, int, int, int]
 #: queue is.
 WAITING_MAX = 100_000
 #: Longest wait for the listener at a close, seconds.
-#: Longest wait for the listener at a close, seconds.
 CLOSE_WAIT_S = 5.0
 
 

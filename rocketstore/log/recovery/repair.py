@@ -36,7 +36,6 @@ __all__ = ["LogRepair"]
 logger = logging.getLogger(__name__)
 
 #: Bytes per read and write of a repair.
-#: Bytes per read and write of a repair.
 STEP_BYTES = 1 << 20
 #: Largest folio of the page cache, bytes: what one page of page table entries maps. A write that
 #: failed may have spoilt synced bytes of the folio in which it began, because a store to a mapping
