@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from rocketstore._native.format.message import Message, restore_message
 from rocketstore.values.compression import DEFAULT_MAX_BYTES, plain_body
+from rocketstore.values.public import public
 
 __all__ = ["Message", "decompress", "restore_message"]
 
 
+@public
 def decompress(message: Message, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
     """The body as the producer gave it; a body that is not compressed as it is.
 

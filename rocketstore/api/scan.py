@@ -16,6 +16,7 @@ from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify
 from rocketstore.store import Store
 from rocketstore.store_info import log_bounds
 from rocketstore.values.arguments import whole_number
+from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
 from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.timestamps import Timestamp
@@ -26,6 +27,7 @@ __all__ = ["scan"]
 THREADS: Final = 4
 
 
+@public
 def scan(
     source: str | os.PathLike[str] | Store,
     *,

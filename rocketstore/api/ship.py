@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rocketstore.api.open import open_store
 from rocketstore.shipping import ShipReport, ship_store
 from rocketstore.store import Store
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore.values.callbacks import Progress
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ship"]
 
 
+@public
 def ship(
     source: str | os.PathLike[str] | Store,
     uri: str,

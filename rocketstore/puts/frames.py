@@ -40,6 +40,7 @@ class FramesResult:
     durability: Durability
 
 
+@public
 def encode_frames(
     bodies: Column,
     *,
@@ -96,6 +97,7 @@ def _encode(columns: native_columns.MessageColumns, room: bytearray) -> tuple[in
         ) from None
 
 
+@public
 def shard_queue_id(shard_key: str, queues: int) -> int:
     """The queue, 0 … queues - 1, in which `put` stores a message with this shard key, and
     RocketMQ's SelectMessageQueueByHash one with this text.
