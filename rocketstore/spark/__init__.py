@@ -10,8 +10,8 @@ Importing this package imports neither pyspark nor pyarrow. Read in this order:
 
 - `session` makes a SparkSession, with a Java from `java`; `frame` has `read`; `submit` is the
   program for spark-submit.
-- `data_source` is what Spark asks. It hands reading to `read`, writing to `write`.
-- `read`, `write` and `jobs` are packages: the source, the sink, and jobs over whole stores.
+- `data_source` is what Spark asks. It hands reading to `source`, writing to `sink`.
+- `source`, `sink` and `jobs` are packages: what reads, what writes, and jobs over whole stores.
 - `errors` gives every error a code; `option_checks` and `paths` check what users give; `stores`
   opens a store to read.
 - `schema` names the columns of each view; `batches` and `decompression` make Arrow batches in
@@ -22,6 +22,6 @@ Only `cli` imports this package, late. It imports exported names of the library 
 
 from rocketstore.spark.frame import read
 from rocketstore.spark.session import session
-from rocketstore.spark.write.serve import serve
+from rocketstore.spark.sink.serve import serve
 
 __all__ = ["read", "serve", "session"]

@@ -86,7 +86,7 @@ def read(
 def ask(session: SparkSession, frame: DataFrame) -> str | None:
     """The conditions that Spark's planner finds in a frame which asks for filters; None when it
     finds none, or fails to hand them over. Nothing is run."""
-    from rocketstore.spark.read.pushdown import answer_in
+    from rocketstore.spark.source.pushdown import answer_in
 
     with ASKING:
         before = session.conf.get(PUSHDOWN)

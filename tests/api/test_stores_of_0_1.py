@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.spark.write.journal import Journal
+from rocketstore.spark.sink.journal import Journal
 from rocketstore.tools import verify
 from tests.support.paths import VECTORS
 

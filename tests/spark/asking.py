@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.journal import Staged
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.journal import Staged
 
 __all__ = ["PATIENCE_S", "Asker", "Gate"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import rocketstore
-from rocketstore.spark.write.serve import StoreServer
+from rocketstore.spark.sink.serve import StoreServer
 
 __all__ = ["Owner", "owner"]
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import rocketstore
-from rocketstore.spark.write.shards import STAGED, Shard, commit_shards, shard_paths
+from rocketstore.spark.sink.shards import STAGED, Shard, commit_shards, shard_paths
 
 __all__ = ["bodies_in", "killed_at", "make_shard"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from rocketstore import encode_frames
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.journal import Staged, sink_directory
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.journal import Staged, sink_directory
 
 
 def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:

@@ -16,9 +16,9 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
 from rocketstore.spark.jobs.parts import coded_rows
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import plan_batch, read
-from rocketstore.spark.write.options import WriteOptions
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.plan import plan_batch, read
 from tests.archive.watched_object_store import SEGMENT_BYTES, watch
 from tests.spark.reading import make_store, rows_in, rows_of
 

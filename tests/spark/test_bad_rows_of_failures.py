@@ -9,8 +9,8 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.file_lock import FileLock
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.file_lock import FileLock
 from tests.spark.writing import write, writer_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")

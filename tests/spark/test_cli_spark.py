@@ -26,7 +26,7 @@ from rocketstore.cli.spark_session import said, spark_session
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.system_topics import warn_left_out
 from rocketstore.spark.jobs.writing import append
-from rocketstore.spark.write.shards import shard_paths
+from rocketstore.spark.sink.shards import shard_paths
 from tests.spark.patience import patiently
 from tests.spark.reading import everything, make_store
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.write.shards import shard_paths
+from rocketstore.spark.sink.shards import shard_paths
 from tests.spark.cluster_job import digest
 from tests.spark.patience import patiently
 from tests.spark.processes import MARK, kill_marked, program

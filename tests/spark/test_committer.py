@@ -15,9 +15,9 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.cleanup import remove_orphans
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.journal import Journal, sink_directory
+from rocketstore.spark.sink.cleanup import remove_orphans
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.journal import Journal, sink_directory
 from rocketstore.tools import verify
 from tests.spark.staged import killed_at, stage_bodies
 from tests.support.verifying import faults
@@ -326,8 +326,8 @@ def test_stores_that_share_a_staging_path_keep_their_frames(
 ) -> None:
     """Each write cleans up behind the dead of its own store, and knows what that one's commits need."""
     pytest.importorskip("pyspark", reason="needs pyspark: make spark")
-    from rocketstore.spark.write.options import WriteOptions
-    from rocketstore.spark.write.sink import staging_of
+    from rocketstore.spark.sink.options import WriteOptions
+    from rocketstore.spark.sink.sink import staging_of
 
     places = {}
     for name in ("a", "b"):

@@ -9,7 +9,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.options import WriteOptions
+from rocketstore.spark.sink.options import WriteOptions
 from tests.spark.reading import everything
 from tests.spark.writing import write, writer_of
 
@@ -71,7 +71,7 @@ def test_a_new_store_is_told_of(
     """Once, and where: the path may be mistyped."""
     root = tmp_path / "s"
     told = (
-        "rocketstore.spark.write.sink",
+        "rocketstore.spark.sink.sink",
         logging.WARNING,
         f"{root} had no store: a new one is made "
         "(createStore=false, or a command's --no-create, makes it an error)",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.read.group_offsets import GroupOffsets
-from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.source.group_offsets import GroupOffsets
+from rocketstore.spark.source.options import ReadOptions
 from rocketstore.tools import repair
 from tests.spark.reading import everything, make_store, rows_of
 
@@ -31,7 +31,7 @@ def make_transactions(root: Path) -> None:
 
 
 def rows(root: Path, **options: str) -> list[dict[str, Any]]:
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     chosen = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = plan_batch(chosen)

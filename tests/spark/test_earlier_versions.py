@@ -11,8 +11,8 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.journal import Journal, Staged, sink_directory
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.journal import Journal, Staged, sink_directory
 from tests.spark.staged import stage_bodies
 from tests.spark.test_committer import log_of, make, some_bodies
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.read.options import ReadOptions
+from rocketstore.spark.source.options import ReadOptions
 from tests.spark.reading import make_store
 from tests.support.made_store import MadeStore
 
@@ -60,9 +60,9 @@ def fulfils(row: Row, found: Any) -> bool:
 
 def asked(root: Path, given: list[Any], **options: str) -> tuple[list[Row], list[Any], list[Any]]:
     """Rows of a read with filters in the source; the filters that it leaves to Spark; its scans."""
-    from rocketstore.spark.read.conditions import conditions_text
-    from rocketstore.spark.read.plan import plan_batch, read
-    from rocketstore.spark.read.pushdown import conditions_of
+    from rocketstore.spark.source.conditions import conditions_text
+    from rocketstore.spark.source.plan import plan_batch, read
+    from rocketstore.spark.source.pushdown import conditions_of
 
     fields = ReadOptions.parse({"path": "p", **options}).fields
     understood = [conditions_of(one, fields) for one in given]
@@ -75,7 +75,7 @@ def asked(root: Path, given: list[Any], **options: str) -> tuple[list[Row], list
 
 
 def everything(root: Path, **options: str) -> list[Row]:
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     given = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = plan_batch(given)
@@ -213,7 +213,7 @@ def test_what_is_answered_by_the_source(tmp_path: Path, rng: random.Random, give
     ids=str,
 )
 def test_what_is_left_to_spark(tmp_path: Path, rng: random.Random, given: Any) -> None:
-    from rocketstore.spark.read.pushdown import conditions_of
+    from rocketstore.spark.source.pushdown import conditions_of
 
     assert conditions_of(given, ReadOptions.parse({"path": "p"}).fields) is None
 
@@ -297,8 +297,8 @@ def test_bounds_and_filters_together(tmp_path: Path, rng: random.Random) -> None
 
 def test_answers_travel_in_the_text_of_an_error(tmp_path: Path) -> None:
     """Whatever Spark writes around it; and other errors are not taken for an answer."""
-    from rocketstore.spark.read.pushdown import FiltersAskedError, answer_in, conditions_of
-    from rocketstore.spark.read.source import FilterAsker
+    from rocketstore.spark.source.pushdown import FiltersAskedError, answer_in, conditions_of
+    from rocketstore.spark.source.source import FilterAsker
 
     options = ReadOptions.parse({"path": "p", "askFilters": "true"}, stream=False)
     given = [

@@ -12,9 +12,9 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.read.group_offsets import GroupOffsets
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.stream_progress import Progress
+from rocketstore.spark.source.group_offsets import GroupOffsets
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.stream_progress import Progress
 from tests.spark.patience import patiently
 from tests.spark.reading import make_store
 

@@ -15,9 +15,9 @@ from rocketstore.scanning.delivered import NEEDED, messages_in
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
-from rocketstore.spark.read.group_offsets import GroupOffsets
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.stream_progress import Progress
+from rocketstore.spark.source.group_offsets import GroupOffsets
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.stream_progress import Progress
 from tests.archive.watched_object_store import watch
 from tests.spark.reading import everything, rows_in, rows_of
 from tests.support.batch_store import TOPIC, BatchStore, packed
@@ -39,7 +39,7 @@ def make(root: Path, count: int = 12) -> list[rocketstore.Message]:
 
 def batches(root: Path, **options: str) -> list[Any]:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     chosen = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = plan_batch(chosen)
@@ -113,7 +113,7 @@ def test_what_is_chosen_is_chosen_by_message(
 def test_a_stream_begins_within_a_batch(tmp_path: Path, first: int) -> None:
     """It gave out the messages in front, when the batch was the first thing that it read."""
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from rocketstore.spark.read.plan import read
+    from rocketstore.spark.source.plan import read
 
     store = BatchStore(tmp_path)
     for _ in range(3):

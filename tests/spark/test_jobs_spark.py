@@ -15,7 +15,7 @@ import rocketstore
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.reading import source_options
-from rocketstore.spark.write.shards import commit_shards
+from rocketstore.spark.sink.shards import commit_shards
 from tests.spark.reading import everything, make_store
 from tests.spark.shard_stores import make_shard
 

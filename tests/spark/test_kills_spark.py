@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.write.journal import Journal, sink_directory
+from rocketstore.spark.sink.journal import Journal, sink_directory
 from tests.spark.patience import BUSY, patiently
 from tests.spark.processes import Program, program
 from tests.spark.reading import everything

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_long_list_of_damage_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     from rocketstore.log.read.column_reader import ScanReport
     from rocketstore.scanning.scan import Scan
-    from rocketstore.spark.read.plan import left_out_logged
+    from rocketstore.spark.source.plan import left_out_logged
 
     report = ScanReport()
     for start in range(0, 240, 20):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.spark.read.microbatch import by_bytes, record_start
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.stream_progress import Progress
+from rocketstore.spark.source.microbatch import by_bytes, record_start
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.stream_progress import Progress
 from tests.spark.reading import make_store
 
 BODY = 1000

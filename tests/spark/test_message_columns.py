@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.staging import Routing, encode_batch, stage
+from rocketstore.spark.sink.staging import Routing, encode_batch, stage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.spark.write.cleanup import remove_orphans
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.journal import Journal, sink_directory
+from rocketstore.spark.sink.cleanup import remove_orphans
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.journal import Journal, sink_directory
 from tests.spark.staged import stage_bodies
 from tests.spark.test_committer import make
 

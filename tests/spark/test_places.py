@@ -11,8 +11,8 @@ import pytest
 
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.paths import local_path, store_path
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.write.options import WriteOptions
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.source.options import ReadOptions
 from tests.spark.reading import make_store
 
 ODD = "a b%41 ü#?"

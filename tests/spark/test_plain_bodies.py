@@ -33,8 +33,8 @@ def store_with(root: Path, bodies: list[tuple[bytes, int]]) -> Path:
 
 
 def read(root: Path, **options: str) -> list[dict[str, Any]]:
-    from rocketstore.spark.read.options import ReadOptions
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.options import ReadOptions
+    from rocketstore.spark.source.plan import plan_batch, read
 
     given = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = plan_batch(given)
@@ -110,9 +110,9 @@ def test_bodies_that_grow_come_in_pieces(
 ) -> None:
     """A chunk of 2 MiB may hold gigabytes of them, which neither a batch nor a task has room for."""
     from rocketstore.spark import decompression
-    from rocketstore.spark.read.options import ReadOptions
-    from rocketstore.spark.read.plan import plan_batch
-    from rocketstore.spark.read.plan import read as batches_of
+    from rocketstore.spark.source.options import ReadOptions
+    from rocketstore.spark.source.plan import plan_batch
+    from rocketstore.spark.source.plan import read as batches_of
     from tests.spark import test_export
 
     monkeypatch.setattr(decompression, "PIECE_BYTES", piece_bytes)

@@ -12,9 +12,9 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import kept
-from rocketstore.spark.read.stream_progress import Progress
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.plan import kept
+from rocketstore.spark.source.stream_progress import Progress
 from tests.spark.reading import make_store
 from tests.support.waiting import wait_until
 
@@ -65,7 +65,7 @@ def test_a_new_stream_begins_at_the_end(
     assert stream.latest(start) == start
     with rocketstore.open(tmp_path / "s", durability="os") as store:
         put = store.writer("orders").put(b"new")
-    monkeypatch.setattr("rocketstore.spark.read.stream_progress.REOPEN_S", -1.0)
+    monkeypatch.setattr("rocketstore.spark.source.stream_progress.REOPEN_S", -1.0)
     assert drained(stream, start)[0] == [put.physical_offset]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore.spark import serve
-from rocketstore.spark.write.commit import commit
+from rocketstore.spark.sink.commit import commit
 from tests.spark.staged import stage_bodies
 from tests.spark.test_committer import make, some_bodies
 from tests.spark.test_serving import check
@@ -23,7 +23,7 @@ def test_a_full_disk_ends_no_serving(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """Its room comes back; until then sinks wait, and nothing is appended twice."""
-    from rocketstore.spark.write import serve as serving
+    from rocketstore.spark.sink import serve as serving
 
     monkeypatch.setattr(serving, "RETRY_S", 0.01)
     root = tmp_path / "s"

@@ -14,9 +14,9 @@ import pytest
 import rocketstore
 from rocketstore._native.os import syscalls
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.file_lock import FileLock
-from rocketstore.spark.write.options import WriteOptions
-from rocketstore.spark.write.shards import (
+from rocketstore.spark.sink.file_lock import FileLock
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.sink.shards import (
     STAGED,
     abandon_shards,
     commit_shards,
@@ -160,8 +160,8 @@ def test_options_that_cannot_be(options: dict[str, str], text: str) -> None:
 
 def write(root: Path, batches: Any, partition: int = 0, **given: Any) -> Any:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from rocketstore.spark.write.shard_writing import write_shard
-    from rocketstore.spark.write.staging import Routing
+    from rocketstore.spark.sink.shard_writing import write_shard
+    from rocketstore.spark.sink.staging import Routing
 
     routing = Routing(topic="t", queues=3, **given)
     return write_shard(batches, root, RUN, partition, routing, 8 << 20)
@@ -263,9 +263,9 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
     """A frame has all of them; what needs one order or one set of offsets says so."""
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
     from rocketstore.spark.jobs.parts import parts_of
-    from rocketstore.spark.read.options import ReadOptions
-    from rocketstore.spark.read.plan import plan_batch, read
-    from rocketstore.spark.read.stream_progress import Progress
+    from rocketstore.spark.source.options import ReadOptions
+    from rocketstore.spark.source.plan import plan_batch, read
+    from rocketstore.spark.source.stream_progress import Progress
 
     def rows(**given: str) -> list[bytes]:
         options = ReadOptions.parse({"path": str(tmp_path), **given}, stream=False)
@@ -306,7 +306,7 @@ def test_the_manifest_speaks_of_durable_names_alone(
 ) -> None:
     """Of all directories between it and what tasks have written: a commit that was begun is finished out of them. And
     of those above, which tasks make where they are missing."""
-    from rocketstore.spark.write import shards
+    from rocketstore.spark.sink import shards
 
     done: list[Path] = []
     monkeypatch.setattr(shards, "sync_directory", done.append)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.write.shards import shard_paths
+from rocketstore.spark.sink.shards import shard_paths
 from rocketstore.tools import verify
 from tests.support.verifying import faults
 from tests.support.waiting import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.spark.write.journal import Journal, sink_directory
+from rocketstore.spark.sink.journal import Journal, sink_directory
 from tests.spark.patience import patiently
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]

@@ -12,9 +12,9 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.stream_progress import Progress
 from rocketstore.spark.schema import VIEWS, ddl
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.stream_progress import Progress
 from tests.spark.reading import make_store, rows_in, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
@@ -27,7 +27,7 @@ SKIPS = "failOnDataLoss=false skips it"
 
 def read_all(root: Path, **options: str) -> list[Any]:
     """Record batches of all partitions; each scan goes through a pickle, as on its way to a task."""
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     given = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = pickle.loads(pickle.dumps(plan_batch(given)))
@@ -122,7 +122,7 @@ def test_a_read_begins_at_the_first_message_of_its_queues(
     tmp_path: Path, rng: random.Random
 ) -> None:
     """As soon as every queue that is wanted has an offset."""
-    from rocketstore.spark.read.plan import plan_batch
+    from rocketstore.spark.source.plan import plan_batch
 
     messages = [m for m in make_store(tmp_path / "s", rng, 200) if m.topic == "orders"]
     places = {(m.queue_id, m.queue_offset): m.physical_offset for m in messages}
@@ -309,7 +309,7 @@ def test_what_is_not_kept_any_more_is_an_error_or_skipped(
 def test_a_part_that_is_removed_before_its_task_reads_is_named_or_skipped(
     tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     root = tmp_path / "s"
     messages = make_store(root, rng)
@@ -354,7 +354,7 @@ def test_damage_is_named_or_skipped(
 def test_a_segment_that_is_gone_before_the_task_reads_is_named(
     tmp_path: Path, rng: random.Random
 ) -> None:
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     root = tmp_path / "s"
     make_store(root, rng)
@@ -374,7 +374,7 @@ def test_a_host_that_does_not_see_the_store_is_named(
     """It was told of damage, and with failOnDataLoss=false the rows were left out in silence."""
     from rocketstore.spark.jobs.audit import audit_part
     from rocketstore.spark.jobs.parts import coded_rows
-    from rocketstore.spark.read.plan import plan_batch, read
+    from rocketstore.spark.source.plan import plan_batch, read
 
     root = tmp_path / "s"
     make_store(root, rng, 60)

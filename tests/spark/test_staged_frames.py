@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from rocketstore.spark.write.journal import Staged
-from rocketstore.spark.write.staged_frames import read_chunks
+from rocketstore.spark.sink.journal import Staged
+from rocketstore.spark.sink.staged_frames import read_chunks
 from tests.spark.staged import stage_bodies
 from tests.support.page_cache import drop, in_cache
 

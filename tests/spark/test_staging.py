@@ -11,8 +11,8 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
-from rocketstore.spark.write.staging import Routing, encode_batch, stage
+from rocketstore.spark.sink.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
+from rocketstore.spark.sink.staging import Routing, encode_batch, stage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 

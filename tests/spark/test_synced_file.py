@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.spark.write import synced_file
-from rocketstore.spark.write.synced_file import SyncedFile
+from rocketstore.spark.sink import synced_file
+from rocketstore.spark.sink.synced_file import SyncedFile
 
 PIECE = memoryview(b"0123456789" * 10)
 

@@ -9,9 +9,9 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.options import WriteOptions
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.source.options import ReadOptions
 from tests.spark.staged import stage_bodies
 from tests.spark.writing import writer_of
 
@@ -47,11 +47,11 @@ def test_a_version_far_behind_is_warned_of(
     """A stream with a fixed txnAppId and a new checkpoint counts from 0 again."""
     rocketstore.open(tmp_path / "s").close()
     assert commit(str(tmp_path / "s"), "etl", 4, [stage_bodies(tmp_path / "s", "a", [b"a"])])
-    with caplog.at_level(logging.WARNING, "rocketstore.spark.write.commit"):
+    with caplog.at_level(logging.WARNING, "rocketstore.spark.sink.commit"):
         for version in (4, 3):
             files = [stage_bodies(tmp_path / "s", "b", [b"b"])]
             assert not commit(str(tmp_path / "s"), "etl", version, files)
-    [warned] = [r.getMessage() for r in caplog.records if r.name.endswith("spark.write.commit")]
+    [warned] = [r.getMessage() for r in caplog.records if r.name.endswith("spark.sink.commit")]
     assert "version 3 of etl" in warned and "version 4" in warned and "txnAppId" in warned
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.options import WriteOptions
+from rocketstore.spark.sink.options import WriteOptions
 
 
 def writer_of(root: Path, kind: str = "batch", **options: str) -> Any:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from rocketstore.spark.write.shard_sink import ShardWriter
-    from rocketstore.spark.write.sink import BatchWriter, StreamWriter
+    from rocketstore.spark.sink.shard_sink import ShardWriter
+    from rocketstore.spark.sink.sink import BatchWriter, StreamWriter
 
     schema = StructType([StructField(name, StringType()) for name in ("body", "topic")])
     given = {"path": str(root), "badRows": "divert", "lockTimeoutS": "0", **options}

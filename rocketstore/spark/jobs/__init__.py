@@ -15,7 +15,7 @@ They share `parts` (parts of a log as tasks), `reading` and `writing` (frames fr
 `parquet_files` (files of an export) and `system_topics` (topics of RocketMQ's own services, which
 jobs leave out).
 
-Imported by `cli` only. A job may import `spark.read` and `spark.write`, and no other job.
+Imported by `cli` only. A job may import `spark.source` and `spark.sink`, and no other job.
 """
 
 from rocketstore.spark.jobs.audit import audit

@@ -10,7 +10,7 @@ from rocketstore.spark.jobs.reading import load
 from rocketstore.spark.jobs.system_topics import application_rows
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
 from rocketstore.spark.paths import store_path
-from rocketstore.spark.write.shards import refuse_shards
+from rocketstore.spark.sink.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

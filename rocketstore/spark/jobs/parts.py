@@ -11,11 +11,11 @@ from rocketstore.archive import is_uri
 from rocketstore.spark.errors import coded_errors
 from rocketstore.spark.jobs.reading import NAMES, source_options
 from rocketstore.spark.paths import store_path
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import check_topics_of, coded_read_errors, scan_of, split_scan
-from rocketstore.spark.read.topic_check import Present, check_store, note_present
+from rocketstore.spark.sink.shards import refuse_shards
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.plan import check_topics_of, coded_read_errors, scan_of, split_scan
+from rocketstore.spark.source.topic_check import Present, check_store, note_present
 from rocketstore.spark.stores import open_to_read
-from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from rocketstore.archive import is_uri
 from rocketstore.puts import SCHEDULE_TOPIC
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.paths import store_path
-from rocketstore.spark.read.plan import scan_of
-from rocketstore.spark.read.topic_check import topics_of
+from rocketstore.spark.sink.shards import shard_paths
+from rocketstore.spark.source.plan import scan_of
+from rocketstore.spark.source.topic_check import topics_of
 from rocketstore.spark.stores import open_to_read
-from rocketstore.spark.write.shards import shard_paths
 from rocketstore.values import RecordFilter
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from rocketstore.puts import SHARD_KEY
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import store_path
-from rocketstore.spark.write.journal import committed
-from rocketstore.spark.write.shards import committed_shards
-from rocketstore.spark.write.staging import wrong_topic
+from rocketstore.spark.sink.journal import committed
+from rocketstore.spark.sink.shards import committed_shards
+from rocketstore.spark.sink.staging import wrong_topic
 from rocketstore.values import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from rocketstore import Store
 from rocketstore.archive import Segment
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.read.options import NAME
+from rocketstore.spark.source.options import NAME
 from rocketstore.values import RecordFilter
 
 __all__ = ["Present", "check_archive", "check_names", "check_store", "note_present"]

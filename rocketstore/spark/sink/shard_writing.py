@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import rocketstore
 from rocketstore import MessageRejectedError, RocketStoreError, Store, encode_frames
 from rocketstore.spark.errors import coded_errors
-from rocketstore.spark.write.bad_rows import BadRows
-from rocketstore.spark.write.shards import STAGED, Shard
-from rocketstore.spark.write.staging import Routing, columns_of, parts, refuse
+from rocketstore.spark.sink.bad_rows import BadRows
+from rocketstore.spark.sink.shards import STAGED, Shard
+from rocketstore.spark.sink.staging import Routing, columns_of, parts, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path

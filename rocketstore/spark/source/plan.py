@@ -28,13 +28,13 @@ from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.read.conditions import keep, narrow
-from rocketstore.spark.read.options import LATEST, ReadOptions
-from rocketstore.spark.read.queue_offsets import Bounds, Offsets, between, ends, starts
-from rocketstore.spark.read.topic_check import Present, check_archive, check_store, note_present
 from rocketstore.spark.schema import scan_columns
+from rocketstore.spark.sink.shards import shard_paths
+from rocketstore.spark.source.conditions import keep, narrow
+from rocketstore.spark.source.options import LATEST, ReadOptions
+from rocketstore.spark.source.queue_offsets import Bounds, Offsets, between, ends, starts
+from rocketstore.spark.source.topic_check import Present, check_archive, check_store, note_present
 from rocketstore.spark.stores import open_to_read
-from rocketstore.spark.write.shards import shard_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa

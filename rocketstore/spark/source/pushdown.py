@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from rocketstore.spark.read.conditions import (
+from rocketstore.spark.source.conditions import (
     CODED,
     NUMBERS,
     OPTIONAL,

@@ -12,8 +12,8 @@ from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.option_checks import bad_option, check_names, number, size, switch
 from rocketstore.spark.paths import store_path
-from rocketstore.spark.read.conditions import Condition, parse_conditions
 from rocketstore.spark.schema import VIEWS, Field, choose
+from rocketstore.spark.source.conditions import Condition, parse_conditions
 from rocketstore.spark.timestamps import milliseconds
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rocketstore.spark.errors import coded_errors
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import plan_batch, read
-from rocketstore.spark.read.pushdown import FiltersAskedError, conditions_of
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.plan import plan_batch, read
+from rocketstore.spark.source.pushdown import FiltersAskedError, conditions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

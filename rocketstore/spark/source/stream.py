@@ -16,11 +16,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rocketstore.spark.errors import coded_errors
-from rocketstore.spark.read.group_offsets import GroupOffsets
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import read
-from rocketstore.spark.read.source import LogPartition
-from rocketstore.spark.read.stream_progress import Progress
+from rocketstore.spark.source.group_offsets import GroupOffsets
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.plan import read
+from rocketstore.spark.source.source import LogPartition
+from rocketstore.spark.source.stream_progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

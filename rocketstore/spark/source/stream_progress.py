@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore import Store
 from rocketstore.spark.errors import HINTS, SparkFaceError
-from rocketstore.spark.read.microbatch import by_bytes, by_rows, record_start
-from rocketstore.spark.read.options import LATEST, ReadOptions
-from rocketstore.spark.read.plan import plan
-from rocketstore.spark.read.queue_offsets import (
+from rocketstore.spark.sink.shards import refuse_shards
+from rocketstore.spark.source.microbatch import by_bytes, by_rows, record_start
+from rocketstore.spark.source.options import LATEST, ReadOptions
+from rocketstore.spark.source.plan import plan
+from rocketstore.spark.source.queue_offsets import (
     Bounds,
     between,
     bounds_in,
@@ -26,9 +27,8 @@ from rocketstore.spark.read.queue_offsets import (
     numbers_in,
     starts,
 )
-from rocketstore.spark.read.topic_check import check_names
+from rocketstore.spark.source.topic_check import check_names
 from rocketstore.spark.stores import open_to_read, store_uuid
-from rocketstore.spark.write.shards import refuse_shards
 
 if TYPE_CHECKING:
     from rocketstore import Scan

@@ -11,7 +11,7 @@ from pathlib import Path
 from rocketstore import Message, MessageNotFoundError, Store
 from rocketstore.puts import crc32
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.journal import Commit, Staged, sync_directory
+from rocketstore.spark.sink.journal import Commit, Staged, sync_directory
 
 __all__ = [
     "check_staged",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.spark.errors import coded_errors
-from rocketstore.spark.write.journal import file_name, sync_directory
+from rocketstore.spark.sink.journal import file_name, sync_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,11 +15,11 @@ import numpy as np
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
 from rocketstore.puts import SCHEDULE_TOPIC, crc32
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
-from rocketstore.spark.write.bad_rows import BadRows
-from rocketstore.spark.write.columns import named_columns, narrowed
-from rocketstore.spark.write.journal import Staged
-from rocketstore.spark.write.row_properties import described, given_texts
-from rocketstore.spark.write.synced_file import SyncedFile
+from rocketstore.spark.sink.bad_rows import BadRows
+from rocketstore.spark.sink.columns import named_columns, narrowed
+from rocketstore.spark.sink.journal import Staged
+from rocketstore.spark.sink.row_properties import described, given_texts
+from rocketstore.spark.sink.synced_file import SyncedFile
 from rocketstore.values import BATCH_BITS, COMPRESSION_BITS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.journal import sink_directory
+from rocketstore.spark.sink.journal import sink_directory
 
 __all__ = ["FileLock", "is_served", "journal_lock"]
 

@@ -11,5 +11,5 @@ The modules that decide need no Spark, and their tests none. Read in this order:
 - `stream`: Spark's stream reader, over `stream_progress` (how far a stream has come), `microbatch`
   (where a batch may end) and `group_offsets` (progress as offsets of a consumer group).
 
-Imported by `spark.data_source`, `spark.frame` and `spark.jobs`; not by `spark.write`.
+Imported by `spark.data_source`, `spark.frame` and `spark.jobs`; not by `spark.sink`.
 """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rocketstore import CorruptRecordError, Store
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.read.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
+from rocketstore.spark.source.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 from rocketstore.values import RecordFilter
 
 __all__ = [

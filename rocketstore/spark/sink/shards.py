@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.spark.errors import SparkFaceError, coded_errors
-from rocketstore.spark.write.file_lock import FileLock
-from rocketstore.spark.write.journal import sync_directory, write_durably
-from rocketstore.spark.write.store_access import Step, no_step
+from rocketstore.spark.sink.file_lock import FileLock
+from rocketstore.spark.sink.journal import sync_directory, write_durably
+from rocketstore.spark.sink.store_access import Step, no_step
 
 __all__ = [
     "STAGED",

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 
 from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
 from rocketstore.spark.errors import SparkFaceError, coded_errors
-from rocketstore.spark.write.cleanup import discard
-from rocketstore.spark.write.file_lock import journal_lock
-from rocketstore.spark.write.handover import Request
-from rocketstore.spark.write.journal import Commit, Journal, Staged, sink_directory
-from rocketstore.spark.write.staged_frames import (
+from rocketstore.spark.sink.cleanup import discard
+from rocketstore.spark.sink.file_lock import journal_lock
+from rocketstore.spark.sink.handover import Request
+from rocketstore.spark.sink.journal import Commit, Journal, Staged, sink_directory
+from rocketstore.spark.sink.staged_frames import (
     check_staged,
     count_present,
     frame_start,
@@ -31,7 +31,7 @@ from rocketstore.spark.write.staged_frames import (
     read_chunks,
     sync_names,
 )
-from rocketstore.spark.write.store_access import Step, no_step, reach
+from rocketstore.spark.sink.store_access import Step, no_step, reach
 
 __all__ = ["commit", "commit_to"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import rocketstore
 from rocketstore import ConfigError, Store, StoreLockedError
 from rocketstore.spark.errors import HINTS, SparkFaceError
-from rocketstore.spark.write.file_lock import is_served
-from rocketstore.spark.write.handover import Request
+from rocketstore.spark.sink.file_lock import is_served
+from rocketstore.spark.sink.handover import Request
 
 __all__ = ["Step", "no_step", "reach"]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.journal import (
+from rocketstore.spark.sink.journal import (
     Staged,
     sink_directory,
     staged_files,

@@ -14,12 +14,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from rocketstore import ConfigError, StoreConfig
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
-from rocketstore.spark.write.cleanup import remove_orphans
-from rocketstore.spark.write.options import WriteOptions
-from rocketstore.spark.write.shard_writing import write_shard
-from rocketstore.spark.write.shards import abandon_shards, commit_shards, shard_paths
-from rocketstore.spark.write.sink import (
+from rocketstore.spark.sink.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
+from rocketstore.spark.sink.cleanup import remove_orphans
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.sink.shard_writing import write_shard
+from rocketstore.spark.sink.shards import abandon_shards, commit_shards, shard_paths
+from rocketstore.spark.sink.sink import (
     CountedBatches,
     TaskResult,
     check_batch,

@@ -11,8 +11,8 @@ import numpy as np
 import rocketstore
 from rocketstore import RocketStoreError, Store
 from rocketstore.scanning import NEEDED, messages_in
-from rocketstore.spark.read.options import ReadOptions
-from rocketstore.spark.read.plan import Bounds, kept
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.plan import Bounds, kept
 from rocketstore.spark.stores import store_uuid
 
 __all__ = ["GroupOffsets"]

@@ -21,15 +21,15 @@ import rocketstore
 from rocketstore import StoreLockedError
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
+from rocketstore.spark.sink.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
+from rocketstore.spark.sink.cleanup import abandon, remove_orphans
+from rocketstore.spark.sink.columns import ALIASES, COLUMNS, IGNORED
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.journal import Staged, file_name, sink_directory
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.sink.shards import Shard, refuse_shards
+from rocketstore.spark.sink.staging import Routing, stage, wrong_topic
 from rocketstore.spark.stores import store_uuid
-from rocketstore.spark.write.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
-from rocketstore.spark.write.cleanup import abandon, remove_orphans
-from rocketstore.spark.write.columns import ALIASES, COLUMNS, IGNORED
-from rocketstore.spark.write.commit import commit
-from rocketstore.spark.write.journal import Staged, file_name, sink_directory
-from rocketstore.spark.write.options import WriteOptions
-from rocketstore.spark.write.shards import Shard, refuse_shards
-from rocketstore.spark.write.staging import Routing, stage, wrong_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa

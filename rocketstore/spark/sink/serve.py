@@ -18,10 +18,10 @@ from typing import Any
 import rocketstore
 from rocketstore import RocketStoreError, Store, StoreClosedError
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.write.commit import commit_to
-from rocketstore.spark.write.file_lock import journal_lock
-from rocketstore.spark.write.handover import TakenCommit, give_answer, take, waiting
-from rocketstore.spark.write.store_access import Step, no_step
+from rocketstore.spark.sink.commit import commit_to
+from rocketstore.spark.sink.file_lock import journal_lock
+from rocketstore.spark.sink.handover import TakenCommit, give_answer, take, waiting
+from rocketstore.spark.sink.store_access import Step, no_step
 
 __all__ = ["StoreServer", "serve"]
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from rocketstore.spark.write.bad_rows import STAGED
-from rocketstore.spark.write.handover import inbox_directory, withdraw_files
-from rocketstore.spark.write.journal import Staged, is_pending, needed_files, sink_directory
+from rocketstore.spark.sink.bad_rows import STAGED
+from rocketstore.spark.sink.handover import inbox_directory, withdraw_files
+from rocketstore.spark.sink.journal import Staged, is_pending, needed_files, sink_directory
 
 __all__ = ["abandon", "discard", "remove_orphans"]
 
