@@ -17,7 +17,7 @@ PROGRAM = """
 import importlib, pkgutil, sys, types
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
-    exported = {one: getattr(package, one) for one in package.__all__}
+    exported = {one: getattr(package, one) for one in getattr(package, "__all__", ())}
     for found in pkgutil.walk_packages(getattr(package, "__path__", []), f"{name}."):
         if found.name.rpartition(".")[2] == "__main__":
             continue
