@@ -1,7 +1,8 @@
 """The end of the log: one record or a batch appended, and flushed for all that wait. Entry: `appender.Log`.
 
-`Log` is the only writer of the wrote position, `GroupCommit` of the flushed one. Imports `os`, `format` and
-`sync`; only `put` may import it.
+`Log` is the only writer of the wrote position. Under the flush lock of `GroupCommit` one thread at a time moves
+`flushed`: the flusher (`log.commitlog`), or a put that waits alone. Imports `os`, `format` and `sync`; only `put`
+may import it.
 
 Read in this order:
     put_result            what a put gives back: offsets, ids, the promise that was met

@@ -8,7 +8,7 @@ Read in this order:
 - `commit_log`: segments, roll, refusals; `write_path` is how records reach a file, `log_limits` how
   much may be pending.
 - `committer`: from write buffers to files; only a store of the promise `memory` has one.
-- `flusher`: from files to the disk. It is the only writer of `flushed`.
+- `flusher`: from files to the disk. It moves `flushed`; a put that waits alone does so in its place.
 - `checkpoint`: the two files that say how far a store is durable; `checkpointer` stores them each
   second, after a sync of what they speak of (D-17, D-18).
 - `running_flags`: the reasons why a store refuses puts or reads.
