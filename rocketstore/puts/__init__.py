@@ -20,8 +20,9 @@ load it.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from rocketstore.values.lazy import first_use
 
 if TYPE_CHECKING:
     from rocketstore.puts.frames import crc32
@@ -43,16 +44,11 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package
-    #: Module → the names of `__all__` that it has.
-    _NAMES = {
-        "frames": "crc32",
-        "put_columns": "MessageColumns SCHEDULE_TOPIC SHARD_KEY refuse_reserved",
-        "put_message": "MessageFields",
-    }
-
-    def __getattr__(name):
-        """A name of `__all__`, imported when it is first asked for (PEP 562)."""
-        for module, names in _NAMES.items():
-            if name in names.split():
-                return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    __getattr__ = first_use(
+        __name__,
+        {
+            "frames": "crc32",
+            "put_columns": "MessageColumns SCHEDULE_TOPIC SHARD_KEY refuse_reserved",
+            "put_message": "MessageFields",
+        },
+    )

@@ -20,8 +20,9 @@ Native code scans bytes (`_native`, ColumnScanner); `log.read.column_reader` wal
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from rocketstore.values.lazy import first_use
 
 if TYPE_CHECKING:
     from rocketstore.scanning.delivered import NEEDED, message_counts, messages_in
@@ -33,14 +34,9 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package
-    #: Module → the names of `__all__` that it has.
-    _NAMES = {
-        "delivered": "NEEDED message_counts messages_in",
-    }
-
-    def __getattr__(name):
-        """A name of `__all__`, imported when it is first asked for (PEP 562)."""
-        for module, names in _NAMES.items():
-            if name in names.split():
-                return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    __getattr__ = first_use(
+        __name__,
+        {
+            "delivered": "NEEDED message_counts messages_in",
+        },
+    )

@@ -7,6 +7,7 @@ What there is:
     callbacks: the types of what callers pass in to be called.
     compression: bodies that a client compressed; `rocketstore.decompress`.
     durability: the three promises, and texts of hosts, delays and queue ids.
+    lazy: names of a package that are imported when they are first asked for.
     plural: `1 record`, `2 records`.
     public: the mark of exported classes, which names the package as their module.
     record_filter: which records a scan takes.
@@ -20,8 +21,9 @@ Begin with `arguments` and `timestamps`: every public call passes through them.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from rocketstore.values.lazy import first_use
 
 if TYPE_CHECKING:
     from rocketstore.values.arguments import (
@@ -73,23 +75,18 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package
-    #: Module → the names of `__all__` that it has.
-    _NAMES = {
-        "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text"
-        " whole_number",
-        "callbacks": "Listener Progress",
-        "compression": "COMPRESSED COMPRESSION_BITS plain_body",
-        "durability": "Durability durability_of",
-        "plural": "counted",
-        "record_filter": "RecordFilter Wanted",
-        "reserved_properties": "RESERVED_PROPERTIES",
-        "system_flags": "BATCH_BITS",
-        "timestamps": "Timestamp timestamp_ms",
-    }
-
-    def __getattr__(name):
-        """A name of `__all__`, imported when it is first asked for (PEP 562)."""
-        for module, names in _NAMES.items():
-            if name in names.split():
-                return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    __getattr__ = first_use(
+        __name__,
+        {
+            "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text"
+            " whole_number",
+            "callbacks": "Listener Progress",
+            "compression": "COMPRESSED COMPRESSION_BITS plain_body",
+            "durability": "Durability durability_of",
+            "plural": "counted",
+            "record_filter": "RecordFilter Wanted",
+            "reserved_properties": "RESERVED_PROPERTIES",
+            "system_flags": "BATCH_BITS",
+            "timestamps": "Timestamp timestamp_ms",
+        },
+    )
