@@ -1,5 +1,5 @@
-/* The atomic accesses that native code needs beside the positions: flags and offsets that one thread stores
- * and others load, words that threads sleep on. */
+/* Atomic loads and stores for native code. One thread stores a flag or an offset, other threads load it. Threads
+ * also sleep on such a word until its value changes. The positions have accesses of their own: rs_positions.h. */
 #ifndef RS_ATOMIC_H
 #define RS_ATOMIC_H
 
