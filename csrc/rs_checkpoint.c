@@ -88,6 +88,7 @@ void rs_times_encode(const rs_times *times, uint8_t *to)
     rs_store64s(to + RS_CHECKPOINT_AT_INDEX_TIMESTAMP, times->index_timestamp_ms);
     rs_store64s(to + RS_CHECKPOINT_AT_MASTER_FLUSHED_OFFSET, times->master_flushed_offset);
     rs_store64s(to + RS_CHECKPOINT_AT_CONFIRM_OFFSET, times->confirm_offset);
+    rs_store64s(to + RS_CHECKPOINT_AT_LOGICS_OFFSET, times->logics_offset);
 }
 
 void rs_times_decode(const uint8_t *bytes, size_t size, rs_times *times)
@@ -100,4 +101,5 @@ void rs_times_decode(const uint8_t *bytes, size_t size, rs_times *times)
     times->index_timestamp_ms = rs_load64s(page + RS_CHECKPOINT_AT_INDEX_TIMESTAMP);
     times->master_flushed_offset = rs_load64s(page + RS_CHECKPOINT_AT_MASTER_FLUSHED_OFFSET);
     times->confirm_offset = rs_load64s(page + RS_CHECKPOINT_AT_CONFIRM_OFFSET);
+    times->logics_offset = rs_load64s(page + RS_CHECKPOINT_AT_LOGICS_OFFSET);
 }

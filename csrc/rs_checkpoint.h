@@ -55,10 +55,11 @@ typedef struct rs_times {
     int64_t index_timestamp_ms;
     int64_t master_flushed_offset; /* since 5.0.0 */
     int64_t confirm_offset;        /* since 5.1.1 */
+    int64_t logics_offset;         /* since 5.5.0: start of the last record with durable units */
 } rs_times;
 
 /* Bytes of the page that have a meaning; what stands behind them is kept as it is. */
-#define RS_TIMES_SIZE (RS_CHECKPOINT_AT_CONFIRM_OFFSET + 8)
+#define RS_TIMES_SIZE (RS_CHECKPOINT_AT_LOGICS_OFFSET + 8)
 
 /* Writes RS_TIMES_SIZE bytes. */
 void rs_times_encode(const rs_times *times, uint8_t *to);

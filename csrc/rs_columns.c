@@ -70,6 +70,9 @@ static bool has_tag(const rs_column_walk *walk, const rs_record *record, rs_span
     for (size_t i = 0; i < walk->tag_count; i++)
         if (rs_same_text(walk->tags[i], tags))
             return true;
+    for (size_t i = 0; walk->marked && i < walk->tag_count; i++)
+        if (rs_java_shown_as(tags, walk->tags[i]))
+            return true;
     return false;
 }
 

@@ -45,6 +45,7 @@ typedef struct rs_column_walk {
     const rs_span *tags;
     size_t tag_count;
     bool tagged;
+    bool marked; /* a wanted tag has U+FFFD: tags that are not UTF-8 may be shown as it */
     int64_t from_ms;
     int64_t to_ms;
     uint32_t last_topic; /* numbers that were found last: a guess, whatever stands here */

@@ -126,6 +126,7 @@ static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE,
 #define RS_CHECKPOINT_AT_INDEX_TIMESTAMP 16
 #define RS_CHECKPOINT_AT_MASTER_FLUSHED_OFFSET 24
 #define RS_CHECKPOINT_AT_CONFIRM_OFFSET 32
+#define RS_CHECKPOINT_AT_LOGICS_OFFSET 40
 
 /* Our own checkpoint: two slots, each alone in a 4 KiB block (D-40). Fields of one slot: */
 #define RS_OWN_CHECKPOINT_FILE_SIZE 8192

@@ -46,12 +46,11 @@ static uint32_t next_number(const uint8_t *base, uint32_t entries)
     return count < entries ? count : entries;
 }
 
-uint32_t rs_index_key_hash(rs_span topic, rs_span key)
+uint32_t rs_index_hash(rs_span topic, rs_span separator, rs_span text)
 {
-    static const uint8_t separator = '#';
     int32_t hash = rs_java_hash(topic);
-    hash = rs_java_hash_continue(hash, (rs_span){&separator, 1});
-    hash = rs_java_hash_continue(hash, key);
+    hash = rs_java_hash_continue(hash, separator);
+    hash = rs_java_hash_continue(hash, text);
     if (hash == INT32_MIN)
         return 0;
     return hash < 0 ? (uint32_t)-hash : (uint32_t)hash;
@@ -239,7 +238,8 @@ static bool entry_plausible(const uint8_t *base, uint32_t slots, uint32_t number
     return newest >= number && newest <= next;
 }
 
-bool rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries)
+/* As rs_index_plausible; counts in `met` the entries that were as they should be. */
+static bool plausible(const uint8_t *base, uint32_t slots, uint32_t entries, uint64_t *met)
 {
     rs_index_header header;
     rs_index_entry first, last;
@@ -252,22 +252,33 @@ bool rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries)
     rs_index_entry_load(base, slots, next - 1, &last);
     if (first.physical_offset != header.begin_offset || last.physical_offset != header.end_offset)
         return false;
-    for (uint32_t number = 1; number < next && number <= PROBED_ENTRIES; number++)
+    for (uint32_t number = 1; number < next && number <= PROBED_ENTRIES; number++, ++*met)
         if (!entry_plausible(base, slots, number, next))
             return false;
-    for (uint32_t back = 1; back < next && back <= PROBED_ENTRIES; back++)
+    for (uint32_t back = 1; back < next && back <= PROBED_ENTRIES; back++, ++*met)
         if (!entry_plausible(base, slots, next - back, next))
             return false;
     return true;
 }
+
+bool rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries)
+{
+    uint64_t met = 0;
+    return plausible(base, slots, entries, &met);
+}
+
+/* Of a file that somebody wrote the wrong shapes fail at their first entry or its next ones. One of zeros, which
+ * takes no disk, has entries that fit millions of shapes. */
+#define DEDUCED_ENTRIES_MAX (1u << 20)
 
 rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots, uint32_t *entries)
 {
     const uint32_t per_entry = RS_INDEX_ENTRY_SIZE / RS_INDEX_SLOT_SIZE;
     rs_index_header header;
     uint32_t found = 0;
+    uint64_t met = 0;
     if (size < rs_index_file_size(1, 1) || size % RS_INDEX_SLOT_SIZE != 0 ||
-        size > rs_index_file_size(0, RS_INDEX_ENTRIES_MAX / per_entry))
+        size > rs_index_file_size(RS_INDEX_SLOTS_OPTION_MAX, RS_INDEX_ENTRIES_OPTION_MAX))
         return RS_NOT_FOUND;
     /* The length is all there is: slots + 5 entries. */
     uint32_t words = (uint32_t)((size - RS_INDEX_HEADER_SIZE) / RS_INDEX_SLOT_SIZE);
@@ -277,7 +288,10 @@ rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots, u
     for (uint64_t guess = least; guess + per_entry * (uint64_t)header.index_count <= words;
          guess += per_entry) {
         uint32_t guessed_entries = (words - (uint32_t)guess) / per_entry;
-        if (!rs_index_plausible(base, (uint32_t)guess, guessed_entries))
+        bool fits = plausible(base, (uint32_t)guess, guessed_entries, &met);
+        if (met > DEDUCED_ENTRIES_MAX)
+            return RS_NOT_FOUND;
+        if (!fits)
             continue;
         if (found++ > 0)
             return RS_NOT_FOUND;

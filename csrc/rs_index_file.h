@@ -13,6 +13,9 @@
 /* Entry numbers are i32 on disk; entry 0 is never used, so a file holds entries - 1 keys. */
 #define RS_INDEX_ENTRIES_MAX 0x7FFFFFFFu
 #define RS_INDEX_SLOTS_MAX 0x7FFFFFFFu
+/* The largest that the options index_slots and index_entries take; RocketMQ's files end before 2 GiB. */
+#define RS_INDEX_SLOTS_OPTION_MAX 0x10000000u
+#define RS_INDEX_ENTRIES_OPTION_MAX 100000000u
 #define RS_INDEX_TIME_DIFF_MAX 0x7FFFFFFF
 
 typedef struct rs_index_header {
@@ -61,8 +64,20 @@ static inline uint64_t rs_index_entry_at(uint32_t slots, uint32_t number)
     return rs_index_file_size(slots, number);
 }
 
-/* |Java string hash of topic "#" key|; the hash whose absolute value overflows gives 0 (K-59). */
-uint32_t rs_index_key_hash(rs_span topic, rs_span key);
+/* |Java string hash of topic separator text|; the hash whose absolute value overflows gives 0
+ * (K-59). */
+uint32_t rs_index_hash(rs_span topic, rs_span separator, rs_span text);
+
+static inline uint32_t rs_index_key_hash(rs_span topic, rs_span key)
+{
+    return rs_index_hash(topic, (rs_span){(const uint8_t *)"#", 1}, key);
+}
+
+/* RocketMQ 5.4 and later indexes the tags of a record, too. */
+static inline uint32_t rs_index_tags_hash(rs_span topic, rs_span tags)
+{
+    return rs_index_hash(topic, (rs_span){(const uint8_t *)"#T#", 3}, tags);
+}
 
 /* A fresh file carries the end of the full one before it, or zeros (format.md 7.2, Q-22). */
 void rs_index_header_init(uint8_t *base, int64_t previous_end_timestamp_ms,

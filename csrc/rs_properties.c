@@ -283,6 +283,51 @@ int32_t rs_java_hash(rs_span utf8)
     return rs_java_hash_continue(0, utf8);
 }
 
+/* How many continuation bytes follow `at`, `most` at most. */
+static size_t continuations(const uint8_t *at, size_t left, size_t most)
+{
+    size_t count = 0;
+    while (count < most && count < left && continues(at[count]))
+        count++;
+    return count;
+}
+
+/* Bytes of the next character of a text that is not empty, or of what Java replaces by one mark. */
+static size_t character(rs_span text, bool *whole)
+{
+    uint8_t lead = text.bytes[0];
+    uint8_t second = text.size > 1 ? text.bytes[1] : 0;
+    size_t size = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4)
+        size = 0;
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90) ||
+        (lead == 0xF4 && second > 0x8F))
+        size = 0;
+    *whole = false;
+    if (size == 0)
+        return 1;
+    size_t found = 1 + continuations(text.bytes + 1, text.size - 1, size - 1);
+    *whole = found == size && !(lead == 0xED && second >= 0xA0);
+    return found;
+}
+
+bool rs_java_shown_as(rs_span raw, rs_span shown)
+{
+    static const uint8_t mark[3] = {0xEF, 0xBF, 0xBD};
+    while (raw.size) {
+        bool whole;
+        size_t size = character(raw, &whole), shown_size = whole ? size : sizeof mark;
+        const uint8_t *wanted = whole ? raw.bytes : mark;
+        if (shown.size < shown_size || memcmp(shown.bytes, wanted, shown_size) != 0)
+            return false;
+        raw.bytes += size;
+        raw.size -= size;
+        shown.bytes += shown_size;
+        shown.size -= shown_size;
+    }
+    return shown.size == 0;
+}
+
 int64_t rs_tags_code(rs_span tags)
 {
     return rs_java_hash(tags);

@@ -52,6 +52,9 @@ int32_t rs_java_hash(rs_span utf8);
 /* The same, continued: hash of (previous text + this text). */
 int32_t rs_java_hash_continue(int32_t hash, rs_span utf8);
 
+/* Whether `raw` is `shown` once Java's decoder has replaced what is not UTF-8; `shown` is UTF-8. */
+bool rs_java_shown_as(rs_span raw, rs_span shown);
+
 /* Tag code of a consume queue unit: sign-extended hash of the TAGS value, 0 without one. */
 int64_t rs_tags_code(rs_span tags);
 

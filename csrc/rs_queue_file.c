@@ -13,9 +13,7 @@ size_t rs_units_first_kept(const uint8_t *units, size_t count, int64_t minimum)
     size_t n = 0;
     for (; n < count; n++) {
         rs_unit unit = rs_unit_load(units + n * RS_UNIT_SIZE);
-        if (!rs_unit_written(unit))
-            return count;
-        if (!rs_unit_pre_blank(unit) && unit.physical_offset >= minimum)
+        if (rs_unit_written(unit) && !rs_unit_pre_blank(unit) && unit.physical_offset >= minimum)
             break;
     }
     return n;

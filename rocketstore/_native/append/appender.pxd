@@ -7,6 +7,7 @@ from rocketstore._native.sync.durations cimport Durations
 from rocketstore._native.append.group_commit cimport GroupCommit
 from rocketstore._native.append.guarded_append cimport Lights, append_call
 from rocketstore._native.os.mapped_file cimport MappedFile
+from rocketstore._native.os.syscalls cimport check_forked
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns
@@ -63,12 +64,14 @@ cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:
     return log.segment.start if log.segment.size else -1
 
 
-cdef inline int64_t record_max(Log log) noexcept nogil:
+cdef inline int64_t record_max(Log log) except -1:
     # The largest record that this log can take, whatever else it may have.
     cdef int64_t most
-    log.mutex.lock()
-    most = rs_log_record_max(&log.log)
-    log.mutex.unlock()
+    check_forked(log.token)  # a thread of the parent may have held the mutex
+    with nogil:
+        log.mutex.lock()
+        most = rs_log_record_max(&log.log)
+        log.mutex.unlock()
     return most
 
 

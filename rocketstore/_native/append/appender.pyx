@@ -23,6 +23,7 @@ from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
 from rocketstore._native.append.segment_descriptor cimport describe
+from rocketstore._native.append.too_large cimport refuse_size
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
@@ -48,7 +49,8 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Log:
-    """One process's end of a commit log. The append mutex is never held while Python code may run."""
+    """One process's end of a commit log. The append mutex is never held while Python code may run. A forked child
+    is refused before it takes it: a thread that the child does not have may have held it."""
 
     def __cinit__(self, owner, Positions positions not None, *, object ring=None,
                   int64_t ring_size=0, Py_ssize_t ring_address=0, bint buffered=False,
@@ -96,6 +98,7 @@ cdef class Log:
         """Hands over the segment that follows; the put that needs it swaps it in."""
         cdef rs_segment described = describe(segment, buffer)
         cdef bint free
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             free = self.log.next.size == 0
@@ -120,6 +123,7 @@ cdef class Log:
     @property
     def has_next(self):
         cdef bint there
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             there = self.log.next.size != 0
@@ -130,6 +134,7 @@ cdef class Log:
     def wants_next(self):
         """Whether a put found the current segment full; not when another has rolled meanwhile."""
         cdef bint wants
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             wants = self.log.next.size == 0 and self.full_start == segment_start(&self.log)
@@ -142,6 +147,7 @@ cdef class Log:
 
     def notify_at(self, int64_t offset):
         """Asks for owner.half_full() once the log has passed `offset`."""
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             self.log.notify_at = offset
@@ -150,6 +156,7 @@ cdef class Log:
     def refuse(self, bint closed, bint failed=False):
         """No append after this returns: closed or failed for good, else until admit()."""
         cdef int state = STATE_CLOSED if closed else STATE_FAILED if failed else STATE_REFUSING
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             if closed or rs_load_int(&self.state) in (STATE_OPEN, STATE_REFUSING):
@@ -158,6 +165,7 @@ cdef class Log:
         self.group.stir()
 
     def admit(self):
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             if rs_load_int(&self.state) == STATE_REFUSING:
@@ -167,6 +175,7 @@ cdef class Log:
     def snapshot(self):
         """(wrote, start of the record that ends there or -1, store time of the last record), at once."""
         cdef int64_t wrote, start, stored
+        check_forked(self.token)
         with nogil:
             self.mutex.lock()
             wrote, start = self.log.wrote, self.log.last_record_start
@@ -246,6 +255,8 @@ cdef class Log:
                     self.mutex.unlock()
             if status == RS_OK:
                 return self.after(appended)
+            if status == RS_RECORD_TOO_LARGE:
+                refuse_size(&call)
             self.react(status)
 
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
@@ -268,6 +279,8 @@ cdef class Log:
                 self.mutex.unlock()
             if status == RS_OK:
                 return self.after(call.appended)
+            if status == RS_RECORD_TOO_LARGE:
+                refuse_size(call)
             self.react(status)
 
     cdef int react(self, rs_status status) except -1:
@@ -277,10 +290,7 @@ cdef class Log:
         elif status == RS_FULL:
             self.owner.wait_for_room()
         elif status == RS_RECORD_TOO_LARGE:
-            raise MessageTooLargeError(
-                "the message or batch is larger than a segment (or the write buffer) can take; "
-                "send smaller batches, or open the store with a larger commit_log_file_size_bytes "
-                "or write_buffer_bytes")
+            raise MessageTooLargeError("the bytes are more than the rest of the segment takes")
         elif status == RS_PROPERTIES_TOO_LARGE:
             raise PropertiesTooLargeError(
                 "properties with the offsets of light queues: at most 32767 bytes, encoded")

@@ -29,5 +29,8 @@ cdef class PutResult:
     cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1
 
 
+cpdef PutResult nothing_put(object durability, int32_t queue_id=*)
+
+
 cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,
                           const rs_host *store_host)

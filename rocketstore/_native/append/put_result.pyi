@@ -52,7 +52,8 @@ class PutResult:
 
     @property
     def message_id(self) -> str:
-        """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
+        """RocketMQ's offset message id: store host and physical offset in hexadecimal; "" of an
+        empty batch."""
 
     @property
     def physical_offsets(self) -> list[int]:
@@ -72,3 +73,5 @@ class PutResult:
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+def nothing_put(durability: str, queue_id: int = 0) -> PutResult: ...

@@ -63,9 +63,12 @@ cdef class PutResult:
 
     @property
     def message_id(self):
-        """RocketMQ's offset message id: store host and physical offset in hexadecimal."""
+        """RocketMQ's offset message id: store host and physical offset in hexadecimal; "" of an
+        empty batch."""
         cdef char text[56]
         cdef rs_span host
+        if self.count == 0:
+            return ""
         host.bytes = self.store_host.bytes
         host.size = self.store_host.size
         cdef size_t size = rs_message_id_encode(host, self.physical_offset, text)
@@ -140,15 +143,22 @@ cdef class PutResult:
             self.ids))
 
 
+cdef bint is_column(bytes column, object size, object count):
+    """Whether there is none, or one of `count` numbers of `size` bytes."""
+    return column is None or len(column) == size * count
+
+
 def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queue_id,
                        int64_t queue_offset, int64_t store_timestamp_ms, int64_t count, int level,
                        bytes store_host not None, bytes offsets, bytes rows=None,
                        bytes ids=None):
     """What PutResult.__reduce__ says, back as a PutResult."""
     cdef PutResult result = PutResult.__new__(PutResult)
-    if (not 0 <= level < len(DURABILITIES) or len(store_host) not in (0, 8, 20) or count < 0
-            or any(given is not None and len(given) != 8 * count for given in (offsets, rows))
-            or (ids is not None and len(ids) != 4 * count)):
+    # As Python numbers: 8 * count of a count from elsewhere may not fit 64 bits.
+    if (not 0 <= level < len(DURABILITIES) or len(store_host) not in (0, 8, 20)
+            or (count != 1 and offsets is None)
+            or not is_column(offsets, 8, count) or not is_column(rows, 8, count)
+            or not is_column(ids, 4, count)):
         raise ValueError("not the pickle of a PutResult")
     result.physical_offset = physical_offset
     result.end_offset = end_offset
@@ -178,6 +188,14 @@ cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t
     result.count = count
     result.level = level
     result.store_host = store_host[0]
+    return result
+
+
+cpdef PutResult nothing_put(object durability, int32_t queue_id=0):
+    """The result of an empty batch: no message, no place, and any promise is met."""
+    cdef PutResult result = PutResult.__new__(PutResult)
+    result.level, result.queue_id = durability_level(durability), queue_id
+    result.offsets = b""
     return result
 
 

@@ -6,6 +6,9 @@ and `sync`; it knows nothing of puts, and no native folder imports it.
 Read in this order:
     dispatch_loop     walks a range of the log and writes what its records say; no GIL
     dispatch_service  serves the loop in its thread when something has become visible
+    unit_look         walks a range of the log and looks whether the units are there; writes nothing
+
+Without a module of its own: `queue_table.pxd`, how the table of queues of the first and the last one grows.
 
 A queue or a file that is not open yet ends a walk with a reason; `rocketstore.log.dispatcher` opens it and
 goes on. A damaged record ends it, too: the walk never passes over one.
@@ -17,4 +20,5 @@ from typing import Final
 MODULES: Final = (
     "dispatch_loop",
     "dispatch_service",
+    "unit_look",
 )

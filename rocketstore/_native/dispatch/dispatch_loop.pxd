@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.format.csrc cimport (
-    rs_dispatch_properties, rs_queue_entry, rs_queue_table, rs_record, rs_span,
+    rs_dispatch_properties, rs_queue_entry, rs_queue_table, rs_record,
 )
 from rocketstore._native.os.mapped_file cimport MappedFile
 
@@ -50,9 +50,10 @@ cdef class DispatchLoop:
     cdef uint32_t index_slots
     cdef uint32_t index_limit
     cdef int64_t index_from
+    cdef bint index_tags
     cdef int64_t keys_done
     cdef int64_t lights_done
-    # Of the record whose unit is left to one in front of it.
+    # Of the record that gets no unit in its own queue.
     cdef public int64_t unit_kept
     cdef bint multi_dispatch
     cdef bint report
@@ -78,9 +79,10 @@ cdef class DispatchLoop:
     cdef int walk(self, walk_call *call) noexcept nogil
     cdef int dispatch(self) noexcept nogil
     cdef int put_unit(self) noexcept nogil
+    cdef int further(self) noexcept nogil
     cdef int note_arrival(self, rs_queue_entry *entry, int64_t next_offset) noexcept nogil
     cdef int put_keys(self) noexcept nogil
-    cdef bint put_key(self, rs_span key, int64_t number) noexcept nogil
+    cdef bint put_hash(self, uint32_t key_hash, int64_t number) noexcept nogil
 
 
 # One walk; False: a page of a mapped file could not be had, the call says where it stood.

@@ -6,16 +6,18 @@ Python mends that and runs it again; every step is idempotent, since the record 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
+from cpython.mem cimport PyMem_RawFree
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.format.csrc_atomic cimport rs_store_max
 from rocketstore._native.format.csrc cimport (
-    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE, rs_dispatch_find,
-    rs_dispatch_tags, rs_index_key_hash, rs_index_put, rs_queue_entry, rs_queue_table,
-    rs_queue_table_add, rs_queue_table_find, rs_record, rs_record_decode, rs_scan_fetch_ends,
-    rs_span, rs_status, rs_transaction_type, rs_unit, rs_unit_load, rs_unit_store, rs_unit_written,
+    RS_BLANK, RS_FLAG_COMMIT, RS_FLAG_ROLLBACK, RS_NOTHING, RS_OK, RS_UNIT_SIZE,
+    rs_dispatch_find, rs_dispatch_tags, rs_index_key_hash, rs_index_put, rs_index_tags_hash,
+    rs_queue_entry, rs_queue_table_add, rs_queue_table_find, rs_record,
+    rs_record_decode, rs_scan_fetch_ends, rs_span, rs_status, rs_transaction_type, rs_unit,
+    rs_unit_load, rs_unit_store, rs_unit_written,
 )
+from rocketstore._native.dispatch.queue_table cimport grow_table
 from rocketstore._native.os.sigbus_guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.queue_positions cimport QueueEnd
@@ -77,26 +79,13 @@ cdef class DispatchLoop:
     # ---- queues ----
 
     cdef int grow(self, size_t capacity) except -1:
-        cdef rs_queue_table bigger
-        cdef rs_queue_entry *entry
-        bigger.count = bigger.last = 0
-        bigger.capacity = capacity
-        bigger.entries = <rs_queue_entry *>PyMem_RawCalloc(
-            capacity, sizeof(rs_queue_entry) + sizeof(size_t))
-        if bigger.entries is NULL:
-            raise MemoryError("no memory for the table of queues")
-        for i in range(self.table.capacity):
-            if self.table.entries[i].topic.bytes is not NULL:
-                entry = rs_queue_table_add(&bigger, self.table.entries[i].topic,
-                                           self.table.entries[i].queue_id)
-                entry[0] = self.table.entries[i]
-        PyMem_RawFree(self.table.entries)
-        self.table, self.moved_count = bigger, 0
-        self.moved = <size_t *>(bigger.entries + capacity)  # in one piece with the entries
+        grow_table(&self.table, capacity, sizeof(size_t))
+        self.moved_count = 0
+        self.moved = <size_t *>(self.table.entries + capacity)  # in one piece with the entries
         for i in range(capacity):
-            if bigger.entries[i].moved:
-                bigger.entries[i].moved = False
-                self.note_moved(&bigger.entries[i])
+            if self.table.entries[i].moved:
+                self.table.entries[i].moved = False
+                self.note_moved(&self.table.entries[i])
         return 0
 
     cdef void note_moved(self, rs_queue_entry *entry) noexcept nogil:
@@ -194,17 +183,16 @@ cdef class DispatchLoop:
 
     # ---- index ----
 
-    def set_index(self, MappedFile file, uint32_t slots, uint32_t limit, int64_t index_from):
-        """Keys of records at or beyond `index_from` go to `file`; None: the first key asks for one."""
-        self.index = file
-        self.index_slots = slots
-        self.index_limit = limit
-        self.index_from = index_from
+    def set_index(self, MappedFile file, uint32_t slots, uint32_t limit, int64_t index_from, *,
+                  bint tags=False):
+        """Keys of records at or beyond `index_from` go to `file`; None: the first key asks for one.
+        `tags`: the tags of each record, too."""
+        self.index, self.index_slots, self.index_limit = file, slots, limit
+        self.index_from, self.index_tags = index_from, tags
 
     def no_index(self):
         """Keys go nowhere."""
-        self.index = None
-        self.index_from = INT64_MAX
+        self.index, self.index_from, self.keys_done = None, INT64_MAX, 0
 
     # ---- the loop ----
 
@@ -268,8 +256,10 @@ cdef class DispatchLoop:
             reason = self.put_unit()
             if reason != REASON_DONE:
                 return reason
-        if (self.found.keys.size + self.found.uniq_key.size == 0 or kind == RS_FLAG_ROLLBACK
-                or self.record.physical_offset < self.index_from):
+        if not self.index_tags:
+            self.found.tags.size = 0  # the unit has its tag code: from here on they are a key
+        if (self.found.keys.size + self.found.uniq_key.size + self.found.tags.size == 0
+                or kind == RS_FLAG_ROLLBACK or self.record.physical_offset < self.index_from):
             return REASON_DONE
         return self.put_keys()
 
@@ -284,6 +274,8 @@ cdef class DispatchLoop:
             return REASON_NEW_QUEUE
         if entry.next_offset == IGNORED:
             return REASON_DONE
+        if self.unit_kept == r.physical_offset:
+            return self.further()
         self.tags_code = rs_dispatch_tags(r, &self.found, self.delays, self.delay_count)
         if n > entry.next_offset:
             return REASON_GAP
@@ -294,8 +286,6 @@ cdef class DispatchLoop:
         unit.tags_code = self.tags_code
         at = entry.units + (n - entry.first_unit) * RS_UNIT_SIZE
         there = rs_unit_load(at)
-        if self.unit_kept == r.physical_offset:
-            unit = there
         same = (there.physical_offset == unit.physical_offset and there.size == unit.size
                 and there.tags_code == unit.tags_code)
         if not same and rs_unit_written(there):
@@ -305,13 +295,18 @@ cdef class DispatchLoop:
             rs_unit_store(at, unit)
         if n < entry.dirty_from:
             entry.dirty_from = n
-        if self.multi_dispatch and self.found.multi_dispatch.size > 0:
-            if self.lights_done != r.physical_offset:
-                return REASON_LIGHT
+        if self.further() != REASON_DONE:
+            return REASON_LIGHT
         if n == entry.next_offset:
             entry.next_offset = n + 1
             self.note_moved(entry)
         return self.note_arrival(entry, n + 1)
+
+    cdef int further(self) noexcept nogil:
+        """REASON_LIGHT while the current record lacks units in further queues."""
+        cdef bint listed = self.multi_dispatch and self.found.multi_dispatch.size > 0
+        listed = listed and self.lights_done != self.record.physical_offset
+        return REASON_LIGHT if listed else REASON_DONE
 
     cdef int note_arrival(self, rs_queue_entry *entry, int64_t next_offset) noexcept nogil:
         cdef arrival_row *row
@@ -328,40 +323,37 @@ cdef class DispatchLoop:
         return REASON_DONE
 
     cdef int put_keys(self) noexcept nogil:
-        """UNIQ_KEY, then each word of KEYS; continues behind the key that found the file full."""
-        cdef rs_span keys = self.found.keys
-        cdef rs_span word
+        """UNIQ_KEY, each word of KEYS, the tags; continues behind the key that found the file full."""
+        cdef rs_span topic = self.record.topic, keys = self.found.keys, word
         cdef int64_t number = 0
         cdef size_t at = 0
-        cdef size_t start
         if self.found.uniq_key.size > 0:
-            if not self.put_key(self.found.uniq_key, number):
+            if not self.put_hash(rs_index_key_hash(topic, self.found.uniq_key), number):
                 return REASON_INDEX_FILE
             number += 1
         while at < keys.size:
-            start = at
-            while at < keys.size and keys.bytes[at] != b' ':
-                at += 1
-            word.bytes = keys.bytes + start
-            word.size = at - start
-            at += 1
-            if word.size == 0:
-                continue
-            if not self.put_key(word, number):
+            word.bytes, word.size = keys.bytes + at, 0
+            while at + word.size < keys.size and word.bytes[word.size] != b' ':
+                word.size += 1
+            at += word.size + 1
+            if word.size > 0:
+                if not self.put_hash(rs_index_key_hash(topic, word), number):
+                    return REASON_INDEX_FILE
+                number += 1
+        if self.found.tags.size > 0:
+            if not self.put_hash(rs_index_tags_hash(topic, self.found.tags), number):
                 return REASON_INDEX_FILE
-            number += 1
         self.keys_done = 0
         return REASON_DONE
 
-    cdef bint put_key(self, rs_span key, int64_t number) noexcept nogil:
+    cdef bint put_hash(self, uint32_t key_hash, int64_t number) noexcept nogil:
         cdef rs_status status
         if number < self.keys_done:
             return True
         if self.index is None:
             self.keys_done = number
             return False
-        status = rs_index_put(self.index.base, self.index_slots, self.index_limit,
-                              rs_index_key_hash(self.record.topic, key),
+        status = rs_index_put(self.index.base, self.index_slots, self.index_limit, key_hash,
                               self.record.physical_offset, self.record.store_timestamp_ms)
         if status != RS_OK:
             self.keys_done = number
@@ -389,7 +381,7 @@ cdef class DispatchLoop:
         for i in range(self.arrival_count):
             entry = &self.table.entries[self.arrivals[i].entry]
             topic = (<const char *>entry.topic.bytes)[:entry.topic.size]
-            rows.append((topic.decode("utf-8", "replace"), entry.queue_id,
+            rows.append((topic.decode("utf-8", "rocketstore.java"), entry.queue_id,
                          self.arrivals[i].next_offset, self.arrivals[i].tags_code,
                          self.arrivals[i].store_timestamp_ms))
         self.arrival_count = 0

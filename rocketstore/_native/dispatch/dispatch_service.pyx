@@ -41,6 +41,10 @@ cdef class DispatchService:
         """The index takes no keys any more: `indexed` stands still."""
         rs_store_int(&self.indexing, 0)
 
+    def go_on_indexing(self):
+        """The index has the keys of all that was dispatched. Called by who has the turn."""
+        rs_store_int(&self.indexing, 1)
+
     @property
     def paused(self):
         """Whether serve returns at once. Who sets it wakes the signal."""

@@ -20,6 +20,8 @@ Read in this order:
 
 from typing import Final
 
+import rocketstore.values.java_text  # noqa: F401  how texts that are not UTF-8 are decoded
+
 #: In the shared object of this folder.
 MODULES: Final = (
     "status",

@@ -40,6 +40,7 @@ cdef extern from "rs_checkpoint.h" nogil:
         int64_t index_timestamp_ms
         int64_t master_flushed_offset
         int64_t confirm_offset
+        int64_t logics_offset
     bint rs_checkpoint_sane(const rs_checkpoint *checkpoint) noexcept
     void rs_checkpoint_encode(const rs_checkpoint *checkpoint, uint8_t *slot) noexcept
     rs_status rs_checkpoint_decode(const uint8_t *bytes, size_t size,
@@ -121,12 +122,12 @@ def unpack_slot(bytes slot not None):
 
 
 def pack_rocketmq(tuple values not None, bytes before=None):
-    """RocketMQ's checkpoint, 4096 bytes: five numbers; every other byte stays as `before` has it."""
+    """RocketMQ's checkpoint, 4096 bytes: six numbers; every other byte stays as `before` has it."""
     cdef rs_times times
     cdef bytes page = PyBytes_FromStringAndSize(NULL, RS_CHECKPOINT_FILE_SIZE)
     cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(page)
-    if len(values) != 5:
-        raise ValueError(f"five numbers, not {len(values)}")
+    if len(values) != 6:
+        raise ValueError(f"six numbers, not {len(values)}")
     memset(to, 0, RS_CHECKPOINT_FILE_SIZE)
     if before is not None:
         memcpy(to, PyBytes_AS_STRING(before),
@@ -136,12 +137,13 @@ def pack_rocketmq(tuple values not None, bytes before=None):
     times.index_timestamp_ms = values[2]
     times.master_flushed_offset = values[3]
     times.confirm_offset = values[4]
+    times.logics_offset = values[5]
     rs_times_encode(&times, to)
     return page
 
 
 def unpack_rocketmq(bytes page not None):
-    """The five numbers; what a short file does not have counts as zeros."""
+    """The six numbers; what a short file does not have counts as zeros."""
     cdef rs_times times
     rs_times_decode(<const uint8_t *>PyBytes_AS_STRING(page), <size_t>len(page), &times)
     return (
@@ -150,6 +152,7 @@ def unpack_rocketmq(bytes page not None):
         times.index_timestamp_ms,
         times.master_flushed_offset,
         times.confirm_offset,
+        times.logics_offset,
     )
 
 

@@ -127,7 +127,7 @@ cdef inline bytes span_bytes(rs_span data):
 
 cdef inline str span_text(rs_span data):
     # As Java has it: what is not UTF-8 is replaced, never an error.
-    return span_bytes(data).decode("utf-8", "replace")
+    return span_bytes(data).decode("utf-8", "rocketstore.java")
 
 
 cdef bytes text_bytes(object text):

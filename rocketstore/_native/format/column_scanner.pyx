@@ -128,6 +128,7 @@ cdef class ColumnScanner:
             span.bytes, span.size = <const uint8_t *>PyBytes_AS_STRING(text), <size_t>len(text)
         self.walk.tags, self.walk.tag_count = self.tag_spans, <size_t>len(self.tag_texts)
         self.walk.tagged = tags is not None
+        self.walk.marked = any("\ufffd".encode() in text for text in self.tag_texts)
         self.walk.from_ms, self.walk.to_ms = from_ms, to_ms
         self.columns.room = room
         self.allocate()
@@ -273,7 +274,7 @@ cdef class ColumnScanner:
         cdef bytes word = copied_bytes(self.walk.unknown.bytes, self.walk.unknown.size, "a message")
         if self.walk.unknown_host:
             return self.hosts.add(word, unpack_host(word), True, None)
-        topic = word.decode("utf-8", "replace")
+        topic = word.decode("utf-8", "rocketstore.java")
         queue_ids = None
         wanted = True
         if self.accept is not None:

@@ -229,6 +229,7 @@ cdef extern from "rs_log_file.h" nogil:
     rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_state **queues,
                                      size_t count, int64_t now_ms, int64_t *offsets,
                                      rs_appended *appended)
+    enum: RS_BLANK_SIZE_MIN
     int64_t rs_log_record_max(const rs_log *log)
     size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count)
     size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
@@ -262,6 +263,7 @@ cdef extern from "rs_index_file.h" nogil:
     uint64_t rs_index_file_size(uint32_t slots, uint32_t entries) noexcept
     uint64_t rs_index_entry_at(uint32_t slots, uint32_t number) noexcept
     uint32_t rs_index_key_hash(rs_span topic, rs_span key) noexcept
+    uint32_t rs_index_tags_hash(rs_span topic, rs_span tags) noexcept
     void rs_index_header_init(uint8_t *base, int64_t previous_end_timestamp_ms,
                               int64_t previous_end_offset) noexcept
     rs_status rs_index_header_load(const uint8_t *base, uint32_t entries,

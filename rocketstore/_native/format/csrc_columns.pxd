@@ -59,6 +59,7 @@ cdef extern from "rs_columns.h" nogil:
         const rs_span *tags
         size_t tag_count
         bool_ tagged
+        bool_ marked
         int64_t from_ms
         int64_t to_ms
         uint64_t records

@@ -1,3 +1,5 @@
+from typing import Self, final
+
 from rocketstore._native.os.mapped_file import MappedFile
 
 HEADER_SIZE: int
@@ -32,5 +34,20 @@ def find(
     end_ms: int,
     limit: int,
 ) -> list[tuple[int, int]]: ...
+
+@final
+class Walk:
+    taken: int
+    def __new__(
+        cls,
+        file: MappedFile,
+        slots: int,
+        entries: int,
+        key_hash: int,
+        begin_ms: int,
+        end_ms: int,
+    ) -> Self: ...
+    def next(self) -> list[int]: ...
+
 def validate(file: MappedFile, slots: int, entries: int, *, growing: bool = False) -> bool: ...
 def cut(file: MappedFile, slots: int, entries: int, from_offset: int) -> int: ...

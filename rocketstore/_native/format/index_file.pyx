@@ -38,6 +38,8 @@ from rocketstore._native.os.mapped_file cimport MappedFile
 
 import io
 
+from rocketstore.errors import ReadFailedError
+
 HEADER_SIZE = RS_INDEX_HEADER_SIZE
 ENTRIES_MAX = RS_INDEX_ENTRIES_MAX
 SLOTS_MAX = RS_INDEX_SLOTS_MAX
@@ -110,9 +112,22 @@ cdef int run(MappedFile file, index_call *call) except -1:
             whole = guarded(index_work, call)
     if not whole and call.what in (PUT, CUT):
         raise_unwritten(file.path)
-    if not whole:
+    if not whole and not run_without_holes(file, call):
         raise_unread(file.path, "a page of the index")
     return 0
+
+
+cdef bint run_without_holes(MappedFile file, index_call *call) except -1:
+    """Whether the call could be made with memory in place of the holes of the file (a full tmpfs). A walk has to
+    begin anew there."""
+    cdef MappedFile other = None if call.walk is not NULL else file.without_holes()
+    cdef bint whole
+    if other is None:
+        return False
+    call.base = other.base
+    with nogil:
+        whole = guarded(index_work, call)
+    return whole
 
 
 cdef int check_shape(MappedFile file, uint32_t slots, uint32_t entries) except -1:
@@ -242,6 +257,18 @@ def find(
     Entries lose up to 999 ms: to miss nothing, ask with a `begin_ms` that is a second early. Entries of
     other keys with the same hash are among them; only the record can tell.
     """
+    cdef MappedFile other
+    try:
+        return walk_chain(file, slots, entries, key_hash, begin_ms, end_ms, limit)
+    except ReadFailedError:
+        other = file.without_holes()
+        if other is None:
+            raise
+    return walk_chain(other, slots, entries, key_hash, begin_ms, end_ms, limit)
+
+
+cdef list walk_chain(MappedFile file, uint32_t slots, uint32_t entries, uint32_t key_hash,
+                     int64_t begin_ms, int64_t end_ms, Py_ssize_t limit):
     cdef rs_index_walk walk
     cdef rs_index_hit hits[64]
     cdef index_call call = prepare(file, START_WALK, slots, entries)
@@ -262,6 +289,67 @@ def find(
             found.append((hits[at].physical_offset, hits[at].timestamp_ms))
         if call.count < call.room:
             return found
+
+
+@cython.final
+cdef class Walk:
+    """The entries of one hash in one file, newest first, a piece at a time: no piece is walked twice."""
+
+    cdef MappedFile file
+    cdef rs_index_walk walk
+    cdef index_call call
+    cdef readonly Py_ssize_t taken
+
+    def __cinit__(self, MappedFile file not None, uint32_t slots, uint32_t entries,
+                  uint32_t key_hash, int64_t begin_ms, int64_t end_ms):
+        """Times as in `find`."""
+        self.call.key_hash = key_hash
+        self.call.offset, self.call.timestamp_ms = begin_ms, end_ms
+        self.call.slots, self.call.entries = slots, entries
+        self.begin(file)
+
+    cdef int begin(self, MappedFile file) except -1:
+        cdef index_call call = prepare(file, START_WALK, self.call.slots, self.call.entries)
+        check_shape(file, self.call.slots, self.call.entries)
+        call.walk, call.key_hash = &self.walk, self.call.key_hash
+        call.offset, call.timestamp_ms = self.call.offset, self.call.timestamp_ms
+        run(file, &call)
+        self.file = file
+        return 0
+
+    cdef list step(self, Py_ssize_t most):
+        cdef rs_index_hit hits[64]
+        cdef index_call call = prepare(self.file, WALK, self.call.slots, self.call.entries)
+        cdef Py_ssize_t at
+        cdef list found = []
+        check_shape(self.file, self.call.slots, self.call.entries)
+        call.walk, call.hits, call.room = &self.walk, hits, min(most, 64)
+        run(self.file, &call)
+        for at in range(call.count):
+            found.append(hits[at].physical_offset)
+        return found
+
+    def next(self) -> list:
+        """Physical offsets of the next up to 64 entries; none: the chain has ended."""
+        cdef MappedFile other
+        cdef Py_ssize_t left
+        cdef list found
+        try:
+            found = self.step(64)
+        except ReadFailedError:
+            other = self.file.without_holes()
+            if other is None:
+                raise
+            self.begin(other)
+            left = self.taken
+            while left > 0:
+                found = self.step(left)
+                if not found:
+                    return found
+                left -= len(found)
+            found = self.step(64)
+        self.taken += len(found)
+        return found
 
 
 def validate(MappedFile file not None, uint32_t slots, uint32_t entries, *,

@@ -53,10 +53,10 @@ cdef str span_text(rs_span span):
     # As Java has it: what is not UTF-8 is replaced, never an error.
     cdef char[SHORT_TEXT] text
     if span.size > SHORT_TEXT:
-        return span_bytes(span).decode("utf-8", "replace")
+        return span_bytes(span).decode("utf-8", "rocketstore.java")
     if not guarded_copy(text, span.bytes, span.size):
         raise_unread("the log", "a message")
-    return text[:span.size].decode("utf-8", "replace") if span.size else ""
+    return text[:span.size].decode("utf-8", "rocketstore.java") if span.size else ""
 
 
 cdef inline rs_span span_over(bytes copy) noexcept:

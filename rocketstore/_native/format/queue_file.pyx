@@ -6,8 +6,13 @@ from rocketstore._native.format.csrc cimport (
     RS_UNIT_SIZE, rs_unit, rs_unit_load, rs_unit_store, rs_unit_written, rs_units_cut,
     rs_units_fill_pre_blank, rs_units_first_kept, rs_units_physical_end, rs_units_written,
 )
-from rocketstore._native.os.sigbus_guard cimport guarded, raise_unread, raise_unwritten
+from rocketstore._native.os.file_holes cimport data_range, next_data
+from rocketstore._native.os.sigbus_guard cimport (
+    guarded, guarded_zero, raise_unread, raise_unwritten,
+)
 from rocketstore._native.os.mapped_file cimport MappedFile
+
+from rocketstore._native.os import syscalls
 
 UNIT_SIZE = RS_UNIT_SIZE
 PRE_BLANK = (0, 0x7FFFFFFF, 0)
@@ -53,11 +58,45 @@ cdef int64_t run(MappedFile file, unit_call *call) except? -1:
     else:
         with nogil:
             whole = guarded(unit_work, call)
-    if not whole and call.what in (STORE, FILL, CUT):
+    if not whole and call.what in (STORE, FILL):
         raise_unwritten(file.path)
-    if not whole:
+    if not whole and not run_without_holes(file, call):
+        if call.what == CUT:
+            raise_unwritten(file.path)
         raise_unread(file.path, "a unit")
     return call.found
+
+
+cdef bint run_without_holes(MappedFile file, unit_call *call) except -1:
+    """Whether the call could be made with memory in place of the holes of the file (a full tmpfs)."""
+    cdef MappedFile other = file.without_holes()
+    cdef bint whole
+    if other is None:
+        return False
+    call.units = other.base + (call.units - file.base)
+    with nogil:
+        whole = guarded(unit_work, call)
+    if whole and call.what == CUT:
+        zero_data(file, call.found * RS_UNIT_SIZE)
+    return whole
+
+
+cdef int zero_data(MappedFile file, int64_t position) except -1:
+    """Zeros from `position` on, without a page for a hole."""
+    cdef data_range data
+    cdef int fd = file.open_descriptor()
+    cdef bint whole = True
+    try:
+        with nogil:
+            data = next_data(fd, position, file.size)
+            while whole and data.begin < file.size:
+                whole = guarded_zero(file.base + data.begin, <size_t>(data.end - data.begin))
+                data = next_data(fd, data.end, file.size)
+    finally:
+        syscalls.close(fd)
+    if not whole:
+        raise_unwritten(file.path)
+    return 0
 
 
 cdef uint8_t *units_of(MappedFile file, int64_t first, int64_t count) except NULL:

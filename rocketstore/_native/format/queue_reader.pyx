@@ -286,6 +286,44 @@ cdef class UnitRun:
         return make_message(self.owner, &self.call.records[self.at - 1])
 
 
+@cython.final
+@cython.auto_pickle(False)
+cdef class BatchIterator:
+    """The messages of one batch after another. `fetch()` gives the next batch as an iterator, None
+    after the last one. What it raises leaves the iterator as it is: the next call fetches again.
+
+    Several threads may call it: it holds what it calls, so none can take it from another, as with
+    `itertools.chain` over a generator. `fetch` refuses a second thread.
+    """
+
+    cdef object fetch, batch
+    cdef bint ended
+
+    def __cinit__(self, fetch not None):
+        self.fetch = fetch
+
+    def __iter__(self):
+        return self
+
+    @cython.critical_section
+    def __next__(self):
+        cdef object batch = self.batch
+        cdef object message
+        while True:
+            if batch is not None:
+                message = next(batch, None)
+                if message is not None:
+                    return message
+            if self.ended:
+                raise StopIteration
+            batch = self.fetch()
+            if batch is None:
+                self.ended = True
+            else:
+                batch = iter(batch)
+            self.batch = batch
+
+
 def check_units(MappedFile queue_file not None, int64_t position, Py_ssize_t count,
                 tuple segments not None, int64_t segment_size, *, bytes topic not None,
                 int32_t queue_id, int64_t first_queue_offset, int64_t log_minimum,

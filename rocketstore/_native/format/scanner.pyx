@@ -7,8 +7,9 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
     RS_SCAN_LENIENT, RS_SCAN_UNTORN, RS_SCAN_UNTORN_CRC, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
-    rs_load32, rs_record, rs_scan, rs_scan_budget, rs_scan_find_magic, rs_scan_find_magic_plain,
-    rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_status, rs_walked,
+    RS_OK, rs_load32, rs_record, rs_scan, rs_scan_budget, rs_scan_find_magic,
+    rs_scan_find_magic_plain, rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_status,
+    rs_walked,
 )
 from rocketstore._native.os.sigbus_guard cimport guarded, raise_unread
 from rocketstore._native.os.mapped_file cimport MappedFile
@@ -64,15 +65,36 @@ cdef void scan_work(void *given) noexcept nogil:
 cdef int scan_run(MappedFile file, What what, scan_call *call, bint long_) except -1:
     """ReadFailedError where a page of the file cannot be had."""
     cdef bint whole
+    cdef rs_walked walked
+    cdef uint64_t budget
     call.what = what
+    if what >= WALK:
+        walked, budget = call.walked, call.budget
     if long_:
         with nogil:
             whole = guarded(scan_work, call)
     else:
         whole = guarded(scan_work, call)
-    if not whole:
+    if not whole and what >= WALK:
+        call.walked, call.budget = walked, budget
+    if not whole and not scan_without_holes(file, call):
         unread(file, "a record at or behind", file.start_offset + <int64_t>call.from_position)
     return 0
+
+
+cdef bint scan_without_holes(MappedFile file, scan_call *call) except -1:
+    """Whether the call could be made with memory in place of the holes of the file (a full tmpfs), and found
+    nothing that lies there."""
+    cdef MappedFile other = file.without_holes()
+    cdef const uint8_t *bytes_ = call.scan.bytes
+    cdef bint whole
+    if other is None:
+        return False
+    call.scan.bytes = other.base
+    with nogil:
+        whole = guarded(scan_work, call)
+    call.scan.bytes = bytes_
+    return whole and not (call.what == RECORD and call.status == RS_OK)
 
 
 cdef int unread(MappedFile file, str what, int64_t offset) except -1:

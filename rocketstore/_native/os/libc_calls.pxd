@@ -1,4 +1,4 @@
-# libc, as the table of `syscalls` is filled with it. Nobody else cimports this.
+# libc, as the table of `syscalls` is filled with it, and one question to Python. Nobody else cimports this.
 
 from libc.stdint cimport uint32_t
 from posix.time cimport timespec
@@ -30,11 +30,19 @@ cdef extern from *:
     #endif
     #define RS_RENAME_NOREPLACE 1u
 
-    /* Variadic in libc; and calls that an old libc has no wrapper for. */
-    static int rs_open(const char *path, int flags, uint32_t mode)
+    static int rs_in_main_interpreter(void)
     {
-        return open(path, flags, (mode_t)mode);
+        return PyInterpreterState_Get() == PyInterpreterState_Main();
     }
+
+    /* Variadic in libc; and calls that an old libc has no wrapper for. */
+    static int rs_open(int at, const char *path, int flags, uint32_t mode)
+    {
+        return openat(at, path, flags, (mode_t)mode);
+    }
+    static int rs_mkdir(int at, const char *path, uint32_t mode) { return mkdirat(at, path, mode); }
+    static int rs_unlink(int at, const char *path) { return unlinkat(at, path, 0); }
+    static int rs_rmdir(int at, const char *path) { return unlinkat(at, path, AT_REMOVEDIR); }
     /* How many names a file has, without asking for its times: the kernel answers a question for mtime with
        an exact one at the next write, which makes the next sync write the inode, too. */
     static int rs_link_count(int fd)
@@ -71,7 +79,10 @@ cdef extern from *:
         return write(fd, &one, sizeof one) == (ssize_t)sizeof one || errno == EAGAIN ? 0 : -1;
     }
     """
-    int rs_open(const char *, int, uint32_t) noexcept nogil
+    int rs_open(int, const char *, int, uint32_t) noexcept nogil
+    int rs_mkdir(int, const char *, uint32_t) noexcept nogil
+    int rs_unlink(int, const char *) noexcept nogil
+    int rs_rmdir(int, const char *) noexcept nogil
     int rs_link_count(int) noexcept nogil
     int rs_duplicate(int) noexcept nogil
     int rs_lock(int, int, file_lock *) noexcept nogil
@@ -82,9 +93,6 @@ cdef extern from *:
     int rs_signal_event(int) noexcept nogil
     int c_close "close"(int) noexcept nogil
     int c_linkat "linkat"(int, const char *, int, const char *, int) noexcept nogil
-    int c_unlink "unlink"(const char *) noexcept nogil
-    int c_mkdir "mkdir"(const char *, uint32_t) noexcept nogil
-    int c_rmdir "rmdir"(const char *) noexcept nogil
     int c_fchown "fchown"(int, uint32_t, uint32_t) noexcept nogil
     int c_fchmod "fchmod"(int, uint32_t) noexcept nogil
     int c_fstat "fstat"(int, file_stat *) noexcept nogil
@@ -108,6 +116,7 @@ cdef extern from *:
     int c_clock_gettime "clock_gettime"(int, timespec *) noexcept nogil
     int c_getpid "getpid"() noexcept nogil
     long c_sysconf "sysconf"(int) noexcept nogil
+    int rs_in_main_interpreter() noexcept
     enum:
         AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW
         F_OFD_GETLK, F_OFD_SETLK, F_UNLCK, F_WRLCK
@@ -122,9 +131,9 @@ cdef inline void fill_table(rs_syscalls *table) noexcept:
     table.duplicate = rs_duplicate
     table.linkat = c_linkat
     table.renameat2 = rs_renameat2
-    table.unlink = c_unlink
-    table.mkdir = c_mkdir
-    table.rmdir = c_rmdir
+    table.unlink = rs_unlink
+    table.mkdir = rs_mkdir
+    table.rmdir = rs_rmdir
     table.fchown = c_fchown
     table.fchmod = c_fchmod
     table.fstat = c_fstat

@@ -23,3 +23,4 @@ cdef class MappedFile:
     cdef int check_writable(self) except -1
     cdef int check_shared(self) except -1
     cdef int64_t find(self, int fd, int64_t position, int64_t end) noexcept nogil
+    cdef MappedFile without_holes(self)

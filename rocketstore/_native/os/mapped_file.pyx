@@ -3,10 +3,13 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, EINVAL, ENXIO, ESTALE, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, ESTALE
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from posix.fcntl cimport O_RDONLY, O_RDWR
 
+from rocketstore._native.os.file_holes cimport (
+    cover_holes, data_range, next_data, takes_room_to_read,
+)
 from rocketstore._native.os.sigbus_guard cimport copied, guarded_zero, raise_unread, raise_unwritten
 from rocketstore._native.os.mapped_range cimport find_nonzero, populate_pages
 from rocketstore._native.os.mapping cimport Mapping, map_memory
@@ -19,7 +22,6 @@ import os
 import stat
 
 from rocketstore._native.os import syscalls as system
-from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from rocketstore.errors import StoreClosedError
 
 cdef extern from *:
@@ -33,7 +35,7 @@ cdef extern from *:
     enum:
         MADV_COLD, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_NORMAL
         MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE
-        MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, SEEK_DATA, SEEK_HOLE
+        MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE
 
 cdef enum:
     MLOCK_ONFAULT = 1  # linux/mman.h
@@ -82,32 +84,6 @@ cdef MappedFile describe(Mapping mapping, int fd, str path, int64_t start_offset
     return file
 
 
-cdef struct data_range:
-    int64_t begin
-    int64_t end
-
-
-cdef data_range next_data(int fd, int64_t position, int64_t end) noexcept nogil:
-    """The first part of [position, end) that is no hole, begin == end without one; all of it where that is
-    not known."""
-    cdef data_range found
-    found.begin, found.end = position, end
-    if fd < 0 or position >= end:
-        return found
-    found.begin = sys.lseek(fd, position, SEEK_DATA)
-    if found.begin < 0:
-        # ENXIO: a hole up to the end of the file; else a file system that does not know its holes.
-        found.begin = end if errno == ENXIO else position
-        return found
-    if found.begin >= end:
-        found.begin = end
-        return found
-    found.end = sys.lseek(fd, found.begin, SEEK_HOLE)
-    if not found.begin < found.end < end:
-        found.end = end
-    return found
-
-
 @cython.final
 @cython.auto_pickle(False)
 cdef class MappedFile:
@@ -140,6 +116,8 @@ cdef class MappedFile:
         try:
             check_file(fd, name, size, &found)
             mapping = map_memory(fd, name, size, protection, flags)
+            if not shared and takes_room_to_read(os.fsencode(name)):
+                cover_holes(mapping.base, fd, size, protection)
             file = describe(mapping, fd, name, start_offset, access != "read", shared)
             return file.identify(&found)
         except BaseException:
@@ -210,8 +188,13 @@ cdef class MappedFile:
         """A copy."""
         self.check_range(position, size)
         cdef bytes copy = PyBytes_FromStringAndSize(NULL, size)
+        cdef MappedFile other
         if not copied(PyBytes_AS_STRING(copy), self.base + position, <size_t>size):
-            raise_unread(self.path, f"{size} bytes at {position}")
+            other = self.without_holes()
+            if other is None or not copied(
+                PyBytes_AS_STRING(copy), other.base + position, <size_t>size
+            ):
+                raise_unread(self.path, f"{size} bytes at {position}")
         return copy
 
     def write(self, int64_t position, data):
@@ -235,12 +218,13 @@ cdef class MappedFile:
         if not whole:
             raise_unwritten(self.path)
 
-    def find_data(self, int64_t position, int64_t end):
-        """Position of the first byte in [position, end) that is not zero, `end` when there is none."""
+    def find_data(self, int64_t position, int64_t end, *, bint unwritten=False):
+        """Position of the first byte in [position, end) that is not zero, `end` when there is none.
+        `unwritten`: nobody wrote through this mapping, so a private one has the holes of its file."""
         self.check_range(position, end - position)
         cdef int fd = -1
         cdef int64_t found
-        if self.shared:  # a private mapping may hold what its file does not
+        if self.shared or (unwritten and self.path):  # else it may hold what its file does not
             try:
                 fd = self.open_descriptor()
             except OSError:
@@ -267,6 +251,29 @@ cdef class MappedFile:
                 return found if found < 0 else range_.begin + found
             range_ = following
         return end
+
+    cdef MappedFile without_holes(self):
+        """The bytes of the file as they are now, its holes as memory of our own: where a page could not be had
+        since a tmpfs is full, this can be read. None where that cannot be tried, or was, or the file was cut."""
+        cdef file_stat found
+        cdef int fd
+        if not self.shared:
+            return None
+        try:
+            fd = self.open_descriptor()
+        except OSError:
+            return None
+        try:
+            if sys.fstat(fd, &found) != 0 or found.st_size < self.size:
+                return None
+            mapping = map_memory(fd, self.path, self.size, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_NORESERVE)
+            cover_holes(mapping.base, fd, self.size, PROT_READ | PROT_WRITE)
+            return describe(mapping, -1, self.path, self.start_offset, True, False)
+        except OSError:
+            return None
+        finally:
+            sys.close(fd)
 
     # ---- memory and disk ----
 

@@ -8,6 +8,8 @@ from libc.stdint cimport int64_t, uint8_t
 from rocketstore._native.os.sigbus_guard cimport own_signal
 from rocketstore._native.os.syscalls cimport done, outcome, sys
 
+from rocketstore.values.limits import mappings_allowed
+
 cdef extern from *:
     """
     static int64_t rs_mapped_files, rs_mapped_bytes;
@@ -20,22 +22,13 @@ cdef extern from *:
     int64_t rs_counted(int64_t counter) noexcept nogil
 
 cdef enum:
-    # What Linux allows a process where nobody raises it (RocketMQ's own set-up does, to 655,360), and the
-    # share that is ours: others want some, too (D-39).
-    USUAL_MAPPINGS = 65_530
+    # Our share of the mappings that Linux allows a process: others want some, too (D-39). RocketMQ's own
+    # set-up raises what is allowed, to 655,360.
     SHARE_PERCENT = 30
 
 
-def _mappings_allowed():
-    try:
-        with open("/proc/sys/vm/max_map_count", "rb") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return USUAL_MAPPINGS
-
-
 #: Files of stores that may be mapped in this process at a time.
-MAPPED_FILES_MAX = _mappings_allowed() * SHARE_PERCENT // 100
+MAPPED_FILES_MAX = mappings_allowed() * SHARE_PERCENT // 100
 
 
 @cython.final

@@ -7,8 +7,9 @@ o modulo the size; the flusher writes it to the file from here.
 cimport cython
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport strerror
 from rocketstore._native.os.syscalls cimport sys
+
+from rocketstore.values.limits import explained
 
 cdef extern from "<sys/mman.h>" nogil:
     enum:
@@ -39,7 +40,7 @@ cdef class RingBuffer:
         self.size = (size + 0xFFFF) // 0x10000 * 0x10000
         cdef int fd = sys.memfd_create(b"rocketstore-ring", MFD_CLOEXEC)
         if fd < 0:
-            raise OSError(errno, f"memfd_create: {strerror(errno).decode()}")
+            raise self.refused("memfd_create")
         try:
             self.map_twice(fd)
         finally:
@@ -54,17 +55,22 @@ cdef class RingBuffer:
         while sys.ftruncate(fd, self.size) != 0:
             if errno == EINTR:
                 continue
-            raise OSError(errno, f"ftruncate: {strerror(errno).decode()}")
+            raise self.refused("ftruncate")
         base = sys.mmap(NULL, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         if base == MAP_FAILED:
-            raise MemoryError(f"no address space for a write buffer of 2 x {size} bytes")
+            raise self.refused("mmap")
         self.base = <uint8_t *>base
         for start in range(2):  # both halves show the same memory
             half = sys.mmap(self.base + start * size, size, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_FIXED, fd, 0)
             if half == MAP_FAILED:
-                raise MemoryError(f"write buffer of {size} bytes: {strerror(errno).decode()}")
+                raise self.refused("mmap")
         return 0
+
+    cdef object refused(self, str call):
+        cdef int number = errno
+        return OSError(number, f"write buffer of {self.size} bytes (write_buffer_bytes), {call}: "
+                               f"{explained(number)}")
 
     @property
     def address(self):

@@ -4,6 +4,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EIO
 from libc.string cimport memset
 
+import os
+
 from rocketstore.errors import ReadFailedError
 
 cdef extern from "sigbus_guard.h" nogil:
@@ -72,8 +74,20 @@ def owns_signal():
 
 
 cdef int raise_unread(object path, object what) except -1:
-    raise ReadFailedError(f"{path}: {what} cannot be read: the disk does not give it back, or "
-                          "another program cut the file")
+    raise ReadFailedError(f"{path}: {what} cannot be read: {why_unread(path)}")
+
+
+cdef str why_unread(object path):
+    """A tmpfs gives a page also to who reads a hole, or has no room for it."""
+    cdef bint full = False
+    try:
+        full = os.statvfs(path).f_bavail == 0
+    except (OSError, TypeError, ValueError):
+        pass  # no name of a file
+    if full:
+        return ("no room on its file system: a tmpfs takes memory even to read a hole; make room, "
+                "or the disk failed, or another program cut the file")
+    return "the disk does not give it back, or another program cut the file"
 
 
 cdef int raise_unwritten(object path) except -1:

@@ -30,16 +30,16 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
 
 cdef struct rs_syscalls:
-    int (*open)(const char *path, int flags, uint32_t mode) noexcept nogil
+    int (*open)(int at, const char *path, int flags, uint32_t mode) noexcept nogil
     int (*close)(int fd) noexcept nogil
     int (*duplicate)(int fd) noexcept nogil
     int (*linkat)(int old_at, const char *old, int new_at, const char *new,
                   int flags) noexcept nogil
     int (*renameat2)(int old_at, const char *old, int new_at, const char *new,
                      uint32_t flags) noexcept nogil
-    int (*unlink)(const char *path) noexcept nogil
-    int (*mkdir)(const char *path, uint32_t mode) noexcept nogil
-    int (*rmdir)(const char *path) noexcept nogil
+    int (*unlink)(int at, const char *path) noexcept nogil
+    int (*mkdir)(int at, const char *path, uint32_t mode) noexcept nogil
+    int (*rmdir)(int at, const char *path) noexcept nogil
     int (*fchown)(int fd, uint32_t owner, uint32_t group) noexcept nogil
     int (*fchmod)(int fd, uint32_t mode) noexcept nogil
     int (*fstat)(int fd, file_stat *found) noexcept nogil
@@ -85,7 +85,7 @@ cdef bint done(int64_t result, object path=*, object other=*) except -1
 cdef bytes encode_path(object path)
 
 # D-35. A handle keeps `process_token()` of its birth; once `forked_since(token)`, it is closed for ever.
-cdef bint forked() noexcept nogil
+cpdef bint forked() noexcept nogil
 cpdef bint forked_since(uint64_t token) noexcept nogil
 cpdef int check_forked(uint64_t token) except -1
 cpdef uint64_t process_token() noexcept nogil

@@ -7,7 +7,9 @@ OSError with errno and path. Paths are never cut at a NUL; a link is never follo
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EACCES, EAGAIN, EINTR, EINVAL, EIO, ENOSYS, ENXIO, EOPNOTSUPP, errno
+from libc.errno cimport (
+    EACCES, EAGAIN, EINTR, EINVAL, EIO, ELOOP, ENOSYS, ENXIO, EOPNOTSUPP, errno,
+)
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
 
@@ -16,12 +18,14 @@ from rocketstore._native.os.libc_calls cimport (
     MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK,
     O_RDONLY, O_RDWR, O_TMPFILE, PROT_READ, PROT_WRITE, RS_RENAME_NOREPLACE, SEEK_DATA,
     SEEK_SET, _SC_PAGESIZE,
-    c_sysconf, fill_table,
+    c_sysconf, fill_table, rs_in_main_interpreter,
 )
+from rocketstore._native.os.store_roots cimport root_bytes, rs_hold_beneath, rs_let_go
 
 import os
 
 from rocketstore.errors import StoreClosedError
+from rocketstore.values.limits import explained
 
 # A page that the kernel wipes in a forked child, however it was forked (D-35): first the token of what
 # is opened in this process, then 1 in the process that loaded the module. Where the kernel refuses to
@@ -50,7 +54,7 @@ cdef void watch_forks() except *:
     process_token()
 
 
-cdef bint forked() noexcept nogil:
+cpdef bint forked() noexcept nogil:
     """Whether this is a forked child of the process that loaded the module."""
     return fork_page[1] == 0 or (fork_by_pid and loader_pid != sys.getpid())
 
@@ -62,8 +66,9 @@ cpdef bint forked_since(uint64_t token) noexcept nogil:
 
 cpdef int check_forked(uint64_t token) except -1:
     if forked_since(token):
-        raise StoreClosedError("this process is a forked child of the one that opened the store; "
-                               "open it again here")
+        raise StoreClosedError("this process is a forked child of the one that opened the store, "
+                               "which writes it as long as it lives: open it here with mode='r', "
+                               "or fork first and open it in the one process that writes")
     return 0
 
 
@@ -78,15 +83,20 @@ cpdef uint64_t process_token() noexcept nogil:
     return fork_page[0]
 
 
-def in_forked_child():
-    """Whether this is a forked child of the process that imported rocketstore."""
-    return forked()
+def in_main_interpreter():
+    """Whether the caller runs in the main interpreter of its process, not in a sub-interpreter."""
+    return rs_in_main_interpreter() != 0
 
 
 watch_forks()
 
 
 # ---- outcome and errors ----
+
+cdef str LINKED = (
+    "symbolic links are not followed here: put the file or directory in place of the link"
+)
+
 
 cdef int64_t outcome(int64_t result) noexcept nogil:
     return result if result >= 0 else -<int64_t>errno
@@ -101,7 +111,8 @@ cdef bint done(int64_t result, object path=None, object other=None) except -1:
         return False
     if isinstance(path, int):
         path = os.path.realpath(f"/proc/self/fd/{path}")
-    raise OSError(<int>-result, os.strerror(<int>-result), path, None, other)
+    text = LINKED if result == -ELOOP else explained(<int>-result)
+    raise OSError(<int>-result, text, path, None, other)
 
 
 cdef bytes encode_path(object path):
@@ -117,28 +128,51 @@ cdef enum Naming:
     OPEN, LINK, RENAME, UNLINK, MKDIR, RMDIR
 
 
+cdef int hold(object path, const char **rest, Py_ssize_t root, bint whole) except -1:
+    """The directory in which the `rest` of a path is looked up: of a path below a store's root it is held
+    open, and no link leads out of the store."""
+    cdef const char *whole_path = rest[0]
+    cdef int64_t result = -EINTR
+    if root == 0:
+        return AT_FDCWD
+    while not done(result, path):
+        with nogil:
+            result = outcome(rs_hold_beneath(whole_path, <size_t>root, whole, rest))
+    return <int>result
+
+
 cdef int name(Naming what, object path, int flags=0, uint32_t mode=0, object other=None,
               int at=AT_FDCWD) except -1:
     """One call that makes, changes or removes a name; `other` is the new name of LINK and RENAME."""
     cdef bytes encoded = encode_path(path), other_encoded = encode_path(other or "")
     cdef const char *old = encoded
     cdef const char *new = other_encoded
+    cdef Py_ssize_t root = root_bytes(encoded), other_root = root_bytes(other_encoded)
+    cdef int held = -1, other_held = -1, other_at = AT_FDCWD
     cdef int64_t result = -EINTR
-    while not done(result, path, other):
-        with nogil:
-            if what == OPEN:
-                # O_NONBLOCK means nothing for a file; a FIFO in its place must not hang us.
-                result = outcome(sys.open(old, flags | O_CLOEXEC | O_NONBLOCK, mode))
-            elif what == LINK:
-                result = outcome(sys.linkat(at, old, AT_FDCWD, new, flags))
-            elif what == RENAME:
-                result = outcome(sys.renameat2(AT_FDCWD, old, AT_FDCWD, new, <uint32_t>flags))
-            elif what == UNLINK:
-                result = outcome(sys.unlink(old))
-            elif what == MKDIR:
-                result = outcome(sys.mkdir(old, mode))
-            else:
-                result = outcome(sys.rmdir(old))
+    try:
+        if root > 0:
+            at = held = hold(path, &old, root, what == OPEN and flags & O_DIRECTORY)
+        if other_root > 0:
+            other_at = other_held = hold(other, &new, other_root, False)
+        while not done(result, path, other):
+            with nogil:
+                if what == OPEN:
+                    # O_NONBLOCK means nothing for a file; a FIFO in its place must not hang us.
+                    result = outcome(sys.open(at, old, flags | O_CLOEXEC | O_NONBLOCK, mode))
+                elif what == LINK:
+                    result = outcome(sys.linkat(at, old, other_at, new, flags))
+                elif what == RENAME:
+                    result = outcome(sys.renameat2(at, old, other_at, new, <uint32_t>flags))
+                elif what == UNLINK:
+                    result = outcome(sys.unlink(at, old))
+                elif what == MKDIR:
+                    result = outcome(sys.mkdir(at, old, mode))
+                else:
+                    result = outcome(sys.rmdir(at, old))
+    finally:
+        rs_let_go(held)
+        rs_let_go(other_held)
     return <int>result
 
 
@@ -158,7 +192,15 @@ def open_unnamed(directory, uint32_t mode=0o600):
 
 
 def link_unnamed(int fd, path):
-    """Gives the file its name; FileExistsError when there is one, nothing is ever replaced."""
+    """Gives the file its name; FileExistsError when there is one, nothing is ever replaced. Errors
+    name `path` alone: the number of a descriptor means nothing to a reader."""
+    try:
+        _link_by_number(fd, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
+def _link_by_number(int fd, path):
     own = f"/proc/self/fd/{fd}"
     try:
         name(LINK, own, AT_SYMLINK_FOLLOW, 0, path)

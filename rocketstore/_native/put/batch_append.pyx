@@ -98,8 +98,7 @@ cdef class Rows:
     cdef int check_sizes(self, Log log, str what) except -1:
         cdef size_t i, size
         cdef int64_t most
-        with nogil:
-            most = record_max(log)
+        most = record_max(log)
         if log.max_message_size_bytes <= most - RECORD_MORE:
             return 0
         for i in range(self.count):
@@ -132,6 +131,7 @@ cdef class Rows:
             while done < self.count:
                 part = self.count - done
                 if not whole:
+                    log.ready()  # before the mutex, which a forked child may never get
                     with nogil:
                         log.mutex.lock()
                         part = rs_log_fitting_messages(&log.log, self.messages + done, part)

@@ -12,7 +12,7 @@ from cpython.bytes cimport (
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport uint8_t
-from libc.string cimport memset, strchr
+from libc.string cimport memset, strpbrk
 
 from rocketstore._native.format.csrc cimport rs_span
 
@@ -37,9 +37,13 @@ cdef bytes in_one_piece(object data, Py_ssize_t index):
         view = memoryview(data)
     except (BufferError, ValueError) as error:  # of datetimes, or closed by now
         raise MessageRejectedError(f"{name}: {error}; give its bytes, as by .tobytes()") from None
-    if "O" in re.sub(":[^:]*:", "", view.format):  # names of fields stand between colons
+    cdef str kinds = re.sub(":[^:]*:", "", view.format)  # names of fields stand between colons
+    if "O" in kinds:
         raise TypeError(f"{name}: expected bytes or a buffer, not an array of objects, "
                         "whose memory holds addresses; put its items, each as bytes")
+    if "w" in kinds or "u" in kinds:
+        raise TypeError(f"{name}: expected bytes or a buffer, not an array of texts, "
+                        "whose memory holds each character as a number; encode its items")
     return bytes(view)
 
 
@@ -51,7 +55,7 @@ cdef int view_open(Py_buffer *view, rs_span *span, object data, Py_ssize_t index
         PyObject_GetBuffer(data, view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
     except (BufferError, ValueError):
         PyObject_GetBuffer(in_one_piece(data, index), view, PyBUF_SIMPLE)
-    if view.format is not NULL and strchr(view.format, ord(b'O')) is not NULL:
+    if view.format is not NULL and strpbrk(view.format, b"Owu") is not NULL:
         PyBuffer_Release(view)
         PyObject_GetBuffer(in_one_piece(data, index), view, PyBUF_SIMPLE)
     span.bytes = <const uint8_t *>view.buf

@@ -73,7 +73,7 @@ cdef class CompletionPort:
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
     cdef object raised  # by a waiter that was told
-    cdef bint ended
+    cdef bint begun, ended
     cdef Py_ssize_t tidy_arrivals_at
 
     def __cinit__(self, *given, **named):
@@ -84,6 +84,9 @@ cdef class CompletionPort:
         self.ended = True
 
     def __init__(self, Log log, EventCount arrival not None, int descriptor, int64_t timeout_ms):
+        if self.begun:  # what waits is of the first one's log
+            raise TypeError("CompletionPort.__init__: called a second time; make another port")
+        self.begun = True
         self.log, self.arrival, self.bell = log, arrival, EventFd(descriptor)
         self.timeout_ns = timeout_ms * 1_000_000
         self.ended = False
@@ -136,6 +139,8 @@ cdef class CompletionPort:
         cdef QueueState queue
         cdef bytes data
         cdef int there
+        if writer is None:
+            raise TypeError("writer: None")
         if writer.log is not self.log:
             raise ValueError("the writer is of another store than the port")
         self.check_open()
@@ -189,7 +194,8 @@ cdef class CompletionPort:
 
     cdef int promised(self, PutResult result, int level, waiter) except -1:
         if level <= result.level:
-            unawaited(self.log)
+            if self.log is not None:  # of a store that is only read nobody waits for a flush
+                unawaited(self.log)
             waiter.set_result(result)
             return MET
         return self.wait_for(result.end_offset, result.end_offset - result.physical_offset, level,
@@ -218,7 +224,9 @@ cdef class CompletionPort:
             self.finish(wait, now_ns())
             self.raise_what_they_raised()
             return MET
-        if line and (<Wait>line[len(line) - 1]).end_offset > end_offset:
+        # Before the head there are no waits any more: a waiter that is told puts again while all are settled.
+        if (self.heads[level - 1] < len(line)
+                and (<Wait>line[len(line) - 1]).end_offset > end_offset):
             insort(line, wait, lo=self.heads[level - 1])
         else:
             line.append(wait)

@@ -7,7 +7,9 @@ from rocketstore._native.put.put_columns import MessageColumns
 from rocketstore._native.put.writer import Writer
 from rocketstore.values.durability import Durability
 
-def encode_columns(columns: MessageColumns, into: bytearray) -> tuple[int, dict[int, str]]: ...
+def encode_columns(
+    columns: MessageColumns, into: bytearray
+) -> tuple[memoryview, dict[int, str]]: ...
 def put_frames(
     log: Log,
     frames: Any,

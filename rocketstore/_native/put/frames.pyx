@@ -33,8 +33,15 @@ cdef enum:
 # ---- encoding ----
 
 def encode_columns(MessageColumns columns not None, bytearray into not None):
-    """(size, refused): one frame a row, back to back in the first `size` bytes of `into`, which is made
-    larger when it must be; a row that cannot be a message is left out, `refused` says why."""
+    """(frames, refused): one frame a row, back to back in a view of `into`, which is made
+    larger when it must be; a row that cannot be a message is left out, `refused` says why.
+
+    `into` cannot change its size meanwhile: a buffer of it is held while Python code may run. The
+    room of a row is looked at again before it is written: its caller may have changed the columns.
+
+    Raises:
+        MessageRejectedError: the columns grew during the call.
+    """
     cdef rs_message message
     cdef RowText text
     cdef rs_crc32_kernel kernel = best_kernel()
@@ -42,6 +49,7 @@ def encode_columns(MessageColumns columns not None, bytearray into not None):
     cdef dict refusals = {}
     cdef size_t size = 0
     cdef Py_ssize_t bound = columns.frames_bound()
+    cdef uint8_t[::1] held
     cdef uint8_t *frames
     cdef rs_status status
     memset(&text, 0, sizeof(text))
@@ -52,17 +60,29 @@ def encode_columns(MessageColumns columns not None, bytearray into not None):
         if PyByteArray_GET_SIZE(into) < bound:
             into.clear()  # nothing to copy
             PyByteArray_Resize(into, bound)
-        frames = <uint8_t *>PyByteArray_AS_STRING(into)
+        if bound == 0:
+            return memoryview(into)[:0], refusals
+        view = memoryview(into)
+        held = view
+        if held.shape[0] < bound:  # a subclass may give another buffer than its own
+            raise TypeError(
+                f"into: {type(into).__name__} gives a buffer of {held.shape[0]} bytes of its "
+                f"{PyByteArray_GET_SIZE(into)}; use a plain bytearray")
+        frames = &held[0]
         for row in range(columns.bodies.rows):
             status = columns.fill(row, &message, &text)
             if status != RS_OK:
                 refusals[row] = refusal(&text, &message, status, columns.max_body)
                 continue
             message.record_crc = False
+            if rs_record_size(&message) > <size_t>bound - size:
+                raise MessageRejectedError(
+                    f"row {row}: the columns grew while they were read; do not change them "
+                    "during the call")
             rs_record_encode(&message, frames + size, kernel)
             rs_record_publish(frames + size, message.topic.size)
             size += rs_record_size(&message)
-        return size, refusals
+        return view[:<Py_ssize_t>size], refusals
     finally:
         PyMem_RawFree(text.bytes)
 

@@ -1,5 +1,6 @@
 """Property text built from Python objects, checked on the way: the part of a put before the lock."""
 
+from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Check
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
@@ -152,7 +153,8 @@ cdef int text_keys(Text *text, object keys) except -1:
     cdef bint first = True
     if PyUnicode_Check(keys):
         keys = (keys,)
-    elif not PyTuple_Check(keys) and not hasattr(keys, "__iter__"):
+    elif not PyTuple_Check(keys) and (
+            PyObject_CheckBuffer(keys) or not hasattr(keys, "__iter__")):
         raise TypeError(f"keys = {keys!r}: expected a str, or several")
     for key in keys:
         bytes = checked("KEYS", key, &size)

@@ -25,6 +25,7 @@ cdef class MessageColumns:
     cdef object refused
 
     # No property texts, and no frames, of these columns have more bytes.
+    cdef int check_shapes(self) except -1
     cdef Py_ssize_t texts_bound(self)
     cdef Py_ssize_t frames_bound(self)
     # The message of a row, checked, with its property text at text.bytes; or why it cannot be one.

@@ -17,6 +17,7 @@ from rocketstore._native.put.batch_append cimport Rows
 from rocketstore._native.put.writer cimport Writer
 
 from rocketstore._native.format.codec import pack_host
+from rocketstore.values.durability import check_port
 from rocketstore.errors import MessageRejectedError
 
 cdef enum:
@@ -30,11 +31,17 @@ cdef Py_ssize_t bytes_of(Strings column, Py_ssize_t first, Py_ssize_t last, Py_s
     return column.offsets[last] - column.offsets[first] + more * (last - first)
 
 
+cdef bint other(const int32_t[::1] column, Py_ssize_t rows):
+    """Whether there is a column, of more or fewer rows."""
+    return column is not None and column.shape[0] != rows
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class MessageColumns:
-    """`topics[topic_rows[i]]` is the topic of row i. The caller has checked shapes and topics; `refused` raises for
-    a property name that no row may have."""
+    """`topics[topic_rows[i]]` is the topic of row i. The caller has checked shapes and topics, and names what is
+    wrong with them; here they are looked at once more, since all that follows reads memory by them. `refused`
+    raises for a property name that no row may have."""
 
     def __cinit__(self, Strings bodies not None, tuple topics not None,
                   const int32_t[::1] topic_rows not None, const int32_t[::1] queue_ids not None,
@@ -49,10 +56,38 @@ cdef class MessageColumns:
         self.tags, self.keys = tags, keys
         self.property_places, self.names, self.values = property_places, names, values
         self.max_body, self.refused = max_body, refused
+        self.check_shapes()
         memset(&self.common, 0, sizeof(self.common))
         set_host(&self.common.born_host, pack_host(born_host, "born_host"))
+        check_port("born_host", born_host)
         self.common.store_host = self.common.born_host
         self.common.record_crc = True  # the log may add it: there must be room
+
+    cdef int check_shapes(self) except -1:
+        cdef Py_ssize_t rows = self.bodies.rows, row, entries = 0
+        cdef Py_ssize_t topics = len(self.topics)
+        if (self.born_ms.shape[0] != rows or other(self.topic_rows, rows)
+                or other(self.queue_ids, rows) or other(self.flags, rows)
+                or other(self.sys_flags, rows) or other(self.reconsume_times, rows)
+                or (self.tags is not None and self.tags.rows != rows)
+                or (self.keys is not None and self.keys.rows != rows)):
+            raise ValueError(f"a column of more or fewer than {rows} rows")
+        for row in range(rows):
+            if not 0 <= self.topic_rows[row] < topics:
+                raise ValueError(f"row {row}: topic {self.topic_rows[row]} of {topics}")
+        if self.property_places is None:
+            return 0
+        if self.names is None or self.values is None or self.names.rows != self.values.rows:
+            raise ValueError("properties: as many values as names")
+        entries = self.names.rows
+        if self.property_places.shape[0] != rows + 1 or self.property_places[0] < 0:
+            raise ValueError(f"properties: {rows + 1} offsets for {rows} rows")
+        for row in range(rows):
+            if self.property_places[row + 1] < self.property_places[row]:
+                raise ValueError(f"properties: offsets fall at row {row}")
+        if self.property_places[rows] > entries:
+            raise ValueError(f"properties: offsets beyond {entries} entries")
+        return 0
 
     cdef Py_ssize_t texts_bound(self):
         cdef Py_ssize_t rows = self.bodies.rows, first, last

@@ -21,7 +21,7 @@ from rocketstore._native.put.property_builder cimport (
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.put_result cimport (
-    PutResult, durability_level, durability_name, number_of, put_result, set_host,
+    PutResult, durability_level, durability_name, nothing_put, number_of, put_result, set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
 
@@ -74,6 +74,8 @@ cdef class Writer:
         self.reserved, self.to_ms = reserved, to_ms
         self.tags = tags
         self.keys = keys
+        if isinstance(keys, (bytes, bytearray, memoryview)):
+            raise TypeError(f"keys = {keys!r}: expected a str, or several")
         if hasattr(keys, "__iter__") and not isinstance(keys, str):
             self.keys = list(keys)  # an iterator would be empty at the second put
         self.level = durability_level(durability)
@@ -279,10 +281,11 @@ cdef class Writer:
         """Appends several bodies to one queue, back to back in one segment, and waits once.
 
         After the death of the process all of them are there or none; an unacknowledged batch may
-        survive a power cut in part, from its beginning (D-37).
+        survive a power cut in part, from its beginning (D-37). No bodies are no messages: the
+        result has `count` 0.
 
         Raises:
-            MessageRejectedError and its kin: a body cannot be stored, or there is none.
+            MessageRejectedError and its kin: a body cannot be stored.
             BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
             DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
             StoreClosedError: the store was closed.
@@ -299,7 +302,8 @@ cdef class Writer:
         cdef size_t count = <size_t>len(items)
         cdef bytes offsets
         if count == 0:
-            raise MessageRejectedError("an empty batch: pass at least one body")
+            self.log.ready()
+            return nothing_put(durability_name(asked), queue.queue_id)
         memset(&opened, 0, sizeof(opened))
         text_start(&text)
         try:
@@ -323,8 +327,8 @@ cdef class Writer:
     def _put_column(self, const uint8_t[::1] data not None, const int64_t[::1] offsets not None, *,
                    tags=None, keys=None, properties=None, flag=0, born_time=None, shard_key=None,
                    durability=None, timeout_s=None):
-        """Appends rows data[offsets[i]:offsets[i + 1]], as many segments as it takes. `offsets` was
-        checked by the caller (rising, inside data)."""
+        """Appends rows data[offsets[i]:offsets[i + 1]], as many segments as it takes. Offsets are
+        read once, and checked."""
         cdef rs_message message
         cdef rs_appended appended
         cdef Text text
@@ -332,12 +336,14 @@ cdef class Writer:
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = now_ns() if asked > self.log.met else 0
-        cdef size_t count = <size_t>(offsets.shape[0] - 1)
-        cdef int64_t room
+        cdef size_t count = <size_t>max(offsets.shape[0] - 1, 0)
+        cdef int64_t room, end, following
         cdef size_t done = 0, part, i
         cdef rs_span *spans = NULL
         cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
         cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+        if count == 0:
+            raise MessageRejectedError("offsets: an empty column; n messages need n + 1 offsets")
         text_start(&text)
         try:
             spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
@@ -346,15 +352,22 @@ cdef class Writer:
             self.fill(&message, queue, flag, born_time)
             self.describe(&message, &text, tags, keys, properties, shard_key)
             self.check_body(&message)  # what all rows have
-            with nogil:
-                room = record_max(self.log)
+            room = record_max(self.log)
             room -= <int64_t>rs_record_size(&message)
+            end = offsets[0]
             for i in range(count):
-                spans[i].bytes = start + offsets[i]
-                spans[i].size = <size_t>(offsets[i + 1] - offsets[i])
+                following = offsets[i + 1]
+                if end < 0 or following < end or following > data.shape[0]:
+                    raise MessageRejectedError(
+                        f"offsets: row {i}: {end} to {following}: offsets rise, from 0 to at most "
+                        f"{data.shape[0]}, the bytes of data")
+                spans[i].bytes = start + end
+                spans[i].size = <size_t>(following - end)
+                end = following
                 if <int64_t>spans[i].size > min(self.log.max_message_size_bytes, room):
                     refuse_row(self.log, i, spans[i].size, room)
             while done < count:
+                self.log.ready()  # before the mutex, which a forked child may never get
                 with nogil:
                     self.log.mutex.lock()
                     part = rs_log_fitting(&self.log.log, &message, spans + done, count - done)

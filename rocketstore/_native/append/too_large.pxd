@@ -1,0 +1,45 @@
+# What is said of a message or batch that the log can never take.
+
+from libc.stdint cimport int64_t
+
+from rocketstore._native.append.guarded_append cimport append_call
+from rocketstore._native.format.csrc cimport (
+    RS_BLANK_SIZE_MIN, rs_log_record_max, rs_record_size,
+)
+
+from rocketstore.errors import MessageTooLargeError
+
+cdef enum:
+    WRITE_BUFFER_MAX = 1 << 30
+
+
+cdef inline int refuse_size(append_call *call) except -1:
+    """Says by how much it is too large, and which option bounds it."""
+    cdef int64_t most = rs_log_record_max(call.log), size = 0, half = 0
+    cdef size_t i
+    if call.queues is not NULL:
+        for i in range(call.count):
+            size += <int64_t>rs_record_size(&call.message[i])
+    elif call.bodies is not NULL:
+        size = <int64_t>(rs_record_size(call.message) - call.message.body.size)
+        size *= <int64_t>call.count
+        for i in range(call.count):
+            size += <int64_t>call.bodies[i].size
+    else:
+        size = <int64_t>rs_record_size(call.message)
+    if call.log.ring is not NULL:
+        half = (call.log.ring_size - RS_BLANK_SIZE_MIN) // 2
+    what = f"the batch of {call.count} messages" if call.count > 1 else "the message"
+    smaller = "send smaller batches" if call.count > 1 else "send a smaller message"
+    if most != half:
+        wanted = size + RS_BLANK_SIZE_MIN
+        remedy = f"open a new store with commit_log_file_size_bytes = {wanted} or more"
+        bound = "a file of the log"
+    else:
+        remedy = f"open the store with write_buffer_bytes = {2 * size + RS_BLANK_SIZE_MIN} or more"
+        bound = "half of the write buffer"
+        if 2 * size + RS_BLANK_SIZE_MIN > WRITE_BUFFER_MAX:
+            remedy = f"put them in parts of at most {most} bytes"
+    raise MessageTooLargeError(
+        f"{what} takes {size} bytes in the log, and {bound} takes at most {most}; {smaller}, "
+        f"or {remedy}")
