@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import threading
 from collections.abc import Callable
 
 from rocketstore._native.sync.futex import EventCount
+from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.threads import runs_here, start_thread
 
-__all__ = ["Worker", "start_thread"]
+__all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
-
-
-def start_thread(thread: threading.Thread) -> None:
-    """Starts a thread. OSError if the system has none left, for which Python raises
-    RuntimeError."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, f"no thread for {thread.name}: {error}") from error
 
 
 class Worker:
@@ -64,7 +56,12 @@ class Worker:
         # Without the lock, and known before it runs: the exception of a signal's handler may end
         # this anywhere.
         self._thread = threading.Thread(target=self._begin, name=self.name, daemon=True)
-        start_thread(self._thread)
+        try:
+            start_thread(self._thread)
+        except OSError:
+            self._take_first()  # one that is late after all does nothing
+            self._thread = None
+            raise
 
     def wake(self) -> None:
         """The next step comes at once; one that runs now is followed by another."""
@@ -79,7 +76,7 @@ class Worker:
             self._stopping = True
             thread = self._thread
         self.signal.notify()
-        if thread is None or thread is threading.current_thread():
+        if thread is None or runs_here(thread):
             return True
         # One that was started may not have come to its first line: `finish` is still to be run, for
         # what was put.
@@ -125,7 +122,7 @@ class Worker:
             self._rounds()
             self.finish()
         except BaseException as error:
-            self._failure = error
+            self._failure = without_frames(error)
             logger.error("%s failed: %r", self.name, error)
             self._on_failure(error)
 

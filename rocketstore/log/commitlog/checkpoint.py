@@ -159,6 +159,8 @@ class RocketmqTimes(NamedTuple):
     index_ms: int
     master_flushed: int
     confirm: int
+    #: Start of the last record whose queue units were forced, a physical offset.
+    logics_offset: int = 0
 
     @property
     def minimum_ms(self) -> int:
@@ -188,15 +190,23 @@ class RocketmqCheckpoint:
         finally:
             syscalls.close(fd)
 
-    def store(
-        self, physic: int, logics: int, index: int, master_flushed: int, confirm: int
-    ) -> None:
-        """Writes the five numbers and syncs them. A short file gets the length Java maps."""
-        values = (physic, logics, index, master_flushed, confirm)
-        page = native.pack_rocketmq(values)[: native.ROCKETMQ_USED_BYTES]
+    def reserve(self) -> None:
+        """Gives the file its length and blocks, before a disk may be full. What it holds stays.
+
+        Raises:
+            DiskFullError: no room.
+        """
         with self._lock:
             if self._fd < 0:
                 self._fd = _open_whole(self._path, native.ROCKETMQ_BYTES)
+
+    def store(self, times: RocketmqTimes) -> None:
+        """Writes the numbers and syncs them. A short file gets the length Java maps."""
+        physic, logics, index, master, confirm, offset = times
+        values = physic, logics, index, master, confirm, offset
+        page = native.pack_rocketmq(values)[: native.ROCKETMQ_USED_BYTES]
+        self.reserve()
+        with self._lock:
             syscalls.pwrite(self._fd, page, 0)
             syscalls.fdatasync(self._fd)
 

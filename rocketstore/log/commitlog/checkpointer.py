@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqTimes
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -85,6 +85,16 @@ class Checkpointer(Worker):
         self.save(derived=derived)
         return INTERVAL_S
 
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        """Logs a slow sync. No caller waits for it, but the log grows meanwhile."""
+        began = time.monotonic()
+        yield
+        elapsed = (time.monotonic() - began) * 1000
+        if elapsed > SLOW_SYNC_MS:
+            directory = self._commit_log.queue.directory
+            logger.warning("%s: a sync of %s took %.0f ms", directory, what, elapsed)
+
     def _note_end(self) -> None:
         end, last_record_start, store_time = self._commit_log.log.snapshot()
         if not self._marks or self._marks[-1][0] < end:
@@ -115,9 +125,9 @@ class Checkpointer(Worker):
             # Captured before the sync, which does not cover what is dispatched meanwhile.
             dispatched_now, indexed_now = positions.dispatched, positions.indexed
             names_now = self._queues_digest()
-            with _timed("queue files"):
+            with self._timed("queue files"):
                 queues = self._sync_queues()
-            with _timed("index files"):
+            with self._timed("index files"):
                 index = self._index is None or self._index.sync()
             # The flushed position itself may lie within a record, between two steps of a long
             # flush.
@@ -154,10 +164,11 @@ class Checkpointer(Worker):
         )
         if dataclasses.replace(new, generation=last.generation) != last:
             new = dataclasses.replace(new, generation=last.generation + 1)
-            with _timed("the checkpoint"):
+            with self._timed("the checkpoint"):
                 self._own.store(new)
             self._last = new  # also if the next line fails: this generation is taken
-            self._store_rocketmq(store_time if end >= last.flushed else 0, derived=derived)
+            units = last_record_start if derived and new.dispatched >= end else None
+            self._store_rocketmq(store_time if end >= last.flushed else 0, units, derived=derived)
         return self._last
 
     def _durable_mark(self) -> tuple[int, int, int]:
@@ -173,9 +184,11 @@ class Checkpointer(Worker):
                 best = mark
         return best
 
-    def _store_rocketmq(self, store_time: int, *, derived: bool) -> None:
-        """Times that are truly forced, as RocketMQ expects them (format.md 8, 17)."""
-        physic, logics, index, master, confirm = self._rocketmq.load()
+    def _store_rocketmq(self, store_time: int, units: int | None, *, derived: bool) -> None:
+        """Times that are truly forced, as RocketMQ expects them (format.md 8, 17). `units`: start
+        of the last record if its queue units, and those before it, are forced; -1: not known."""
+        physic, logics, index, master, confirm, offset = self._rocketmq.load()
+        offset = offset if units is None else max(0, units)
         if 0 < store_time < physic:
             # Store times fell (D-28). The older, greater time would vouch for queue units of later
             # records, and RocketMQ's recovery would begin too late. The index time stays: RocketMQ
@@ -186,15 +199,25 @@ class Checkpointer(Worker):
         if derived and positions.dispatched >= positions.flushed:
             logics = store_time or logics
             index = max(index, store_time)
-        self._rocketmq.store(physic, logics, index, master, confirm)
+        self._rocketmq.store(RocketmqTimes(physic, logics, index, master, confirm, offset))
 
     def begin(self) -> None:
-        """The first save of a run: removes the clean mark of the last run."""
+        """The first save of a run: removes the clean mark of the last run. Both files have their
+        blocks then: no later save needs room."""
         with self._save_lock:
+            self._rocketmq.reserve()
             self._last = dataclasses.replace(
                 self._last, clean=False, generation=self._last.generation + 1
             )
             self._own.store(self._last)
+            self._bound_rocketmq()
+
+    def _bound_rocketmq(self) -> None:
+        """RocketMQ's recovery begins at the file of the last record whose units are forced. After a
+        cut that record is gone, and the units of others in its place are not forced."""
+        times = self._rocketmq.load()
+        if not 0 <= times.logics_offset <= max(0, self._last.last_record_start):
+            self._rocketmq.store(times._replace(logics_offset=0))
 
     @property
     def last(self) -> OwnCheckpoint:
@@ -211,13 +234,3 @@ class Checkpointer(Worker):
             self._own.close()
         finally:
             self._rocketmq.close()
-
-
-@contextmanager
-def _timed(what: str) -> Iterator[None]:
-    """Logs a slow sync. No caller waits for it, but the log grows meanwhile."""
-    began = time.monotonic()
-    yield
-    elapsed = (time.monotonic() - began) * 1000
-    if elapsed > SLOW_SYNC_MS:
-        logger.warning("a sync of %s took %.0f ms", what, elapsed)

@@ -25,6 +25,7 @@ from rocketstore.errors import (
 )
 from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
 from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
@@ -134,8 +135,12 @@ class CommitLog:
     def fail(self, cause: BaseException) -> None:
         """Latches the store as failed (K-01): puts are refused, waits end, reads go on."""
         if self._failure is None:
-            self._failure = cause
-            logger.error("the store has failed, no more puts until it is opened again: %s", cause)
+            self._failure = cause = without_frames(cause)
+            logger.error(
+                "%s: the store has failed, no more puts until it is opened again: %s",
+                self.queue.directory,
+                cause,
+            )
         self.log.refuse(False, failed=True)
         self.refuse_or_admit()
 
@@ -191,7 +196,9 @@ class CommitLog:
         else:
             error = StoreFailedError(f"the store takes no puts: {self.flags}")
         if self._refusals % REFUSALS_LOGGED == 1:
-            logger.warning("put refused (%d so far): %s", self._refusals, error)
+            logger.warning(
+                "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error
+            )
         return error
 
     def check_waitable(self) -> None:
@@ -206,7 +213,8 @@ class CommitLog:
             f"{outcome}: an earlier write or sync failed ({self._failure}); "
             "close the store and open it again, which recovers what the disk has"
         )
-        error.__cause__ = self._failure
+        if self._failure is not None:
+            error.__cause__ = without_frames(self._failure)
         return error
 
     def segment_faulted(self, start: int, error: int) -> None:
@@ -232,17 +240,21 @@ class CommitLog:
                 self._settle_roll()
                 if not self.log.wants_next:
                     return
-                files, wrote = self.queue.files, self.positions.wrote
-                start = self.queue.end_offset if files else self.queue.start_for(wrote)
+                start = self._next_start()
                 self._take_segment(start, began + self._limits.max_wait_ms / 1000)
         except (OSError, RocketStoreError):
             self._on_put_failed()
             raise
-        log_slow_wait(began, f"the segment at {start}")
+        log_slow_wait(began, f"the segment at {start}", self.queue.directory)
+
+    def _next_start(self) -> int:
+        # Not in the caller, which raises: an error that is kept would keep the files.
+        wrote = self.positions.wrote
+        return self.queue.end_offset if self.queue.files else self.queue.start_for(wrote)
 
     def was_slow(self, nanoseconds: int, what: str) -> None:
         """Logs a put, or its wait for the disk, that took longer than half a second."""
-        logger.warning("%s took %d ms", what, nanoseconds // 1_000_000)
+        logger.warning("%s: %s took %d ms", self.queue.directory, what, nanoseconds // 1_000_000)
 
     def _take_segment(self, start: int, deadline: float) -> None:
         """An error or a signal handler may end it anywhere; the next put begins it again."""
@@ -295,8 +307,10 @@ class CommitLog:
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""
+        began = time.monotonic()
         try:
             self._limits.wait_for_room(self.positions, self.log, self._arrival, self.flags)
         except BackpressureError:
             self._on_put_failed()
             raise
+        log_slow_wait(began, "room", self.queue.directory)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.worker import Worker
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore._native.append.appender import Log
@@ -44,7 +45,7 @@ def able(low: int, high: int, least_pages: int, segment_size: int) -> bool:
 def check_unfailed(commit_log: CommitLog) -> None:
     """Raises the error of a write or sync of the log that failed: no other follows it (D-13)."""
     if commit_log.failure is not None:
-        raise commit_log.failure
+        raise without_frames(commit_log.failure)
 
 
 class Committer(Worker):
@@ -114,7 +115,9 @@ class Committer(Worker):
             self._log.moved()
         elapsed = (time.monotonic() - started) * 1000
         if elapsed > SLOW_COMMIT_MS:
-            logger.warning("commit up to %d took %.0f ms", target, elapsed)
+            logger.warning(
+                "%s: commit up to %d took %.0f ms", commit_log.queue.directory, target, elapsed
+            )
 
     def _commit_range(self, segment: MappedFile, low: int, high: int) -> None:
         buffer = self._commit_log.path.buffer_of(segment)

@@ -224,7 +224,12 @@ class Flusher(Worker):
     def _note(self, seconds: float) -> None:
         self._record_latency(int(seconds * 1e9))
         if seconds * 1000 > SLOW_FLUSH_MS:
-            logger.warning("a flush up to %d took %.0f ms", self._positions.flushed, seconds * 1000)
+            logger.warning(
+                "%s: a flush up to %d took %.0f ms",
+                self._commit_log.queue.directory,
+                self._positions.flushed,
+                seconds * 1000,
+            )
 
     def _segment(self, offset: int) -> MappedFile:
         segment = self._commit_log.queue.find(offset)

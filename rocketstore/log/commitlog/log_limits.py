@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.errors import BackpressureError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketstore._native.append.appender import Log
     from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
@@ -66,7 +68,6 @@ class LogLimits:
             if signal.wait(seen, min(left_ms, LOOK_EVERY_MS)) != seen:
                 break  # a store that fails or closes signals, too: the next try reports it
             left_ms = self.max_wait_ms - int((time.monotonic() - began) * 1000)
-        log_slow_wait(began, "room")
 
     def _stuck_at(self, positions: Positions, *, by_dispatch: bool) -> str:
         name, value, bound = (
@@ -77,8 +78,8 @@ class LogLimits:
         return f"{name} = {value} (bound {bound} bytes behind)"
 
 
-def log_slow_wait(began: float, what: str) -> None:
+def log_slow_wait(began: float, what: str, directory: Path) -> None:
     """Logs a long wait of a put. It holds no append lock, so other puts go on meanwhile."""
     elapsed = (time.monotonic() - began) * 1000
     if elapsed > SLOW_MS:
-        logger.warning("a put waited %.0f ms for %s", elapsed, what)
+        logger.warning("%s: a put waited %.0f ms for %s", directory, elapsed, what)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,17 +45,28 @@ class FlagState:
 class RunningFlags:
     """The reasons in force. Any thread may ask, set and clear; asking is one load."""
 
-    __slots__ = ("_bits", "_lock", "_on_change", "_states")
+    __slots__ = ("_behind", "_bits", "_lock", "_on_change", "_states")
 
     def __init__(self) -> None:
         self._bits = 0  # changed under the lock only
         self._lock = threading.RLock()
         self._states: dict[Reason, FlagState] = {}
         self._on_change: Callable[[], None] = _nobody
+        self._behind: Callable[[], Sequence[tuple[str, str]]] = tuple
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """`callback` is called after each change: the log follows the flags at once."""
         self._on_change = callback
+
+    def tell_behind(self, ask: Callable[[], Sequence[tuple[str, str]]]) -> None:
+        """`ask` gives what `behind` says."""
+        self._behind = ask
+
+    @property
+    def behind(self) -> tuple[tuple[str, str], ...]:
+        """What lacks messages that the log holds, and why: queues or the key index, as (part,
+        reason). Puts go on, reads that may miss some raise `StoreBehindError`."""
+        return tuple(self._behind())
 
     @property
     def bits(self) -> int:
@@ -105,7 +116,9 @@ class RunningFlags:
             return tuple(self._states.values())
 
     def __str__(self) -> str:
-        return "; ".join(describe(state) for state in self.states) or "running"
+        reasons = [describe(state) for state in self.states]
+        reasons += [f"{part} behind the log: {why}" for part, why in self.behind]
+        return "; ".join(reasons) or "running"
 
 
 def describe(state: FlagState) -> str:

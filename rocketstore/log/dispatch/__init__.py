@@ -8,7 +8,12 @@ Read in this order:
 - `dispatcher`: when dispatch runs, how far, and where it stops. The walk itself is native
   (`_native` dispatch loop), and stops for what needs Python.
 - `loop_help`: what that is: new queues and files, gaps, conflicts, further queues of a record.
+- `index_filler`: puts the keys that an index missed while it had no room.
 - `first_unit`: which of two records with one queue offset keeps its unit.
+- `generations`: queues whose numbering began again at 0.
+- `unit_records`: the record that a unit points to, and whether it has the unit's place.
+- `missing_units`: which records of the log have no unit; `refill` makes the units of these queues;
+  `strangers` are units that point to records of other queues.
 - `arrival_notifier`: calls a listener when messages arrive.
 
 The engine and the rebuild of tools may import it. One thread at a time dispatches: the worker, or a

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _queue
 import contextlib
 import logging
 import queue
 import threading
 from collections.abc import Callable
 
-from rocketstore.log.worker import start_thread
+from rocketstore.values.threads import runs_here, start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,8 @@ class ArrivalNotifier:
     def __init__(self, listener: Callable[[str, int, int, int, int], None]) -> None:
         self._listener = listener
         # The one queue class that a signal handler may interrupt safely. It is unbounded; `_add`
-        # bounds it.
-        self._waiting: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
+        # bounds it. Not from `queue`, where gevent has replaced it.
+        self._waiting: queue.SimpleQueue[Arrival | None] = _queue.SimpleQueue()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="rocketstore-arrivals", daemon=True)
         start_thread(self._thread)
@@ -58,5 +59,5 @@ class ArrivalNotifier:
     def close(self) -> None:
         """Ends the thread after the waiting calls; waits at most CLOSE_WAIT_S."""
         self._add(None)
-        if self._thread is not threading.current_thread():
+        if not runs_here(self._thread):
             self._thread.join(CLOSE_WAIT_S)

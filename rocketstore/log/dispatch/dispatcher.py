@@ -11,12 +11,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.dispatch import dispatch_loop as native
 from rocketstore._native.dispatch.dispatch_service import DispatchService
 from rocketstore.errors import RocketStoreError
+from rocketstore.log.dispatch.index_filler import IndexFiller
 from rocketstore.log.dispatch.loop_help import LoopHelper
 from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.log.worker import Worker
@@ -32,8 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Dispatcher"]
+__all__ = ["QUEUES", "Dispatcher"]
 
+#: The part of a store that lacks units while dispatch stands.
+QUEUES: Final = "consume queues"
 #: Longest run, bytes, so that readers see records on the way.
 RUN_BYTES: Final = 4 << 20
 #: Length of the second try, bytes: no limit, for a record that is longer than a run.
@@ -42,6 +47,10 @@ ANY_BYTES: Final = 1 << 62
 RETRY_S: Final = 0.5
 #: Longest time that the worker stays in the native loop, ms; then it serves what needs Python.
 SERVE_MS: Final = 1_000
+
+
+def _start_of(part: tuple[int, int]) -> int:
+    return part[0]
 
 
 class Dispatcher(Worker):
@@ -60,7 +69,7 @@ class Dispatcher(Worker):
         damage: Sequence[tuple[int, int]] = (),
         ignored_topics: Sequence[str] = (),
         listener: ArrivalNotifier | None = None,
-        helper_type: type[LoopHelper] = LoopHelper,
+        helper_type: Callable[..., LoopHelper] = LoopHelper,
     ) -> None:
         super().__init__("rocketstore-dispatcher", _not_running)
         self._positions = positions
@@ -81,8 +90,10 @@ class Dispatcher(Worker):
         self._helper = helper_type(
             self._loop, positions, find, queues, index, listener, ignored_topics
         )
+        self._index_off = False  # keys go nowhere: the index is degraded, or filled again
+        self._index_retry_at = 0.0
         if index is not None:
-            index.when_degraded(self._service.stop_indexing)
+            index.when_degraded(self._stop_indexing)
 
     # ---- running ----
 
@@ -90,14 +101,17 @@ class Dispatcher(Worker):
         """Dispatches what is visible; tries again after `RETRY_S` if something is in the way."""
         natively = self._listener is None and not self._service.paused
         self.catch_up(self._positions.visible, short=natively)
+        if self._index_off:
+            self._fill_index()
         if self._stuck is not None:
             return RETRY_S
         segment = self._find(self._positions.dispatched)
         if segment is None or not natively:
-            return None
+            return RETRY_S if self._index_off else None
         shared = self._shared
         page = None if shared is None or shared.lost else shared.positions
-        self._service.serve(self.signal, segment, page, SERVE_MS)
+        limit_ms = int(RETRY_S * 1000) if self._index_off else SERVE_MS
+        self._service.serve(self.signal, segment, page, limit_ms)
         if shared is not None:
             shared.publish(self._positions)
         return 0
@@ -124,10 +138,27 @@ class Dispatcher(Worker):
         self._positions.indexed = indexed
         self._helper.point_index(indexed)
 
+    def bound_gaps(self, log_bytes: int | None) -> None:
+        """Queue offsets that jump fill no more files than a log of `log_bytes` explains: the bytes
+        of a store decide what its open costs. None: what the log gets now is our own."""
+        self._helper.bound_gaps(log_bytes)
+
     @property
     def stuck(self) -> tuple[int, str] | None:
         """(physical offset, why) while dispatching cannot go on, else None."""
         return self._stuck
+
+    @property
+    def behind(self) -> tuple[tuple[str, str], ...]:
+        """What lacks messages of the log and why, (part, reason): queues, the key index."""
+        found = []
+        if self._stuck is not None and self._positions.dispatched < self._positions.visible:
+            offset, why = self._stuck
+            found.append((QUEUES, f"dispatch stands at physical offset {offset}: {why}"))
+        found += self._queues.blocked.behind
+        if self._index is not None and self._index.short is not None:
+            found.append(("key index", self._index.short))
+        return tuple(found)
 
     def catch_up(self, target_offset: int, *, short: bool = False) -> int:
         """Dispatches up to `target_offset`, at most to `visible`; returns how far it got.
@@ -152,11 +183,17 @@ class Dispatcher(Worker):
                     break
             return self._positions.dispatched
 
+    def settle(self) -> None:
+        """Called where a recovered log is dispatched: decides what its end decides."""
+        with self._service.turn:
+            self._helper.settle()
+            self._loop.publish_moved()
+
     def _publish(self, offset: int) -> None:
         self._loop.publish_moved()
         moved = offset > self._positions.dispatched
         self._positions.dispatched = offset
-        if self._index is None or self._index.degraded is None:
+        if not self._index_off:
             self._positions.indexed = max(self._positions.indexed, offset)
         if self._shared is not None:
             self._shared.publish(self._positions)
@@ -196,11 +233,16 @@ class Dispatcher(Worker):
 
     def skip_damage(self, offset: int) -> tuple[bool, int]:
         """Whether recovery noted damage at `offset`, and where the damage ends."""
-        for start, end in self._damage:
-            if start <= offset < end:
-                return True, end
+        end = self._damage_at(offset)
+        if end > offset:
+            return True, end
         self._stop_at(offset, f"no record that can be believed ({self._loop.status})")
         return False, offset
+
+    def _damage_at(self, offset: int) -> int:
+        """The end of the damage that recovery noted at `offset`; `offset` where it noted none."""
+        before = bisect_right(self._damage, offset, key=_start_of)
+        return max(offset, self._damage[before - 1][1]) if before else offset
 
     def _help(self, reason: int, offset: int) -> tuple[bool, int]:
         """Does what the loop cannot do itself. Returns whether dispatching goes on, and where."""
@@ -233,10 +275,49 @@ class Dispatcher(Worker):
         self._stop_at(offset, str(cause))
         return False
 
+    # ---- an index that stood ----
+
+    def _stop_indexing(self) -> None:
+        self._index_off = True
+        self._index_retry_at = time.monotonic() + RETRY_S
+        self._service.stop_indexing()
+
+    def _fill_index(self) -> None:
+        """Brings an index that stood up to what is dispatched, where there is room again."""
+        index, positions = self._index, self._positions
+        if index is None or time.monotonic() < self._index_retry_at:
+            return
+        self._index_retry_at = time.monotonic() + RETRY_S
+        if index.degraded is not None and not index.try_again(positions.indexed):
+            return
+        filler = IndexFiller(self._find, self._damage_at, index)
+        while index.degraded is None and not self._service.paused:
+            with self._service.turn:
+                begin = max(positions.indexed, positions.minimum)  # trimmed away meanwhile
+                end = positions.dispatched
+                if begin >= end:
+                    self._go_on_indexing(index)
+                    return
+                reached = filler.step(begin, end)
+                if index.degraded is None:
+                    positions.indexed = reached
+                self._publish(end)
+            if reached <= begin:
+                return
+
+    def _go_on_indexing(self, index: IndexStore) -> None:
+        self._helper.point_index(self._positions.indexed)
+        self._index_off = False
+        self._service.go_on_indexing()
+        index.filled()
+
     # ---- syncing ----
 
     def sync_queues(self) -> bool:
-        """Forces every unit written so far; True when all of them are on disk."""
+        """Forces every unit written so far; True when all of them are on disk. False where a queue
+        takes none: then the next open looks for the units that it lacks."""
+        if self._queues.blocked.places:
+            return False
         with self._service.turn:
             dirty = self._loop.take_dirty()
         return self._queues.sync([(os.fsdecode(raw), i, low, end) for raw, i, low, end in dirty])

@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore._native.dispatch import dispatch_loop as native
 from rocketstore._native.format.codec import decode_properties
 from rocketstore.log.dispatch.first_unit import first_stays
+from rocketstore.log.dispatch.generations import Restarts, is_of_older_numbering
+from rocketstore.log.dispatch.unit_records import Unit
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.extension_units import is_address
 from rocketstore.log.queues.mapping_cache import POINTED_MAX
-from rocketstore.log.queues.multi_dispatch import check_unit, is_multi_dispatched, record_queues
+from rocketstore.log.queues.multi_dispatch import (
+    LIGHT_PREFIX,
+    check_unit,
+    is_multi_dispatched,
+    record_queues,
+)
 from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.values.plural import counted
 
@@ -34,6 +41,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 __all__ = ["LoopHelper"]
+
+#: Bytes of log for each lost record that a gap may stand for: a fourth of the smallest record, as
+#: three fourths of a log may be lost.
+BYTES_OF_A_LOSS: Final = 23
+#: Errors of the files and directories of one queue: they hold up no other queue.
+BLOCKING: Final = (NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
+#: Units that the gaps of a short log may have, a count.
+GAP_UNITS_LEAST: Final = 4096
 
 
 class _Record(NamedTuple):
@@ -77,6 +92,14 @@ class LoopHelper:
         self._known: set[tuple[bytes, int]] = set()
         self._unsafe: set[bytes] = set()
         self._refused: set[tuple[bytes, int]] = set()
+        self._restarts = Restarts()
+        self._gap_units_left: int | None = None
+
+    def bound_gaps(self, log_bytes: int | None) -> None:
+        """From now on the gaps of all queues together have no more units than `log_bytes` of log
+        can have lost records; None: any number."""
+        left = None if log_bytes is None else GAP_UNITS_LEAST + log_bytes // BYTES_OF_A_LOSS
+        self._gap_units_left = left
 
     def help(self, reason: int) -> None:
         """Makes the loop able to go on at the record where it stopped.
@@ -85,7 +108,12 @@ class LoopHelper:
             UnitRefusedError: the record's queue offset cannot be; `pass_over` goes to the next one.
             OSError, RocketStoreError, ValueError: dispatch stops here; the next round tries again.
         """
-        HELPERS[reason](self)
+        try:
+            HELPERS[reason](self)
+        except BLOCKING as error:
+            if reason not in OF_A_QUEUE:
+                raise
+            _pass_by(self, *self._record()[:2], error)
 
     def pass_over(self, offset: int, error: UnitRefusedError) -> int:
         """End of a record whose queue offset cannot be: it gets no unit, and holds no queue up."""
@@ -100,8 +128,7 @@ class LoopHelper:
         return _Record(*self._loop.current())
 
     def _queue(self, raw: bytes, queue_id: int) -> ConsumeQueue:
-        topic = raw.decode("utf-8", "surrogateescape")
-        return self._queues.add(topic, queue_id)
+        return self._queues.add(os.fsdecode(raw), queue_id)
 
     def hand_over_arrivals(self) -> None:
         if self._listener is not None:
@@ -119,7 +146,7 @@ class LoopHelper:
                 logger.warning("topic %r of a stored record cannot be a directory: no queue", raw)
             self._loop.ignore_queue(raw, queue_id)
             return
-        if raw in self._ignored:
+        if raw in self._ignored or (os.fsdecode(raw), queue_id) in self._queues.blocked.places:
             self._loop.ignore_queue(raw, queue_id)
             return
         queue = self._queue(raw, queue_id)
@@ -128,15 +155,20 @@ class LoopHelper:
 
     def _next_queue_file(self) -> None:
         record = self._record()
-        self._point(self._queue(record.topic, record.queue_id), record.topic, record.queue_offset)
+        queue = self._queue(record.topic, record.queue_id)
+        if not self._passes(queue, record):
+            self._point(queue, record)
 
     def _fill_gap(self) -> None:
         """Pre-blanks for queue offsets that no record in the log has."""
         record = self._record()
         raw, queue_offset = record.topic, record.queue_offset
         queue = self._queue(raw, record.queue_id)
+        if self._passes(queue, record):
+            return
         if queue.files:
             queue.publish(self._loop.next_offset(raw, queue.queue_id))
+            self._take_gap(queue, queue_offset)
             filled = queue.fill_gap(queue_offset)
             if filled:  # else the open has filled it (`note_rebuilt`)
                 logger.warning(
@@ -146,17 +178,39 @@ class LoopHelper:
         else:
             queue.room_for(queue_offset)  # pre-blanks up to the queue's first message (format 6.3)
         self._loop.set_next(raw, queue.queue_id, queue_offset)
-        self._point(queue, raw, queue_offset)
+        self._point(queue, record)
+
+    def _take_gap(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        if self._gap_units_left is None:
+            return
+        gap = queue_offset - queue.written_end
+        if gap > self._gap_units_left:
+            raise UnitRefusedError(
+                f"{queue.name}: {queue_offset} is too far behind its end, {queue.written_end}: the "
+                "log cannot have lost so many records"
+            )
+        self._gap_units_left -= max(gap, 0)
 
     def _resolve_conflict(self) -> None:
         """Decides between the record and a unit that was written at its queue offset before."""
         record = self._record()
-        raw, queue_offset = record.topic, record.queue_offset
-        queue = self._queue(raw, record.queue_id)
+        queue = self._queue(record.topic, record.queue_id)
         # Else what the loop has written since would be a gap before this unit.
-        queue.publish(self._loop.next_offset(raw, record.queue_id))
-        self.overwrite(queue, queue_offset, record.physical_offset, record.size, record.tags_code)
-        self._point(queue, raw, queue_offset)
+        queue.publish(self._loop.next_offset(record.topic, record.queue_id))
+        if self._passes(queue, record):
+            return
+        unit = record.physical_offset, record.size, record.tags_code
+        self.overwrite(queue, record.queue_offset, *unit)
+        self._point(queue, record)
+
+    def _passes(self, queue: ConsumeQueue, record: _Record) -> bool:
+        """Whether the record is of an older numbering of its queue, and gets no unit."""
+        older = is_of_older_numbering(
+            queue, record.queue_offset, record.physical_offset, self._find
+        )
+        if older:
+            self._loop.unit_kept = record.physical_offset
+        return older
 
     def overwrite(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags: int
@@ -165,6 +219,8 @@ class LoopHelper:
         the address of an extension unit without a warning: a queue may be full of them."""
         if first_stays(queue, queue_offset, physical_offset, self._find):
             self._loop.unit_kept = physical_offset
+            unit = physical_offset, size, tags
+            self._begin_again(queue, self._restarts.units(queue, queue_offset, unit))
             return
         there = queue.unit(queue_offset)
         if there is None or there[:2] != (physical_offset, size) or not is_address(there[2]):
@@ -174,8 +230,43 @@ class LoopHelper:
             )  # fmt: skip
         queue.put(queue_offset, physical_offset, size, tags)
 
-    def _point(self, queue: ConsumeQueue, raw: bytes, queue_offset: int) -> None:
-        file, first, limit = queue.room_for(queue_offset)
+    def settle(self) -> None:
+        """Called where dispatching has come to the end of the log: what counted up from 0 there is
+        the numbering of its queue."""
+        for topic, queue_id, end, units in self._restarts.left():
+            queue = self._queues.add(topic, queue_id)
+            if queue.written_end == end:
+                self._begin_again(queue, units)
+
+    def _begin_again(self, queue: ConsumeQueue, units: Sequence[Unit]) -> bool:
+        """Gives a queue whose numbering began again the units of the new one, if there are any."""
+        if not units:
+            return False
+        logger.warning(
+            "%s: the numbering begins again at 0 with the record at %d; the messages before it are "
+            "in the log, and in no queue",
+            queue.name, units[0][0],
+        )  # fmt: skip
+        raw, queue_id = os.fsencode(queue.topic), queue.queue_id
+        if (raw, queue_id) in self._known:
+            self._loop.point(raw, queue_id, None, 0, 0)
+        else:
+            self._loop.add_queue(raw, queue_id, 0, queue.end)
+            self._known.add((raw, queue_id))
+        queue.restart()
+        for number, each in enumerate(units):
+            queue.put(number, *each)
+        self._loop.set_next(raw, queue_id, 0)
+        self._loop.advance(raw, queue_id, 0)
+        self._loop.set_next(raw, queue_id, len(units))
+        return True
+
+    def _point(self, queue: ConsumeQueue, record: _Record) -> None:
+        raw = record.topic
+        file, first, limit = queue.room_for(record.queue_offset)
+        end = queue.written_end
+        if is_of_older_numbering(queue, end, record.physical_offset, self._find):
+            limit = min(limit, end - first)  # the loop asks before it appends
         self._loop.point(raw, queue.queue_id, file, first, limit)
         self._pointed[raw, queue.queue_id] = None
         self._pointed.move_to_end((raw, queue.queue_id))
@@ -195,28 +286,39 @@ class LoopHelper:
         unit = record.physical_offset, record.size, record.tags_code
         self.hand_over_arrivals()  # they know queues by their places
         properties = decode_properties(record.properties)
-        listed = record_queues(properties, record.queue_id, record.physical_offset)
-        for name, target, offset in listed:
+        for name, target, offset in record_queues(properties, record.queue_id, unit[0]):
+            if (name, target) in self._queues.blocked.places:
+                continue
             try:
                 self.put_unit(name, target, offset, unit)
             except UnitRefusedError as error:
                 logger.warning("the record at %d gets no unit there: %s", unit[0], error)
-                continue
-            if self._listener is not None:
-                arrival = (name, target, offset + 1, unit[2], record.store_timestamp_ms)
-                self._listener.hand_over([arrival])
+            except BLOCKING as error:
+                _pass_by(self, os.fsencode(name), target, error)
+            else:
+                if self._listener is not None:
+                    arrival = (name, target, offset + 1, unit[2], record.store_timestamp_ms)
+                    self._listener.hand_over([arrival])
 
     def put_unit(
         self, name: str, queue_id: int, queue_offset: int, unit: tuple[int, int, int]
     ) -> None:
         raw = os.fsencode(name)
         queue = self._queue(raw, queue_id)
-        if (
-            raw,
-            queue_id,
-        ) in self._known:  # the loop has written units that the queue does not count yet
-            queue.publish(self._loop.next_offset(raw, queue_id))
-        if check_unit(queue, queue_offset, unit[0]) != unit:
+        if (raw, queue_id) in self._known:
+            queue.publish(self._loop.next_offset(raw, queue_id))  # the loop has written some
+        if is_of_older_numbering(queue, queue_offset, unit[0], self._find):
+            return
+        try:
+            there = check_unit(queue, queue_offset, unit[0])
+        except UnitRefusedError:
+            # A message names other topics as it likes; the offset in a light queue is RocketMQ's.
+            light = name.startswith(LIGHT_PREFIX)
+            units = self._restarts.units(queue, queue_offset, unit) if light else []
+            if not self._begin_again(queue, units):
+                raise
+            return
+        if there != unit:
             if not queue.files:
                 queue.room_for(queue_offset)
             queue.put(queue_offset, *unit)
@@ -229,11 +331,11 @@ class LoopHelper:
         if self._index is None or self._index.degraded is not None:
             self._loop.no_index()
             return
-        target = self._index.target
+        target, tags = self._index.target, self._index.tags
         if target is None:
-            self._loop.set_index(None, 0, 0, indexed)  # the first key asks for a file
+            self._loop.set_index(None, 0, 0, indexed, tags=tags)  # the first key asks for a file
         else:
-            self._loop.set_index(target.file, target.slots, target.limit, indexed)
+            self._loop.set_index(target.file, target.slots, target.limit, indexed, tags=tags)
 
     def _roll_index(self) -> None:
         """Room for more keys, or none when the index is degraded: queues go on without it
@@ -241,6 +343,14 @@ class LoopHelper:
         assert self._index is not None
         self._index.make_room()
         self.point_index(self._positions.indexed)
+
+
+def _pass_by(helper: LoopHelper, raw: bytes, queue_id: int, error: OSError) -> None:
+    """From now on the loop passes by the records of a queue whose files cannot be made."""
+    helper._queues.blocked.add(os.fsdecode(raw), queue_id, str(error))
+    helper._loop.ignore_queue(raw, queue_id)
+    helper._loop.point(raw, queue_id, None, 0, 0)
+    helper._pointed.pop((raw, queue_id), None)
 
 
 #: What makes the loop able to go on, by the reason for which it stopped.
@@ -253,3 +363,5 @@ HELPERS: Final[dict[int, Callable[[LoopHelper], None]]] = {
     native.LIGHT: LoopHelper._put_lights,
     native.ARRIVALS: LoopHelper.hand_over_arrivals,
 }
+#: Reasons that ask for files of the record's own queue.
+OF_A_QUEUE: Final = (native.NEW_QUEUE, native.QUEUE_FILE, native.GAP, native.CONFLICT)

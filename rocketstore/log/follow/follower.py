@@ -9,7 +9,6 @@ its record. Nothing is created, locked or changed.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from functools import partial
@@ -17,20 +16,28 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreClosedError
+from rocketstore.log.follow.anchor import Anchor
+from rocketstore.log.follow.catching_up import wait_for_writer
 from rocketstore.log.follow.log_view import LogView
 from rocketstore.log.follow.queue import FollowerQueue
+from rocketstore.log.follow.steady import SteadyLooks
 from rocketstore.log.follow.unit_check import UnitCheck
 from rocketstore.log.follow.writer_monitor import WriterMonitor
-from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.layout.identity import StoreIdentity
+from rocketstore.log.layout.paths import is_safe_name
+from rocketstore.log.layout.rocksdb_queues import refuse_rocksdb_queues
 from rocketstore.log.layout.store_json import time_breaks
+from rocketstore.log.queues.blocked_queues import FollowedBlocks
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.saved_ends import FollowerEnds
 from rocketstore.log.read.batch_queues import BatchQueues
 from rocketstore.log.read.read_view import ReadView
+from rocketstore.log.read.source import Holders
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore._native.sync.positions import Positions
     from rocketstore.log.follow.writer_monitor import WriterState
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
@@ -71,11 +78,18 @@ class Follower:
         self._mapped = MappingCache()
         self._ends = FollowerEnds(layout)
         self._changes = -1
+        #: Another writer, or none, since whole segments were compared.
+        self._met_another = False
         self._look_ms = SHORTEST_LOOK_MS
         self._view = ReadView(0, 0, 0, 0)
         self._matching = UnitCheck(self, self.found)
         self._batches = BatchQueues(layout, lambda: self._view, self._matching.batch_unit)
+        self._blocked = FollowedBlocks(layout)
         self._arrival = _Arrival(self)
+        self._anchor = Anchor()
+        self._identity = StoreIdentity(layout)
+        self.steady = SteadyLooks(layout, self._watch, lambda: self.writer, self.look)
+        self.holders = Holders()
         try:
             self._writer = self._watch.see()
             with self._lock:
@@ -100,37 +114,65 @@ class Follower:
     def arrival(self) -> _Arrival:
         return self._arrival
 
-    def check(self) -> None:
+    def check(self, *, now: bool = False) -> None:
         if self._closed:
             raise StoreClosedError("the store is closed")
         syscalls.check_forked(self._token)
+        self._identity.check(now=now)
 
     def topics(self) -> tuple[str, ...]:
-        self.check()
-        names = (*directory_names(self._layout.consume_queue), *self._batches.topics())
-        return tuple(name for name in names if is_safe_topic(os.fsencode(name)))
+        self.check(now=True)
+        refuse_rocksdb_queues(self._layout)
+        names = self.steady.of(
+            lambda: (*directory_names(self._layout.consume_queue), *self._batches.topics())
+        )
+        self._blocked.look()
+        blocked = {topic for topic, _ in self._blocked.places}.difference(names)
+        return tuple(name for name in (*names, *sorted(blocked)) if is_safe_name(name))
 
     def queues(self, topic: str) -> tuple[int, ...]:
-        self.check()
-        if not is_safe_topic(topic.encode()):
+        self.check(now=True)
+        refuse_rocksdb_queues(self._layout)
+        if not is_safe_name(topic):
             return ()
-        return _queue_ids(self._layout, topic) or tuple(self._batches.queues(topic))
+        found = self.steady.of(
+            lambda: _queue_ids(self._layout, topic) or tuple(self._batches.queues(topic))
+        )
+        self._blocked.look()
+        blocked = {number for name, number in self._blocked.places if name == topic}
+        return tuple(sorted({*found, *blocked})) if blocked else found
 
     def queue(self, topic: str, queue_id: int) -> FollowerQueue | BatchQueue | None:
-        with self._lock:
-            known = self._queues.get((topic, queue_id))
-            if known is None and is_safe_topic(topic.encode()):
-                directory = self._layout.queue_directory(topic, queue_id)
-                if directory.is_dir():
-                    known = FollowerQueue(
-                        directory,
-                        lambda: self._view,
-                        self._matching.units_of(topic, queue_id),
-                        self._mapped.mapped,
-                        partial(self._ends.least, topic, queue_id),
-                    )
-                    self._queues[topic, queue_id] = known
-            return known or self._batches.queue(topic, queue_id)
+        known = self._queues.get((topic, queue_id))
+        if known is None:
+            self._blocked.look()
+        self._blocked.check(topic, queue_id)
+        if known is None:
+            refuse_rocksdb_queues(self._layout)
+        if known is None and is_safe_name(topic):
+            queues, found = self.steady.of(partial(self._first_look, topic, queue_id))
+            if not isinstance(found, FollowerQueue):
+                return found
+            with self._lock:  # another run has other queues, and another dict
+                known = queues.setdefault((topic, queue_id), found)
+        return known
+
+    def _first_look(
+        self, topic: str, queue_id: int
+    ) -> tuple[dict[tuple[str, int], FollowerQueue], FollowerQueue | BatchQueue | None]:
+        """A queue, with the end that its files show now, and the queues of this run."""
+        queues, directory = self._queues, self._layout.queue_directory(topic, queue_id)
+        if not directory.is_dir():
+            return queues, self._batches.queue(topic, queue_id)
+        queue = FollowerQueue(
+            directory,
+            lambda: self._view,
+            self._matching.units_of(topic, queue_id),
+            self._mapped.mapped,
+            partial(self._ends.least, topic, queue_id),
+        )
+        queue.max_offset  # noqa: B018
+        return queues, queue
 
     def segments(self) -> tuple[MappedFile, ...]:
         return self._log.segments
@@ -144,11 +186,38 @@ class Follower:
     def time_breaks(self) -> list[tuple[int, int]]:
         return time_breaks(self._layout)
 
-    def catch_up(self) -> None:
+    def look(self) -> None:
         """Moves the bounds to where the writer is now."""
-        self.check()
+        self.check(now=True)
         with self._lock:
             self._look()
+
+    def catch_up(self) -> None:
+        """`look`; waits a moment where the writer has not dispatched what is visible.
+
+        Raises:
+            StoreBehindError: the writer's dispatch stands.
+        """
+        self.look()
+        self._wait_for("consume queues", any_move=True)
+        self._blocked.look()
+
+    def wait_indexed(self) -> None:
+        """Waits a moment until the key index has the keys of all that is visible now.
+        StoreBehindError: the writer's index stands."""
+        self._wait_for("key index", any_move=False)
+
+    def _wait_for(self, part: str, *, any_move: bool) -> None:
+        def look() -> tuple[int, int, Positions] | None:
+            with self._lock:
+                self._look()
+                page, dispatched = self._watch.page, self.dispatched()
+                if self._closed or page is None or dispatched is None:
+                    return None
+                at = page.positions.indexed if part == "key index" else dispatched
+                return at, self._changes, page.positions
+
+        wait_for_writer(self._layout, part, look, self._view.visible, any_move=any_move)
 
     def end(self) -> int:
         """The end of the last record. If no writer says it, walks the newest segments, from where
@@ -156,7 +225,9 @@ class Follower:
         with self._lock:
             by_files = self._stopped is None and self._writer.state in ("java", "none")
             if by_files and self._log.segments:
-                return self._log.last_record_end()
+                end = self._log.last_record_end()
+                self._anchor.note(self._log.segments, end)
+                return end
             return self._view.visible
 
     def flushed(self) -> int | None:
@@ -168,13 +239,38 @@ class Follower:
             flushed = page.positions.flushed
             return flushed if page.positions.run_id == self._writer.run else None
 
+    def dispatched(self) -> int | None:
+        """The dispatched position of a live rocketstore writer; None without one."""
+        with self._lock:
+            return self._view.dispatched if self._writer.state == "live" else None
+
     # ---- more than ReadSource ----
+
+    def lacks(self, end: int) -> bool:
+        """Whether a live writer has not dispatched up to a physical offset yet."""
+        dispatched = self._view.dispatched
+        return self._writer.state == "live" and dispatched is not None and dispatched < end
+
+    def lacks_files(self) -> list[str]:
+        """What a live writer shows, and what has no file: one sentence, or none."""
+        with self._lock:
+            page = self._watch.page
+            if self._writer.state != "live" or page is None:
+                return []
+            visible = page.positions.visible  # before the files are listed, the minimum after it
+            self._log.list()
+            return self._log.lacks(page.positions.minimum, visible)
 
     @property
     def writer(self) -> WriterState:
         """The kind of writer: "live" (rocketstore), "recovering" (it opens or closes), "java",
         "none"."""
         return self._writer.state
+
+    @property
+    def met_writer(self) -> bool:
+        """Whether a program wrote since the clean stop that this follower began with."""
+        return self._stopped is None
 
     def close(self) -> None:
         """Closes all files. Messages that were read stay readable."""
@@ -188,6 +284,7 @@ class Follower:
             self._queues.clear()
             self._batches.close()
             self._watch.close()
+            self._identity.close()
 
     # ---- where the writer is ----
 
@@ -209,6 +306,7 @@ class Follower:
                 self._forget()
             self._writer = writer  # last: if `_forget` failed, the next look forgets again
             self._stopped = None
+            self._met_another = True
             self._changes = -1
         self._move()
 
@@ -222,14 +320,26 @@ class Follower:
             self._move_by_page(page)
             return
         if self._stopped is not None and (
-            state != "none" or self._log.is_written_at(self._stopped[1])
+            state != "none" or self._is_changed() or self._log.is_written_at(self._stopped[1])
         ):
             self._stopped = None  # also when a writer came and went between two looks
+            self._met_another = True
         if self._stopped is None:
             self._move_by_files()
         elif self._view.dispatched != self._stopped[1]:
             begin, end = self._stopped
             self._set(begin, end, end)
+            self._anchor.note(self._log.segments, end)
+
+    def _is_changed(self) -> bool:
+        """Whether the log has other files than at the last listing. StoreReplacedError where it
+        lacks what was shown: a writer that came and went has cut it, or a copy is in its place."""
+        if not self._log.listing_due:
+            return False
+        before = self._log.segments
+        self._log.list()
+        self._anchor.check(self._identity, self._log.segments, None)
+        return self._log.segments != before
 
     def _move_by_page(self, page: PositionsPage) -> None:
         positions = page.positions
@@ -248,11 +358,20 @@ class Follower:
         if outside or listing_due:
             self._log.list()
         self._changes = changes
-        self._set(minimum, min(visible, self._log.end), dispatched)
+        visible = min(visible, self._log.end)
+        self._anchor.check(
+            self._identity, self._log.segments, visible, whole=listing_due or self._met_another
+        )
+        self._met_another = False
+        self._set(minimum, visible, dispatched)
+        self._anchor.note(self._log.segments, visible)
 
     def _move_by_files(self) -> None:
-        if self._log.listing_due or not self._log.segments or self._log.next_exists():
+        due = self._log.listing_due or self._met_another
+        self._met_another = False
+        if due or not self._log.segments or self._log.next_exists():
             self._log.list()
+        self._anchor.check(self._identity, self._log.segments, None, whole=due)
         # The files say nothing by themselves: each look has to go to the units.
         self._set(0, self._log.end, None)
 
@@ -260,6 +379,8 @@ class Follower:
         old = self._view
         begin = max(minimum, self._log.begin)
         self._view = ReadView(old.epoch + 1, begin, visible, dispatched)
+        if begin > old.minimum:
+            self.holders.release(begin)
 
     def _forget(self) -> None:
         # Other threads read meanwhile: close nothing that they may hold, and always show segments.
@@ -269,29 +390,6 @@ class Follower:
         self._batches.close()
         self._log.list(replace=True)
         self._log.start_walk(None)
-
-    # ---- waiting ----
-
-    def _wait(self, seen: int, timeout_ms: int | None) -> int:
-        """Waits until the view moves away from `seen`."""
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while True:
-            with self._lock:
-                self.check()
-                self._look()
-                epoch, changes, page = self._view.epoch, self._changes, self._watch.page
-                live = self._writer.state == "live"
-            left_ms = _left_ms(deadline)
-            if live and (epoch != seen or left_ms <= 0):
-                return epoch
-            if live and page is not None:
-                page.positions.wait_change(changes, left_ms)
-                continue
-            # Without a page each look moves the epoch; only this wait spaces the looks.
-            if left_ms > 0:
-                time.sleep(min(self._look_ms, left_ms) / 1000)
-            self._look_ms = min(self._look_ms * 2, LONGEST_LOOK_MS)
-            return self._view.epoch
 
     def found(self) -> None:
         """Called when new units were seen: the next waits are short."""
@@ -323,8 +421,28 @@ class _Arrival:
         follower = self._follower
         with follower._lock:
             if not follower._closed:
+                follower._identity.check()
                 follower._look()
             return follower._view.epoch
 
     def wait(self, seen: int, timeout_ms: int | None) -> int:
-        return self._follower._wait(seen, timeout_ms)
+        """Waits until the view moves away from `seen`."""
+        follower = self._follower
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            with follower._lock:
+                follower.check(now=True)
+                follower._look()
+                epoch, changes = follower._view.epoch, follower._changes
+                page, live = follower._watch.page, follower._writer.state == "live"
+            left_ms = _left_ms(deadline)
+            if live and (epoch != seen or left_ms <= 0):
+                return epoch
+            if live and page is not None:
+                page.positions.wait_change(changes, left_ms)
+                continue
+            # Without a page each look moves the epoch; only this wait spaces the looks.
+            if left_ms > 0:
+                time.sleep(min(follower._look_ms, left_ms) / 1000)
+            follower._look_ms = min(follower._look_ms * 2, LONGEST_LOOK_MS)
+            return follower._view.epoch

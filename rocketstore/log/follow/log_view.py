@@ -14,7 +14,7 @@ from rocketstore._native.format.scanner import (
 )
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import usual_size
-from rocketstore.log.layout.log_dirs import has_segment, list_log
+from rocketstore.log.layout.log_dirs import NAME_THEM, has_segment, list_log
 from rocketstore.log.layout.store_json import has_stale_checksums
 
 if TYPE_CHECKING:
@@ -58,6 +58,17 @@ class LogView:
     @property
     def listing_due(self) -> bool:
         return time.monotonic() >= self._listed_at + LISTING_S
+
+    def lacks(self, begin: int, end: int) -> list[str]:
+        """A sentence for the first part of [begin, end) that no file has; none where all is
+        there."""
+        for file in self.segments:
+            if file.start_offset <= begin < file.end_offset:
+                begin = file.end_offset
+        if begin >= end:
+            return []
+        text = f"the process that writes shows [{begin}, {end}), for which no file is here"
+        return [f"segments of the commit log are missing: {text}; {NAME_THEM}"]
 
     def next_exists(self) -> bool:
         """Whether the writer has made a file that was not listed yet."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocketstore.log.follow.follower import Follower
     from rocketstore.log.index.store import IndexStore
 
 __all__ = ["FollowerIndex", "FollowerPositions"]
+
+#: Entries of the index that one look at a live store takes.
+PIECE: Final = 64
 
 
 class FollowerPositions:
@@ -19,7 +23,7 @@ class FollowerPositions:
         self._follower = follower
 
     def _visible(self) -> int:
-        self._follower.catch_up()
+        self._follower.look()
         return self._follower.end()
 
     @property
@@ -27,7 +31,16 @@ class FollowerPositions:
         """The visible position: a follower does not know how much more the writer has."""
         return self._visible()
 
-    committed = visible = dispatched = indexed = wrote
+    committed = visible = wrote
+
+    @property
+    def dispatched(self) -> int:
+        """Where a live writer's dispatch is; without one, the visible position."""
+        visible = self._visible()
+        dispatched = self._follower.dispatched()
+        return visible if dispatched is None else min(dispatched, visible)
+
+    indexed = dispatched
 
     @property
     def flushed(self) -> int:
@@ -42,16 +55,31 @@ class FollowerPositions:
 
 
 class FollowerIndex:
-    """The index files of a live store; each query loads new ones first."""
+    """The index files of a live store; each look-up loads new ones first."""
 
-    def __init__(self, index: IndexStore) -> None:
+    def __init__(self, index: IndexStore, follower: Follower) -> None:
         self._index = index
+        self._follower = follower
 
-    def query(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, /
-    ) -> Sequence[int]:
-        self._index.load()
-        return self._index.query(topic, key, begin_ms, end_ms, limit)
+    def candidates(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, /, *, newest: bool
+    ) -> Iterator[int]:
+        """Begins anew behind a recovery or rebuild: what came before comes again then."""
+        self._follower.wait_indexed()
+        steady = self._follower.steady
+        walk: Iterator[int] = iter(())
+        begun: object = self  # no run yet
+
+        def look() -> list[int]:
+            nonlocal walk, begun
+            if begun != steady.run:
+                begun = steady.run
+                self._index.load()
+                walk = self._index.candidates(topic, key, begin_ms, end_ms, newest=newest)
+            return list(itertools.islice(walk, PIECE))
+
+        while piece := steady.of(look):
+            yield from piece
 
     def close(self) -> None:
         self._index.close()

@@ -14,7 +14,7 @@ from rocketstore.log.layout.positions_page import PositionsPage
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["WriterMonitor", "WriterSeen", "WriterState"]
+__all__ = ["WriterMonitor", "WriterSeen", "WriterState", "writer_state"]
 
 #: "live": a rocketstore whose positions can be believed. "recovering": a rocketstore that opens or
 #: closes. "java": RocketMQ. "none": no process holds the lock.
@@ -39,6 +39,14 @@ class WriterMonitor:
         self._closing: weakref.finalize[..., WriterMonitor] | None = None
         self._run = b""
         self.page: PositionsPage | None = None
+        #: `run` as the last `see` began.
+        self.seen: tuple[bytes, int] | None = None
+
+    def run(self) -> tuple[bytes, int] | None:
+        """The run and state of the page now, without a system call. A writer changes it before it
+        changes any other file."""
+        page = self.page
+        return None if page is None else (page.positions.run_id, page.positions.state)
 
     def see(self) -> WriterSeen:
         """The writer now. "live" means: at this moment the page could be believed."""
@@ -54,6 +62,7 @@ class WriterMonitor:
         if self.page is None:
             with contextlib.suppress(FileNotFoundError):
                 self.page = PositionsPage.open_readonly(self._layout.positions)
+        self.seen = self.run()
         if self.page is not None and self.page.believable(self._lock_fd):
             self._run = self.page.positions.run_id
             return WriterSeen("live", self._run, -1)
@@ -71,3 +80,12 @@ class WriterMonitor:
         finally:
             if self._closing is not None:
                 self._closing()
+
+
+def writer_state(layout: StoreLayout) -> WriterState:
+    """The kind of writer that the store has at this moment."""
+    monitor = WriterMonitor(layout)
+    try:
+        return monitor.see().state
+    finally:
+        monitor.close()

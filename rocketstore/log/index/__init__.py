@@ -8,6 +8,8 @@ Read in this order:
 - `names`: how RocketMQ names index files.
 - `segment`: one index file: how it is made, opened, synced and checked.
 - `store`: all index files, oldest first: room for more keys, queries, trim.
+- `soundness`: whether an open can believe an index, and what becomes of one that it cannot.
+- `tag_entries`: whether the store's index has entries for tags, as RocketMQ writes them since 5.4.
 
 `log.dispatch`, `log.follow`, the engine and tools may import it. The dispatcher is the one thread
 that writes entries; any thread may query.

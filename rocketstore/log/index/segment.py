@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native.format import index_file
@@ -11,22 +12,36 @@ from rocketstore._native.format.constants import ENTRY_BYTES
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.index.names import following_name
 from rocketstore.log.layout.atomic_files import unlink_if_there
-from rocketstore.log.layout.ownership import file_model, inherit_owner
+from rocketstore.log.layout.disk_blocks import allocate_blocks
+from rocketstore.log.layout.ownership import (
+    check_second_names,
+    file_model,
+    inherit_owner,
+    make_directories,
+)
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "Header",
     "IndexSegment",
     "Shape",
+    "candidates",
     "create_in_memory",
+    "create_named",
     "create_segment",
     "open_segment",
 ]
 
+#: Names tried for a new file, a count; after that the index degrades.
+NAMES_TRIED: Final = 1000
 #: Step in which entries get disk blocks, bytes (D-19).
 CHUNK_BYTES: Final = 1024 * 1024
 #: In the header: the number of the next entry, 1 in a file without any (format.md 7.2).
@@ -68,10 +83,18 @@ class Header(NamedTuple):
 class IndexSegment:
     """An index file in use. One thread writes (`reserve`, `cut`, native puts), any may look."""
 
-    __slots__ = ("_allocated", "_synced_count", "file", "limit", "name", "shape")
+    __slots__ = (
+        "_allocated", "_synced_count", "file", "identity", "limit", "name", "plausible", "shape",
+    )  # fmt: skip
 
-    def __init__(self, file: MappedFile, shape: Shape, *, allocated: int = 0) -> None:
+    def __init__(
+        self, file: MappedFile, shape: Shape, *, allocated: int = 0, plausible: bool = True
+    ) -> None:
         self.file = file
+        #: Whether header, first and last entries and their slots told the same when it was opened.
+        self.plausible = plausible
+        #: Device and inode of the file that was opened; (0, 0) of one that was made here.
+        self.identity = (0, 0)
         self.name = os.path.basename(file.path)
         self.shape = shape
         self._allocated = allocated  # bytes that are known to have blocks on disk
@@ -81,6 +104,15 @@ class IndexSegment:
 
     def header(self) -> Header:
         return Header(*index_file.header(self.file, *self.shape))
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another file has the name of the one that was opened, as after a rebuild."""
+        try:
+            found = os.lstat(self.file.path)
+        except OSError:
+            return True  # opening it tells what is the matter
+        return (found.st_dev, found.st_ino) != self.identity
 
     @property
     def full(self) -> bool:
@@ -97,7 +129,7 @@ class IndexSegment:
         end = min(-(-wanted // CHUNK_BYTES) * CHUNK_BYTES, self.file.size)
         if end > self._allocated:
             with descriptor_of(self.file) as fd:
-                syscalls.fallocate(fd, self._allocated, end - self._allocated)
+                allocate_blocks(fd, self._allocated, end)
             self._allocated = end
         self.limit = self._entries_in(self._allocated)
 
@@ -112,7 +144,7 @@ class IndexSegment:
             # Slots are written all over, and a file that RocketMQ made is sparse.
             end = index_file.entry_position(self.shape.slots, self.header().index_count)
             with descriptor_of(self.file) as fd:
-                syscalls.fallocate(fd, 0, end)
+                allocate_blocks(fd, 0, end)
         index_file.cut(self.file, *self.shape, physical_offset)
         self._synced_count = 0
 
@@ -130,8 +162,12 @@ class IndexSegment:
         )
         self._synced_count = count
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[tuple[int, int]]:
-        return index_file.find(self.file, *self.shape, key_hash, begin_ms, end_ms, limit)
+    def walk(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of the entries with this hash, newest first, read as they are asked
+        for."""
+        found = index_file.Walk(self.file, *self.shape, key_hash, begin_ms, end_ms)
+        while piece := found.next():
+            yield from piece
 
 
 def create_in_memory(name: str, shape: Shape, header: bytes) -> IndexSegment:
@@ -154,7 +190,7 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
         inherit_owner(fd, model)
         syscalls.ftruncate(fd, shape.file_size)
         allocated = min(index_file.entry_position(shape.slots, 0) + CHUNK_BYTES, shape.file_size)
-        syscalls.fallocate(fd, 0, allocated)
+        allocate_blocks(fd, 0, allocated)
         syscalls.pwrite(fd, header, 0)
         syscalls.fsync(fd)
         if named is None:
@@ -171,6 +207,19 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
     file.close_descriptor()
     file.advise("random")
     return IndexSegment(file, shape, allocated=allocated)
+
+
+def create_named(layout: StoreLayout, name: str, shape: Shape, header: bytes) -> IndexSegment:
+    """A new file of this name, or of the next one that is free."""
+    directory = layout.index
+    if not directory.exists():
+        make_directories(layout)
+    for _ in range(NAMES_TRIED):
+        try:
+            return create_segment(directory / name, shape, header, layout.tmp)
+        except FileExistsError:
+            name = following_name(name)
+    raise FileExistsError(f"{directory}: no free name after {name}")
 
 
 def _open_nameless(path: Path, tmp_directory: Path) -> tuple[int, str | None]:
@@ -193,11 +242,14 @@ def open_segment(
     Raises: OSError, ReadFailedError: it cannot be opened or read, or has entries and no shape that
         fits. ValueError: it is no index file, or one without entries.
     """
-    size = path.lstat().st_size
+    found = path.lstat()
+    if access == "write":
+        check_second_names(str(path), found)
+    size = found.st_size
     file = MappedFile.open(str(path), 0, size, access)
     try:
         file.close_descriptor()
-        shape = _deduce_shape(file, usual)
+        shape, plausible = _deduce_shape(file, usual)
         if shape is None:
             text = (
                 f"its {size} bytes are no index file of {usual.slots} slots and "
@@ -210,7 +262,9 @@ def open_segment(
     except BaseException:
         file.close()
         raise
-    return IndexSegment(file, shape)
+    segment = IndexSegment(file, shape, plausible=plausible)
+    segment.identity = found.st_dev, file.inode
+    return segment
 
 
 def _has_entries(file: MappedFile) -> bool:
@@ -219,16 +273,39 @@ def _has_entries(file: MappedFile) -> bool:
     return int.from_bytes(count, "big", signed=True) > 1
 
 
-def _deduce_shape(file: MappedFile, configured: Shape) -> Shape | None:
-    """The shape of a file, from its length and its entries; None when nothing fits its length.
+def _deduce_shape(file: MappedFile, configured: Shape) -> tuple[Shape | None, bool]:
+    """The shape of a file, from its length and its entries, None when nothing fits its length; and
+    whether its entries fit the shape.
 
     A file that power loss tore may look like no shape at all: then the configured one is taken.
     """
     fitting = [shape for shape in (configured, DEFAULT_SHAPE) if shape.file_size == file.size]
     for shape in fitting:
         if index_file.plausible(file, *shape):
-            return shape
+            return shape, True
     deduced = index_file.deduce(file)
     if deduced is not None:
-        return Shape(*deduced)
-    return fitting[0] if fitting else None
+        return Shape(*deduced), True
+    return (fitting[0] if fitting else None), False
+
+
+def candidates(
+    files: Sequence[IndexSegment], key_hash: int, begin_ms: int, end_ms: int, *, newest: bool
+) -> Iterator[int]:
+    """Physical offsets of entries with a hash and a time within [begin_ms, end_ms]; `files` are the
+    oldest first. A record may come twice, also where two files meet.
+
+    Newest first nothing is kept. Oldest first the offsets of one file are, 8 bytes each.
+    """
+    for segment in reversed(files) if newest else files:
+        header = segment.header()
+        if header.empty:
+            continue
+        # The clock of a RocketMQ store can fall, and its end lies before its begin then.
+        first = min(header.begin_timestamp_ms, header.end_timestamp_ms)
+        last = max(header.begin_timestamp_ms, header.end_timestamp_ms)
+        if first <= end_ms and last >= begin_ms:
+            found = segment.walk(key_hash, begin_ms, end_ms)
+            yield from found if newest else sorted(array("q", found))
+        if first < begin_ms if newest else first > end_ms:
+            break

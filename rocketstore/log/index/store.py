@@ -16,21 +16,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore._native.format import index_file
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
-from rocketstore.errors import ReadFailedError
-from rocketstore.log.index.names import following_name, is_index_name, names_in, new_name
+from rocketstore.errors import ReadFailedError, StoreBehindError
+from rocketstore.log.index.names import is_index_name, names_in, new_name
 from rocketstore.log.index.segment import (
     IndexSegment,
     Shape,
+    candidates,
     create_in_memory,
-    create_segment,
+    create_named,
     open_segment,
 )
 from rocketstore.log.layout.lock import rocketstore_wrote_last
-from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import Access
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["IndexStore", "IndexTarget"]
@@ -41,8 +44,6 @@ logger = logging.getLogger(__name__)
 TIME_LOST_MS: Final = 1000
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
-#: Names tried for a new file, a count; after that the index degrades.
-NAMES_TRIED: Final = 1000
 
 
 class IndexTarget(NamedTuple):
@@ -56,7 +57,8 @@ class IndexTarget(NamedTuple):
 class IndexStore:
     """All index files of a store, oldest first.
 
-    `access` is that of `MappedFile.open`. Nothing here syncs by itself but the making of a file.
+    `access` is that of `MappedFile.open`. `tags`: whether tags of new records are indexed, too, as
+    RocketMQ does since 5.4. Nothing here syncs by itself but the making of a file.
     """
 
     def __init__(
@@ -65,7 +67,10 @@ class IndexStore:
         access: Access,
         slots: int,
         entries: int,
+        *,
+        tags: bool = False,
     ) -> None:
+        self.tags = tags
         self._layout = layout
         self._access: Access = access
         self._shape = Shape(slots, entries)
@@ -73,7 +78,8 @@ class IndexStore:
         self._files: tuple[IndexSegment, ...] = ()
         self._names_synced = access != "write"
         self._times_fell: bool | None = None  # not looked yet
-        self._degraded: BaseException | None = None
+        self._degraded: str | None = None
+        self._short: str | None = None  # why a query would not find all keys
         self._on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = set()  # files whose sync failed: never synced again (D-13)
         self._unread: Exception | None = None  # why a reader's queries would be short
@@ -81,7 +87,7 @@ class IndexStore:
     def load(self) -> None:
         """Open the files of the directory; a directory that is missing or empty is an empty index.
 
-        Files that are open stay open, so a reader of a live store calls this again.
+        Files that are open and have their names stay open: a reader of a live store calls it again.
         """
         if self._access == "memory":
             return
@@ -94,7 +100,7 @@ class IndexStore:
             names = []
         files = []
         for name in names:
-            if name in known:
+            if name in known and not (self._access == "read" and known[name].is_replaced):
                 files.append(known[name])
             elif not is_index_name(name):
                 logger.warning("%s: not an index file, ignored", self._layout.index / name)
@@ -129,7 +135,7 @@ class IndexStore:
         except FileNotFoundError:
             return None  # removed by the writer meanwhile
         except (OSError, ReadFailedError) as error:
-            self._unread = error
+            self._unread = without_frames(error)
             logger.warning("%s: ignored, it cannot be read: %s", path, error)
         except ValueError as error:
             logger.warning("%s: ignored: %s", path, error)
@@ -141,13 +147,17 @@ class IndexStore:
         return self._files
 
     @property
-    def degraded(self) -> BaseException | None:
+    def degraded(self) -> str | None:
         """Why keys are not being indexed, or None. While it is set nothing here becomes durable."""
         return self._degraded
 
+    @property
+    def short(self) -> str | None:
+        """Why a query would not find all keys: it is degraded, or filled again after that."""
+        return self._short
+
     def when_degraded(self, call: Callable[[], object]) -> None:
-        """Registers a callable for the failure; called once, at once if the index has failed
-        already."""
+        """Registers a callable for a failure; called at once if the index has failed already."""
         self._on_degraded = call
         if self._degraded is not None:
             call()
@@ -155,7 +165,7 @@ class IndexStore:
     def degrade(self, cause: BaseException) -> None:
         """Stop indexing because of `cause`; the first one stays. Puts go on."""
         if self._degraded is None:
-            self._degraded = cause
+            self._degraded = self._short = str(cause)
             self._on_degraded()
             logger.error("the key index of %s is degraded: %s", self._layout.root, cause)
 
@@ -192,13 +202,36 @@ class IndexStore:
         if self._degraded is not None:
             return None
         try:
-            if not self._files or self._files[-1].full:
-                self._roll()
-            else:
-                self._files[-1].reserve(on_disk=self._access == "write")
+            self._make_room()
         except OSError as error:
             self.degrade(error)
         return self.target
+
+    def _make_room(self) -> None:
+        if not self._files or self._files[-1].full:
+            self._roll()
+        else:
+            self._files[-1].reserve(on_disk=self._access == "write")
+
+    def try_again(self, physical_offset: int) -> bool:
+        """Called while it is degraded: whether keys of records from `physical_offset` on can be put
+        again. It stays `short` until `filled`. A file whose sync failed is not tried again (D-13).
+        """
+        if self._failed:
+            return False
+        try:
+            self._make_room()
+            self._drop_from(physical_offset)
+        except (OSError, ReadFailedError):
+            return False  # the first cause stays
+        self._degraded = None
+        return True
+
+    def filled(self) -> None:
+        """Called when the index has all keys again."""
+        if self._degraded is None and self._short is not None:
+            self._short = None
+            logger.warning("the key index of %s has all keys again", self._layout.root)
 
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp_ms: int) -> bool:
         """Index one key; False when the index is degraded. The dispatcher does it natively."""
@@ -232,20 +265,9 @@ class IndexStore:
         if self._access != "write":
             segment = create_in_memory(name, self._shape, header)
         else:
-            segment = self._create(name, header)
+            segment = create_named(self._layout, name, self._shape, header)
         with self._lock:
             self._files = (*self._files, segment)
-
-    def _create(self, name: str, header: bytes) -> IndexSegment:
-        directory = self._layout.index
-        if not directory.exists():
-            make_directories(self._layout)
-        for _ in range(NAMES_TRIED):
-            try:
-                return create_segment(directory / name, self._shape, header, self._layout.tmp)
-            except FileExistsError:
-                name = following_name(name)
-        raise FileExistsError(f"{directory}: no free name after {name}")
 
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""
@@ -290,7 +312,7 @@ class IndexStore:
             self.degrade(error)
         else:
             if not self._failed:
-                self._degraded = None
+                self._degraded = self._short = None
 
     def _drop_from(self, physical_offset: int) -> None:
         while self._files:
@@ -337,18 +359,20 @@ class IndexStore:
 
     # -- reading
 
-    def query(
-        self, topic: str, key: str, begin_ms: int = 0, end_ms: int = INT64_MAX, limit: int = 64
-    ) -> list[int]:
-        """Physical offsets of records that may have the key, newest first, each once.
+    def candidates(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, /, *, newest: bool = True
+    ) -> Iterator[int]:
+        """Physical offsets of records that may have the key, looked up as they are asked for.
 
-        A candidate has the hash of the key and a time in [begin_ms, end_ms], give or take what
-        entries lose, or any time where store times fall. The caller compares topic, key and store
-        time with the record.
+        Their time is in [begin_ms, end_ms], give or take what entries lose, or any where store
+        times fall: the caller looks at the record. It may come twice. Later keys do not come.
 
         Raises:
+            StoreBehindError: keys of the newest messages are not in the index.
             ReadFailedError: this reader could not open or read one of the files.
         """
+        if self._short is not None:
+            raise StoreBehindError(str(self._layout.root), "key index", self._short)
         if self._unread is not None and self._access == "read":
             raise ReadFailedError(
                 f"{self._layout.index}: what has the key {key!r} is not known, a file of the index "
@@ -359,20 +383,7 @@ class IndexStore:
         end_ms = min(INT64_MAX, end_ms)
         if (begin_ms > 0 or end_ms < INT64_MAX) and self._fell():
             begin_ms, end_ms = INT64_MIN, INT64_MAX
-        found: set[int] = set()
-        for segment in reversed(self._files):
-            header = segment.header()
-            if header.empty:
-                continue
-            # The clock of a RocketMQ store can fall, and its end lies before its begin then.
-            first = min(header.begin_timestamp_ms, header.end_timestamp_ms)
-            last = max(header.begin_timestamp_ms, header.end_timestamp_ms)
-            if first <= end_ms and last >= begin_ms:
-                wanted = limit + 1 - len(found)  # both files may have the record at the border
-                found.update(o for o, _ in segment.find(key_hash, begin_ms, end_ms, wanted))
-            if first < begin_ms or len(found) >= limit:
-                break
-        return sorted(found, reverse=True)[:limit]
+        return candidates(self._files, key_hash, begin_ms, end_ms, newest=newest)
 
     def close(self) -> None:
         """Close the files, without a sync. Queries find nothing afterwards."""

@@ -11,8 +11,12 @@ Read in this order:
 - `atomic_files`: small files that are replaced as a whole.
 - `lock`: the right to write a store, and the `abort` file that says "not stopped cleanly".
 - `positions_page`: how far a running store is, for readers in other processes (D-30).
+- `identity`: whether the directory still holds the store that a reader opened.
 - `store_json`: what a store is and which part of its log other programs wrote.
 - `rocketmq_json`: JSON as RocketMQ writes it.
+- `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
+- `padding`: stale bytes behind the last record, which RocketMQ may leave.
+- `rocksdb_queues`: consume queues in RocksDB, which are not read.
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.
 

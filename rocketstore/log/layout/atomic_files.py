@@ -15,6 +15,7 @@ from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "clean_tmp",
+    "open_plain_file",
     "read_state_file",
     "remove_state_file",
     "sync_file_system",
@@ -68,9 +69,10 @@ def sync_file_system(directory: Path) -> None:
 
 def clean_tmp(layout: StoreLayout) -> None:
     """Removes unfinished files that a crash left. The caller holds the store's lock."""
-    for entry in os.scandir(layout.tmp):
-        if not entry.is_dir(follow_symlinks=False):
-            unlink_if_there(entry.path)
+    with os.scandir(layout.tmp) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                unlink_if_there(entry.path)
 
 
 def _model_of(path: Path) -> os.stat_result:
@@ -81,16 +83,24 @@ def _model_of(path: Path) -> os.stat_result:
     return found if stat.S_ISREG(found.st_mode) else path.parent.stat()
 
 
+def open_plain_file(path: Path) -> int:
+    """A descriptor to read a plain file. ValueError for anything else; never waits for one who
+    writes into a pipe."""
+    fd = syscalls.open(os.fspath(path), os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        syscalls.close(fd)
+        raise ValueError("not a plain file")
+    return fd
+
+
 def read_state_file(path: Path, max_bytes: int) -> bytes:
     """All of a plain file. ValueError for anything else, or one that is larger."""
-    fd = syscalls.open(os.fspath(path), os.O_RDONLY)
+    fd = open_plain_file(path)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("not a plain file")
-        if found.st_size > max_bytes:
+        size = os.fstat(fd).st_size
+        if size > max_bytes:
             raise ValueError(f"more than {max_bytes} bytes")
-        return syscalls.pread(fd, found.st_size, 0)
+        return syscalls.pread(fd, size, 0)
     finally:
         syscalls.close(fd)
 

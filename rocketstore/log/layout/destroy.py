@@ -6,6 +6,7 @@ writing continues it. So the rest of a store, such as a checkpoint without its l
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from pathlib import Path
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
+
+#: Bytes of a path below the tree that is removed; the system takes 4,095 in all.
+DEEP_BYTES = 1024
+
+_counter = itertools.count()
 
 __all__ = ["finish_removal", "remove_store", "remove_tree"]
 
@@ -94,14 +100,44 @@ def _remove_numbered(directory: Path) -> None:
 
 
 def remove_tree(directory: Path, but: Path | None = None) -> None:
-    """Removes everything below `directory`, except for one file."""
-    for child in _directories(directory):
-        remove_tree(child, but)
-        _remove_directory(child)
-    if directory.is_dir():
-        for name in os.listdir(directory):
-            if directory / name != but:
-                _remove_file(directory / name)
+    """Removes everything below `directory`, except for one file. What lies too deep for a path is
+    moved up first; a removal that is stopped has it below `directory` all the same."""
+    moved: dict[Path, None] = {}
+    _remove_below(directory, directory, but, moved)
+    while moved:
+        tree, _ = moved.popitem()
+        _remove_below(tree, directory, but, moved)
+        _remove_directory(tree)
+
+
+def _remove_below(tree: Path, top: Path, but: Path | None, moved: dict[Path, None]) -> None:
+    """Removes everything below `tree`, but for directories that it moves up to `top` and adds to
+    `moved`."""
+    longest = len(os.fsencode(top)) + DEEP_BYTES
+    entered = [(tree, _directories(tree))]
+    while entered:
+        place, children = entered[-1]
+        if children:
+            child = children.pop()
+            if len(os.fsencode(child)) > longest:
+                moved[_moved_up(child, top)] = None
+            else:
+                entered.append((child, _directories(child)))
+            continue
+        entered.pop()
+        if place.is_dir():
+            for name in os.listdir(place):
+                if place / name != but and place / name not in moved:
+                    _remove_file(place / name)
+        if place != tree:
+            _remove_directory(place)
+
+
+def _moved_up(directory: Path, top: Path) -> Path:
+    while os.path.lexists(place := top / f"deep-{next(_counter)}"):
+        pass
+    syscalls.rename(str(directory), str(place))
+    return place
 
 
 def _remove_file(path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.ownership import make_like
+from rocketstore.log.layout.ownership import check_second_names, make_like
 from rocketstore.log.layout.paths import parse_segment_name
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+#: What error texts call the commit log.
+LOG = "commit log"
+#: Longest file of a log or a queue, bytes: the most that RocketMQ's options and ours can say.
+FILE_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +64,26 @@ class WrongSize:
 
 
 def list_segments(
-    directories: Iterable[Path], name: str
+    directories: Iterable[Path], name: str, *, writes: bool = False
 ) -> tuple[list[tuple[int, int, str]], list[str]]:
     """Start, length and path of each file, in order, and the names that no file of a `name` has
-    (K-44); each of those is logged and ignored. Directories are skipped, links never followed."""
+    (K-44); each of those is logged and ignored. Directories are skipped, links never followed.
+
+    Raises: PermissionError: with `writes`, a file is not the store's alone.
+    """
     found: list[tuple[int, int, str]] = []
     aliens: list[str] = []
     for directory in directories:
         entries: list[os.DirEntry[str]] = []
-        with contextlib.suppress(FileNotFoundError):
+        try:
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError:
+            if name == LOG:
+                raise
+            logger.warning("%s: a file in place of the directory of a %s", directory, name)
+            continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 continue
@@ -78,13 +93,18 @@ def list_segments(
                 logger.warning("%s: %r is no file of a %s", directory, entry.name, name)
                 continue
             with contextlib.suppress(FileNotFoundError):  # the store that writes here removed it
-                found.append((start, entry.stat(follow_symlinks=False).st_size, entry.path))
+                state = entry.stat(follow_symlinks=False)
+                if writes:
+                    check_second_names(entry.path, state)
+                found.append((start, state.st_size, entry.path))
     return sorted(found), aliens
 
 
-def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
+def list_files(directory: str | os.PathLike[str], *, is_log: bool = False) -> list[tuple[int, int]]:
     """Start offsets and sizes of the segments or queue files of a directory, in order; other names
-    are ignored."""
+    are ignored. None where a file is in place of the directory of a queue.
+
+    Raises: NotADirectoryError: `is_log`, and a file is in its place."""
     found = []
     try:
         with os.scandir(directory) as entries:
@@ -94,7 +114,9 @@ def list_files(directory: str | os.PathLike[str]) -> list[tuple[int, int]]:
                     continue
                 with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                     found.append((start, entry.stat(follow_symlinks=False).st_size))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if is_log and isinstance(error, NotADirectoryError):
+            raise
         return []
     return sorted(found)
 
@@ -103,10 +125,10 @@ def usual_size(found: Sequence[tuple[int, int] | tuple[int, int, str]]) -> int |
     """File size of a queue whose configuration is not known, from the starts and lengths of its
     files. It is the length with which most files reach up to the next one, since any file may have
     lost its end. Ties go to the most common length, then to the one at whose multiples most files
-    start, then to the greater one."""
+    start, then to the greater one. No file of a store is longer than `FILE_BYTES_MAX`."""
     starts = sorted({each[0] for each in found})
     steps = Counter(later - start for start, later in itertools.pairwise(starts))
-    counts = Counter(each[1] for each in found if each[1] > 0)
+    counts = Counter(min(each[1], FILE_BYTES_MAX) for each in found if each[1] > 0)
     return max(
         counts,
         key=lambda size: (

@@ -8,20 +8,23 @@ is closed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import time
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
 from rocketstore.errors import HINTS, StoreClosedError, StoreLockedError
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.positions_page import writer_pid
+from rocketstore.log.layout.positions_page import recovery_progress, writer_pid
 
 __all__ = [
     "OUR_MARK",
     "StoreLock",
     "abort_exists",
     "create_abort",
+    "describe_recovery",
     "remove_abort",
     "rocketstore_wrote_last",
 ]
@@ -188,6 +191,33 @@ def _describe(layout: StoreLayout, holder: int) -> str:
     return f"rocketstore process {pid}, or a forked child of it"
 
 
+def describe_recovery(layout: StoreLayout) -> str:
+    """Who recovers or rebuilds the store, with which command, for how long, and how much of the log
+    it has done; for a reader."""
+    pid = writer_pid(layout.positions)
+    if pid is None:
+        who = "another rocketstore process, or a forked child of it"
+    else:
+        who = f"process {pid} ({_command_of(pid)})"
+    with contextlib.suppress(OSError):
+        seconds = max(0.0, time.time() - layout.lock.stat().st_mtime)
+        who += f", which took it {seconds:.0f} s ago"
+        if (told := recovery_progress(layout.positions)) is not None:
+            done, total = told
+            who += f" and is through {done * 100 // total} % of {total / (1 << 20):,.1f} MiB of log"
+        who += ","
+    return who
+
+
+def _command_of(pid: int) -> str:
+    try:
+        with contextlib.closing(_Descriptor(f"/proc/{pid}/cmdline")) as line:
+            words = syscalls.pread(line.fd, 200, 0).decode(errors="replace").split("\0")
+    except OSError:
+        return "?"
+    return " ".join(word for word in words if word).strip()[:120] or "?"
+
+
 class _Descriptor:
     def __init__(self, path: str) -> None:
         self.fd = syscalls.open(path, os.O_RDONLY)
@@ -214,12 +244,17 @@ def abort_exists(layout: StoreLayout) -> bool:
 
 
 def create_abort(layout: StoreLayout) -> None:
-    """Durable when it returns. Holds our process id, as RocketMQ 5's does; no program reads it."""
+    """Durable when it returns. Holds our process id, as RocketMQ 5's does; no program reads it, and a
+    disk without room for it has the name alone."""
     fd = syscalls.open(os.fspath(layout.abort), os.O_WRONLY | os.O_CREAT)
     try:
         inherit_owner(fd, layout.root.stat())
         syscalls.ftruncate(fd, 0)
-        syscalls.pwrite(fd, str(os.getpid()).encode(), 0)
+        try:
+            syscalls.pwrite(fd, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         syscalls.fsync(fd)
     finally:
         syscalls.close(fd)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 
-__all__ = ["check_owner", "file_model", "inherit_owner", "make_directories", "make_like"]
+__all__ = [
+    "FILE_QUEUE",
+    "IN_THE_WAY",
+    "LINKED_QUEUE",
+    "check_owner",
+    "file_model",
+    "inherit_owner",
+    "make_directories",
+    "make_like",
+]
 
 NEW_DIRECTORY_MODE = 0o700
 FILE_MODE_BITS = 0o666
+FILE_QUEUE = "a file in place of a topic's or a queue's directory: move it out of the store"
+IN_THE_WAY = "no file, but it lies in place of one of the queue: move it out of the store"
+LINKED_QUEUE = "a link in place of a topic's or a queue's directory: put the directory there"
 
 
 def make_directories(layout: StoreLayout) -> None:
@@ -72,8 +86,9 @@ def _give(directory: Path, model: os.stat_result) -> None:
 
 
 def check_owner(layout: StoreLayout) -> None:
-    """Raises PermissionError if this user could not give new files to the store's owner, or if a
-    directory is a link that neither root nor the owner made."""
+    """Raises PermissionError if this user could not give new files to the store's owner, if a
+    directory is a link that neither root nor the owner made, or if one in which the store removes
+    files, or one of a topic or a queue, is a link at all."""
     root = layout.root.stat()
     if not stat.S_ISDIR(root.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory", os.fspath(layout.root))
@@ -82,6 +97,12 @@ def check_owner(layout: StoreLayout) -> None:
             raise PermissionError(
                 errno.EPERM, "a link that neither root nor the store's owner made", str(directory)
             )
+    for directory in (layout.live, layout.quarantine, layout.tmp):
+        if directory.is_symlink():
+            text = "a link, and rocketstore removes files there: put a directory in its place"
+            raise PermissionError(errno.EPERM, text, str(directory))
+    for link in _linked_queues(os.fspath(layout.consume_queue)):
+        raise PermissionError(errno.EPERM, LINKED_QUEUE, link)
     user = os.geteuid()
     if user == 0:
         return
@@ -92,6 +113,32 @@ def check_owner(layout: StoreLayout) -> None:
     if root.st_gid not in groups and not root.st_mode & stat.S_ISGID:
         text = f"the store belongs to group {root.st_gid}, of which user {user} is no member"
         raise PermissionError(errno.EPERM, text, os.fspath(layout.root))
+
+
+def _linked_queues(root: str) -> Iterator[str]:
+    """Links in place of directories of topics and of queues. No reader follows them; a writer would
+    make, change and remove files behind them."""
+    topics = []
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as entries:
+        topics = list(entries)
+    for topic in topics:
+        if topic.is_symlink():
+            yield topic.path
+        elif topic.is_dir(follow_symlinks=False):
+            with os.scandir(topic.path) as entries:
+                yield from (queue.path for queue in entries if queue.is_symlink())
+
+
+def check_second_names(path: str, found: os.stat_result) -> None:
+    """Raises PermissionError for a file that is about to be written, if it has a second name and
+    another owner than its directory: the write would change a file that is not the store's."""
+    directory = os.path.dirname(path)
+    if found.st_nlink > 1 and found.st_uid != os.stat(directory).st_uid:
+        text = (
+            f"has {found.st_nlink} names (hard links) and another owner than its directory: "
+            "put a copy in its place"
+        )
+        raise PermissionError(errno.EPERM, text, path)
 
 
 def file_model(directory: Path) -> os.stat_result:

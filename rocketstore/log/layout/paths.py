@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketstore.errors import InvalidTopicError
+from rocketstore._native.os.store_roots import hold_root
+from rocketstore.errors import InvalidGroupError, InvalidTopicError
 
 __all__ = [
     "StoreLayout",
     "check_group",
     "check_topic",
+    "is_safe_name",
     "is_safe_topic",
     "parse_segment_name",
     "segment_name",
@@ -28,7 +30,9 @@ QUEUE_ID_MAX = 2**31 - 1
 
 _ALLOWED = "% | - _ and ASCII letters and digits"
 _NOT_ALLOWED = re.compile(r"[^%|a-zA-Z0-9_-]")
-_SAFE_TOPIC = re.compile(rb"[%|a-zA-Z0-9_-]{1,255}")
+#: RocketMQ checks the topic of a message, but no name of a light queue, and older releases no
+#: topic at all.
+_SAFE_TOPIC = re.compile(r"[^\x00-\x1f/\x7f]+")
 _SEGMENT_NAME = re.compile(r"[0-9]{20}")
 
 
@@ -42,6 +46,7 @@ class StoreLayout:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", Path(os.path.abspath(self.root)))
+        hold_root(os.fspath(self.root))
 
     # What RocketMQ knows.
 
@@ -71,6 +76,11 @@ class StoreLayout:
         return self.root / "checkpoint"
 
     @property
+    def rocksdb(self) -> Path:
+        """Made by each RocketMQ since 5.4, whatever its options."""
+        return self.root / "rocksdbstore"
+
+    @property
     def abort(self) -> Path:
         return self.root / "abort"
 
@@ -88,7 +98,7 @@ class StoreLayout:
 
     def queue_directory(self, topic: str, queue_id: int) -> Path:
         """Where a queue's files lie. InvalidTopicError for a name that could leave the store."""
-        if not is_safe_topic(topic.encode("utf-8", "surrogateescape")):
+        if not is_safe_name(topic):
             _check_name("topic", topic, WIDE_TOPIC_BYTES_MAX)
         if not 0 <= queue_id <= QUEUE_ID_MAX:
             raise ValueError(f"queue_id = {queue_id}: 0 … {QUEUE_ID_MAX}")
@@ -117,8 +127,20 @@ class StoreLayout:
         return self.own / "recovery.json"
 
     @property
+    def blocked_queues(self) -> Path:
+        return self.own / "blocked_queues"
+
+    @property
     def queue_ends(self) -> Path:
         return self.own / "queue_ends"
+
+    @property
+    def queue_files(self) -> Path:
+        return self.own / "queue_files"
+
+    @property
+    def group_offsets(self) -> Path:
+        return self.own / "group_offsets"
 
     @property
     def removal(self) -> Path:
@@ -171,16 +193,35 @@ def check_topic(topic: str, *, wide: bool = False) -> bytes:
 
 
 def check_group(group: str) -> bytes:
-    """The consumer group as it is stored. Groups follow the rule of topics, and its error."""
-    return _check_name("group", group, GROUP_BYTES_MAX)
+    """The consumer group as it is stored. Groups follow the rule of topics.
+
+    Raises InvalidGroupError.
+    """
+    return _check_name("group", group, GROUP_BYTES_MAX, InvalidGroupError)
 
 
 def is_safe_topic(raw: bytes) -> bool:
-    """Whether a name from a record may become a directory."""
-    return _SAFE_TOPIC.fullmatch(raw) is not None
+    """Whether a name from a record may become a directory: any that leads nowhere else, and that a
+    log or a terminal can show."""
+    if not 0 < len(raw) <= WIDE_TOPIC_BYTES_MAX or raw in (b".", b".."):
+        return False
+    try:
+        return _SAFE_TOPIC.fullmatch(raw.decode()) is not None
+    except UnicodeDecodeError:
+        return False
 
 
-def _check_name(field: str, name: str, bytes_max: int) -> bytes:
+def is_safe_name(topic: str) -> bool:
+    """The same for a name that is text."""
+    return is_safe_topic(topic.encode("utf-8", "surrogatepass"))
+
+
+def _check_name(
+    field: str,
+    name: str,
+    bytes_max: int,
+    error: type[InvalidGroupError | InvalidTopicError] = InvalidTopicError,
+) -> bytes:
     if not isinstance(name, str):
         raise TypeError(f"{field} must be str, not {type(name).__name__}")
     illegal = _NOT_ALLOWED.search(name)
@@ -193,6 +234,4 @@ def _check_name(field: str, name: str, bytes_max: int) -> bytes:
     else:
         return name.encode("ascii")
     shown = name if len(name) <= bytes_max else name[:bytes_max] + "…"
-    raise InvalidTopicError(
-        f"{field} = {shown!r}: {fault}; allowed are {_ALLOWED}, 1 to {bytes_max} bytes"
-    )
+    raise error(f"{field} = {shown!r}: {fault}; allowed are {_ALLOWED}, 1 to {bytes_max} bytes")

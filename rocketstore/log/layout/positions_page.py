@@ -20,9 +20,10 @@ from pathlib import Path
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
+from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import inherit_owner
 
-__all__ = ["PositionsPage", "State", "boot_id", "writer_pid"]
+__all__ = ["PositionsPage", "State", "boot_id", "recovery_progress", "writer_pid"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class PositionsPage:
         try:
             inherit_owner(fd, path.parent.stat())
             # Blocks for all of it: storing a position into a hole may be a signal (D-31).
-            _allocate(fd)
+            allocate_blocks(fd, 0, PAGE_SIZE)
             file = MappedFile.adopt(fd, name, 0, PAGE_SIZE)
         except BaseException:
             syscalls.close(fd)
@@ -96,8 +97,17 @@ class PositionsPage:
         positions.boot_id = boot_id()
         run_id = secrets.token_bytes(len(NO_ID))
         positions.run_id = run_id
+        positions.wrote = positions.committed = 0
         positions.notify()
         return run_id
+
+    def tell(self, done: int, total: int) -> None:
+        """How far a recovery or rebuild is, bytes of log, for the errors of readers (20.3)."""
+
+        def change() -> None:
+            self.positions.committed, self.positions.wrote = total, done
+
+        self._change(change)
 
     def synced_by(self, run_id: bytes) -> int:
         """Offset up to which the run `run_id` had synced the log when it was killed, if `begin`
@@ -169,16 +179,6 @@ class PositionsPage:
         self._file.close()
 
 
-def _allocate(fd: int) -> None:
-    try:
-        syscalls.fallocate(fd, 0, PAGE_SIZE)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        if os.fstat(fd).st_size < PAGE_SIZE:
-            syscalls.pwrite(fd, bytes(PAGE_SIZE), 0)
-
-
 @functools.cache
 def boot_id() -> bytes:
     """16 bytes that are new with each start of the machine; zeros where the system has none.
@@ -202,6 +202,20 @@ def writer_pid(path: Path) -> int | None:
         try:
             if page.positions.boot_id == boot_id() and page.state is not State.NONE:
                 return page.positions.pid
+        finally:
+            page.close()
+    return None
+
+
+def recovery_progress(path: Path) -> tuple[int, int] | None:
+    """Bytes done and bytes in all of the recovery or rebuild that goes on, for messages; None where
+    none does, or where it has not said."""
+    with contextlib.suppress(OSError, ValueError):
+        page = PositionsPage.open_readonly(path)
+        try:
+            done, total = page.positions.wrote, page.positions.committed
+            if page.state is State.RECOVERING and total > 0:
+                return min(done, total), total
         finally:
             page.close()
     return None

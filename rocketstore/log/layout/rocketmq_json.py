@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from pathlib import Path
 
 from rocketstore.log.layout.atomic_files import read_state_file
 
-__all__ = ["read_json"]
+__all__ = ["read_json", "read_json_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +32,26 @@ def read_json(path: Path, max_bytes: int, max_depth: int) -> object:
     """
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            text = read_state_file(candidate, max_bytes).decode()
-            if text.strip():
-                return _parse_json(text, max_depth)
+            document = read_json_file(candidate, max_bytes, max_depth)
         except FileNotFoundError:
             continue
         except ValueError as error:
             logger.warning("%s is no use: %s", candidate, error)
+            continue
+        if document is not None:
+            return document
     return None
+
+
+def read_json_file(path: Path, max_bytes: int, max_depth: int) -> object:
+    """The content of this file alone; None where it is empty.
+
+    Raises:
+        ValueError: it is no such JSON.
+        OSError: it is absent, or cannot be read.
+    """
+    text = read_state_file(path, max_bytes).decode()
+    return _parse_json(text, max_depth) if text.strip() else None
 
 
 def _parse_json(text: str, max_depth: int) -> object:
@@ -57,8 +70,17 @@ def _parse_json(text: str, max_depth: int) -> object:
             depth -= 1
         return found[0]
 
-    document: object = json.loads(_TOKEN.sub(quoted, text), parse_constant=_refuse_constant)
+    document: object = json.loads(
+        _TOKEN.sub(quoted, text), parse_float=_finite, parse_constant=_refuse_constant
+    )
     return document
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is beyond all numbers")
+    return number
 
 
 def _refuse_constant(name: str) -> object:

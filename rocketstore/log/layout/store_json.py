@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.atomic_files import write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
@@ -40,6 +41,13 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 8
 #: Ranges kept, count; more are joined, since each visit of a RocketMQ may add one.
 MAX_RANGES = 256
+#: Sizes of new files, as the store last had them.
+SHAPES = ("log_file_bytes", "queue_file_bytes", "index_slots", "index_entries")
+#: Bounds of these sizes: those of the options.
+LOG_FILE_BYTES_MAX = 2**31 - 1
+QUEUE_FILE_BYTES_MAX = 2_147_483_640
+INDEX_SLOTS_MAX = 2**28
+INDEX_ENTRIES_MAX = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,13 @@ class StoreState:
     #: Where a record may begin whose store time is less than that of one before it (D-28).
     falls: tuple[tuple[int, int], ...] = ()
     version: int = VERSION
+    #: Sizes that new queue and index files get where none is there; 0: not noted.
+    log_file_bytes: int = 0
+    queue_file_bytes: int = 0
+    index_slots: int = 0
+    index_entries: int = 0
+    #: Whether the index has entries for tags; None: not noted.
+    index_tags: bool | None = None
     #: Names that this release does not know; written back as they were read.
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -138,12 +153,18 @@ def save_store_state(layout: StoreLayout, state: StoreState) -> None:
         "record_crc": state.record_crc,
         "foreign": [list(part) for part in state.foreign],
         "store_times_fall": [list(part) for part in state.falls],
+        **{name: getattr(state, name) for name in SHAPES if getattr(state, name)},
+        **({} if state.index_tags is None else {"index_tags": state.index_tags}),
     }
     write_state_file(layout, layout.store_json, json.dumps(document, indent=1) + "\n")
 
 
 def _parse(found: dict[str, Any]) -> StoreState:
-    known = ("version", "uuid", "created_ms", "record_crc", "foreign", "store_times_fall")
+    known = (
+        "version", "uuid", "created_ms", "record_crc", "foreign", "store_times_fall", "index_tags",
+        *SHAPES,
+    )  # fmt: skip
+    tags = found.get("index_tags")
     return StoreState(
         uuid=str(uuid.UUID(str(found["uuid"]))),
         created_ms=_whole(found["created_ms"]),
@@ -151,12 +172,24 @@ def _parse(found: dict[str, Any]) -> StoreState:
         foreign=_ranges(found["foreign"]),
         falls=_ranges(found.get("store_times_fall", [])),
         version=_whole(found["version"]),
+        log_file_bytes=_size(found, "log_file_bytes", LOG_FILE_BYTES_MAX),
+        queue_file_bytes=_size(found, "queue_file_bytes", QUEUE_FILE_BYTES_MAX, UNIT_SIZE),
+        index_slots=_size(found, "index_slots", INDEX_SLOTS_MAX),
+        index_entries=_size(found, "index_entries", INDEX_ENTRIES_MAX),
+        index_tags=tags if isinstance(tags, bool) else None,
         extra={name: value for name, value in found.items() if name not in known},
     )
 
 
 def _ranges(found: Iterable[Any]) -> tuple[tuple[int, int], ...]:
     return _joined((_whole(start), _whole(end)) for start, end in found)
+
+
+def _size(found: dict[str, Any], name: str, most: int, step: int = 1) -> int:
+    """A size within the bounds of its option; 0, not noted, for any other value."""
+    value = found.get(name, 0)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 < value <= most and value % step == 0 else 0
 
 
 def _whole(value: object) -> int:

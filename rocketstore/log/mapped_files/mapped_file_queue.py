@@ -65,6 +65,8 @@ class MappedFileQueue(MappedFiles):
         self.access: Access = access
         self._tmp = tmp_directory
         self._more = more_directories
+        #: Start, length and path of files that these directories should have; set before `load`.
+        self.elsewhere: Sequence[tuple[int, int, str]] = ()
         # Each replaced as a whole, under the lock.
         self.wrong_sizes: list[WrongSize] = []
         self.aliens: list[str] = []
@@ -82,7 +84,10 @@ class MappedFileQueue(MappedFiles):
         if self.access == "memory":
             return
         with self._lock:
-            found, self.aliens = list_segments((self.directory, *self._more), self.name)
+            found, self.aliens = list_segments(
+                (self.directory, *self._more), self.name, writes=self.access == "write"
+            )
+            found = sorted([*found, *self.elsewhere])
             if self.file_size is None and found:
                 self.file_size = usual_size(found)
             files: list[MappedFile] = []

@@ -26,6 +26,8 @@ ZEROS: Final = bytes(PIECE_BYTES)
 #: RocketMQ counts positions in a file with an i32.
 FILE_BYTES_MAX: Final = 1 << 31
 FILES_MAX: Final = 20_000
+#: Most zeros in holes beyond what fits into memory, bytes: they take none, but are searched.
+HOLES_MAX: Final = 32 * FILE_BYTES_MAX
 
 
 class MemoryLog(MappedFileQueue):
@@ -59,7 +61,7 @@ class MemoryLog(MappedFileQueue):
         super().load()
 
     def _check(self) -> None:
-        total = 0
+        total = lengths = 0
         for count, entry in enumerate(self._entries(), 1):
             found = entry.stat(follow_symlinks=False)
             total += min(found.st_size, found.st_blocks * 512)
@@ -68,7 +70,8 @@ class MemoryLog(MappedFileQueue):
             if stat.S_ISREG(found.st_mode) and found.st_size > FILE_BYTES_MAX:
                 text = f"{entry.path} has {found.st_size} bytes, which no log file has"
                 raise ReadFailedError(text)
-        if total > self._room_bytes:
+            lengths += found.st_size
+        if total > self._room_bytes or lengths > self._room_bytes + HOLES_MAX:
             self._refuse()
 
     def _entries(self) -> Iterator[os.DirEntry[str]]:

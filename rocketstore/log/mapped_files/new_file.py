@@ -19,6 +19,7 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.atomic_files import unlink_if_there
+from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import file_model, inherit_owner
 from rocketstore.log.layout.paths import segment_name
 
@@ -26,8 +27,6 @@ __all__ = ["NewFile", "fill_blocks", "raise_disk_error", "withdraw_file"]
 
 logger = logging.getLogger(__name__)
 
-#: Zeros written by one call, bytes; small, so that a sync of another file does not wait long.
-ZERO_STEP_BYTES: Final = 256 * 1024
 #: Descriptor of a file that was handed over; every system call refuses it.
 GIVEN_AWAY: Final = -1
 #: Errors of a file system without unnamed files (O_TMPFILE); some do not know the flag.
@@ -179,14 +178,7 @@ def fill_blocks(fd: int, found: int, size: int, *, sparse: bool) -> None:
     if sparse:
         syscalls.ftruncate(fd, size)
         return
-    try:
-        syscalls.fallocate(fd, found, size - found)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        zeros = bytes(min(ZERO_STEP_BYTES, size - found))
-        for position in range(found, size, ZERO_STEP_BYTES):
-            syscalls.pwrite(fd, zeros[: size - position], position)
+    allocate_blocks(fd, found, size)
 
 
 def withdraw_file(file: MappedFile) -> None:

@@ -19,6 +19,7 @@ from rocketstore._native.sync.futex import EventCount
 from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.worker import Worker
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
@@ -167,7 +168,7 @@ class Preallocator(Worker):
 
     def _hand_over(self, request: _Request) -> MappedFile | None:
         if request.error is not None:
-            raise request.error
+            raise without_frames(request.error)
         file = request.file
         if self._requests.get(request.start) is not request or file is None:
             return None  # another thread has taken it
@@ -189,7 +190,8 @@ class Preallocator(Worker):
         if self._last_error is not None:
             text += f"; the last try ended with: {self._last_error}"
         error = BackpressureError(text)
-        error.__cause__ = self._last_error
+        if self._last_error is not None:
+            error.__cause__ = without_frames(self._last_error)
         logger.warning("%s", text)
         return error
 
@@ -199,7 +201,7 @@ class Preallocator(Worker):
         if isinstance(self._end, StoreClosedError):
             raise StoreClosedError(*self._end.args)
         error = StoreFailedError(f"no segment is made any more: {self._end!r}")
-        raise error from self._end
+        raise error from without_frames(self._end)
 
     # ---- making: the worker's thread ----
 
@@ -249,7 +251,7 @@ class Preallocator(Worker):
             self._not_before = time.monotonic() + self._backoff_s
             if self._last_error is None or self._last_error.errno != error.errno:
                 logger.warning("the segment at %d cannot be made: %s", request.start, error)
-            self._last_error = error
+            self._last_error = error = without_frames(error)
             # A request without a waiting put is tried again, but not for ever: each try takes, for
             # a moment, what room the disk has left. The put that needs it asks again.
             if request.waiting or self._backoff_s >= BACKOFF_MAX_S:
@@ -283,7 +285,7 @@ class Preallocator(Worker):
     def _finish(self, end: BaseException) -> None:
         with self._guard:
             if self._end is None:
-                self._end = end
+                self._end = without_frames(end)
             self._changed.notify()
 
     def discard(self) -> None:

@@ -9,7 +9,9 @@ Read in this order:
 - `queue_preallocator`: makes files of queues before the dispatcher needs them.
 - `consume_queue_store`: queues by topic and id; `directories` has their names on disk.
 - `mapping_cache`: which queues have their files mapped; a process may have fewer mappings.
-- `saved_ends`: where queues ended at the last close; `lost_queues` finds what is missing since.
+- `saved_ends`: where queues ended at the last close; `lost_queues` finds what is missing since;
+  `files_stamp` tells whether anyone has touched their files.
+- `blocked_queues`: those that take no units, since something stands in place of their files.
 - `multi_dispatch`: further queues that a record names (RocketMQ's multi dispatch and LMQ).
 - `put_states`: the next queue offset of each queue that puts go to.
 

@@ -6,7 +6,7 @@ where its unit goes, and dispatching a record twice changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.os.mapped_file import MappedFile
@@ -14,7 +14,14 @@ from rocketstore._native.sync.queue_positions import QueueEnd
 from rocketstore.log.layout.listing import file_at
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.queue_files import QueueFiles
-from rocketstore.log.queues.units import QUEUE_OFFSET_MAX, UNIT_SIZE, UnitRefusedError, check_gap
+from rocketstore.log.queues.units import (
+    QUEUE_OFFSET_MAX,
+    UNIT_SIZE,
+    UnitRefusedError,
+    check_gap,
+    name_records_in_order,
+    unwritten_runs,
+)
 
 __all__ = ["ConsumeQueue"]
 
@@ -139,6 +146,16 @@ class ConsumeQueue:
                 return end
         return -1
 
+    @property
+    def is_believed(self) -> bool:
+        """Whether the units of the last file can be those of a queue; others say nothing of where
+        the log ends."""
+        for file in reversed(self._snapshot()):
+            count = min(self.units_per_file, self.end.value - file.start_offset // UNIT_SIZE)
+            if count > 0:
+                return name_records_in_order(file, count)
+        return True
+
     # ---- writing: the dispatcher only ----
 
     def publish(self, max_offset: int) -> None:
@@ -159,7 +176,8 @@ class ConsumeQueue:
         position = queue_offset * UNIT_SIZE
         with self._files.lock:
             self._files.note_change()
-            is_first = not self._snapshot()
+            files = self._snapshot()
+            is_first = not files or position < files[0].start_offset
             file = self._files.file_for(position)
             begin = file.start_offset
             if is_first:
@@ -192,12 +210,72 @@ class ConsumeQueue:
             self.end.value += count
         return filled
 
+    def fill_holes(self) -> tuple[int, int] | None:
+        """Pre-blanks for the units below the end that nobody wrote. What it changed, first and end;
+        None for nothing."""
+        low, high = self.end.value, 0
+        with self._files.lock:
+            for file in self._snapshot():
+                first = file.start_offset // UNIT_SIZE
+                count = min(self.units_per_file, self.end.value - first)
+                for begin, number in unwritten_runs(file, max(0, count)):
+                    self._files.note_change()
+                    self._files.reserve(file, (begin + number) * UNIT_SIZE)
+                    queue_file.fill_pre_blank(file, begin, number)
+                    low, high = min(low, first + begin), first + begin + number
+        return (low, high) if low < high else None
+
+    @property
+    def first_file_units(self) -> int:
+        """Units of the first file that lie below the end, written or not."""
+        files = self._snapshot()
+        begin = files[0].start_offset // UNIT_SIZE if files else self.end.value
+        return min(self.units_per_file, self.end.value - begin)
+
+    @property
+    def has_hole_in_first_file(self) -> bool:
+        """Whether one of these was never written."""
+        files = self._snapshot()
+        return bool(files) and queue_file.written_units(files[0]) < self.first_file_units
+
+    def clear_units(self, numbers: Sequence[int]) -> None:
+        """Makes these units, in rising order, unwritten; those at the end go with their files."""
+        with self._files.lock:
+            end = self.end.value
+            for number in reversed(numbers):
+                place = self.locate(number)
+                if place is not None:
+                    self._files.note_change()
+                    place[0].write(place[1], bytes(UNIT_SIZE))
+                end = number if number == end - 1 else end
+            self.end.value = end
+            files = self._snapshot()
+            while len(files) > 1 and files[-1].start_offset >= self.end.value * UNIT_SIZE:
+                self._files.remove_from(files[-1].start_offset)
+                self._find_end()  # there may be no file in front of it, or one with fewer units
+                files = self._snapshot()
+            self._min_for = -1
+        self.sync(numbers[0], numbers[-1] + 1)
+
+    def forget_minimum(self) -> None:
+        """Units below the first one that was there have been written."""
+        self._min_for = -1
+
     # ---- sync, truncate, trim ----
 
     def sync(self, first_unit: int, end_unit: int) -> None:
         """Syncs the units [first_unit, end_unit), and the names of their files (D-18). Raises
         OSError."""
         self._files.sync(first_unit * UNIT_SIZE, end_unit * UNIT_SIZE)
+
+    def restart(self) -> None:
+        """Drops all units: the numbering begins again at 0."""
+        with self._files.lock:
+            self._snapshot()
+            self._files.note_change()
+            self._files.remove_from(0)
+            self.end.value = 0
+            self._min_for = -1
 
     def truncate_from(self, physical_offset: int) -> bool:
         """Clears, on disk, the first unit at or beyond `physical_offset` and all bytes after it.

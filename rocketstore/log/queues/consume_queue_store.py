@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
+from rocketstore.log.queues.blocked_queues import BlockedQueues
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import QueueDirectories, names_digest, queues_in
+from rocketstore.log.queues.files_stamp import save_stamp
 from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.queue_preallocator import FirstFiles, NextFiles, QueuePreallocator
@@ -23,7 +25,7 @@ from rocketstore.log.queues.saved_ends import (
     queue_key,
     save_queue_ends,
 )
-from rocketstore.log.queues.units import UnitRefusedError
+from rocketstore.log.queues.units import UNIT_SIZE, UnitRefusedError
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -35,6 +37,8 @@ __all__ = ["ConsumeQueueStore"]
 #: Dirty queues that are synced one by one, count; more are synced by one call for the whole file
 #: system (D-19).
 SYNC_EACH_MAX = 64
+#: Units of first files in which an open looks for unwritten ones, a count: 256 MiB.
+LOOKED_UNITS: Final = (256 << 20) // UNIT_SIZE
 
 
 class ConsumeQueueStore:
@@ -54,7 +58,7 @@ class ConsumeQueueStore:
         self._mapped = MappingCache()
         #: Called when files will be needed soon.
         self.ask_ahead: Callable[[NextFiles | FirstFiles], None] = lambda _: None
-        self._directories = QueueDirectories(layout.consume_queue)
+        self.directories = QueueDirectories(layout.consume_queue, makes=access == "write")
         self._first_files = FirstFiles(
             layout.consume_queue, layout.tmp, file_size, lambda wanted: self.ask_ahead(wanted)
         )
@@ -62,11 +66,13 @@ class ConsumeQueueStore:
         self.ends = QueueEnds()
         self._ends_hold = False
         self._failed = False
+        self.blocked = BlockedQueues(layout, writes=access == "write")
 
     def load(self) -> None:
         """Lists every queue that has a directory; its files are opened when they are needed."""
         if self._access == "memory":
             return
+        self.blocked.begin()
         self.ends = load_queue_ends(self._layout)
         for topic, queue_id, _ in queues_in(self._layout.consume_queue):
             # No object for each yet: for many queues they would cost seconds and megabytes.
@@ -86,7 +92,7 @@ class ConsumeQueueStore:
             self._access,
             self.file_size,
             tmp_directory=self._layout.tmp,
-            make_directory=self._directories.make,
+            make_place=self.directories.make,
             mapped=self._mapped.mapped,
             ask_ahead=lambda following: self.ask_ahead(following),
             take_first=self._first_files.take,
@@ -120,8 +126,7 @@ class ConsumeQueueStore:
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         queues = self._queues.get(topic, {})
-        found = queues.get(queue_id)
-        if found is not None or queue_id not in queues:
+        if (found := queues.get(queue_id)) is not None or queue_id not in queues:
             return found
         with self._lock:
             return queues[queue_id] or self._made(queues, topic, queue_id)
@@ -146,13 +151,42 @@ class ConsumeQueueStore:
         with self._lock:
             return sum(map(len, self._queues.values()))
 
-    def max_physical_end(self) -> int:
-        """End of the last record that any queue has; -1 when there is no unit at all."""
-        return max((queue.physical_end for queue in self.all()), default=-1)
+    def max_physical_end(self, log_end: int) -> int:
+        """End of the last record that any queue has; -1 when there is no unit at all. A queue that
+        points beyond `log_end`, and whose units can be none, does not count."""
+        found = -1
+        for queue in self.all():
+            end = queue.physical_end
+            if end > log_end and not queue.is_believed:
+                logger.error("%s: the last file holds bytes that are no units", queue.directory)
+                continue
+            found = max(found, end)
+        return found
 
     def truncate(self, physical_offset: int) -> int:
         """Clears units at or beyond `physical_offset` in every queue; returns in how many."""
         return sum(queue.truncate_from(physical_offset) for queue in self.all())
+
+    def settle(self, refilled: Collection[tuple[str, int]], *, trimmed: bool) -> None:
+        """After an open has dispatched what was missing: pre-blanks for unwritten units that have
+        no message any more, in queues that were `refilled`. In a `trimmed` log other queues may
+        have some in their first file, of messages that are gone."""
+        filled, left = [], LOOKED_UNITS if trimmed else 0
+        for queue in self.all():
+            queue.forget_minimum()
+            holed = (queue.topic, queue.queue_id) in refilled
+            try:
+                if not holed and left > 0:
+                    left -= queue.first_file_units
+                    holed = queue.has_hole_in_first_file
+                found = queue.fill_holes() if holed else None
+            except (OSError, ReadFailedError) as error:
+                logger.error("%s: units that were never written stay so: %s", queue.name, error)
+                continue
+            if found is not None:
+                filled.append((queue.topic, queue.queue_id, *found))
+        if filled and self._access == "write":
+            self.sync(filled)
 
     def trim(self, minimum: int) -> None:
         for queue in self.all():
@@ -171,7 +205,7 @@ class ConsumeQueueStore:
                 sync_file_system(self._layout.consume_queue)
             else:
                 queues = [self.add(topic, queue_id) for topic, queue_id, _, _ in ranges]
-                self._directories.sync(queue.directory for queue in queues)
+                self.directories.sync(queue.directory for queue in queues)
                 for queue, (_, _, first, end) in zip(queues, ranges, strict=True):
                     queue.sync(first, end)
         except OSError as error:
@@ -251,9 +285,9 @@ class ConsumeQueueStore:
             if queue.loaded and queue.max_offset:
                 key = queue_key(queue.topic, queue.queue_id)
                 found[key] = min(queue.max_offset, found.get(key, queue.max_offset))
-        ends = self.ends.with_ends(log_end, found)
-        if ends != self.ends:
+        if (ends := self.ends.with_ends(log_end, found)) != self.ends:
             save_queue_ends(self._layout, ends)
+        save_stamp(self._layout)
 
     def end_for_puts(self, topic: str, queue_id: int) -> int:
         """Offset of the next message of a queue, from its units.
@@ -262,7 +296,9 @@ class ConsumeQueueStore:
             ReadFailedError: it lacks units of messages that are in the log; another message must
                 not get one of their offsets. This run does not stop cleanly now, so the next open
                 rebuilds them.
+            StoreBehindError: it is blocked.
         """
+        self.blocked.check(topic, queue_id)
         queue = self.get(topic, queue_id)
         if queue is None:
             return 0

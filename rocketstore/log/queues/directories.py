@@ -3,6 +3,7 @@ not before (D-18): until then nothing relies on them, and a store may get thousa
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -10,10 +11,17 @@ from pathlib import Path
 
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.ownership import make_like
-from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_topic
+from rocketstore.log.layout.ownership import FILE_QUEUE, IN_THE_WAY, LINKED_QUEUE, make_like
+from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_name, segment_name
 
-__all__ = ["QueueDirectories", "directory_names", "is_queue_id", "names_digest", "queues_in"]
+__all__ = [
+    "QueueDirectories",
+    "check_place",
+    "directory_names",
+    "is_queue_id",
+    "names_digest",
+    "queues_in",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +31,7 @@ def queues_in(root: Path) -> Iterator[tuple[str, int, str]]:
     (format 6.1). There may be many: with a `Path` for each this takes three times as long."""
     top = os.fspath(root)
     for topic in directory_names(top):
-        if not is_safe_topic(os.fsencode(topic)):
+        if not is_safe_name(topic):
             logger.warning("%s/%s cannot be a topic, ignored", top, topic)
             continue
         for name in directory_names(f"{top}/{topic}"):
@@ -54,17 +62,47 @@ def names_digest(queues: Iterable[tuple[str, int]]) -> tuple[int, int]:
     return len(names), crc32c("\n".join(names).encode())
 
 
+def check_place(directory: Path, start: int) -> None:
+    """A queue can have a file that begins at `start`, and its directories.
+
+    Raises:
+        PermissionError: a directory is a link; what it leads to is not the store's.
+        NotADirectoryError: one is a file.
+        FileExistsError: something else has the name of the file.
+    """
+    for path in (directory.parent, directory):
+        _check_directory(path)
+    path = directory / segment_name(start)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise FileExistsError(errno.EEXIST, IN_THE_WAY, os.fspath(path))
+
+
+def _check_directory(path: Path) -> None:
+    if path.is_symlink():
+        raise PermissionError(errno.EPERM, LINKED_QUEUE, os.fspath(path))
+    if path.is_file():
+        raise NotADirectoryError(errno.ENOTDIR, FILE_QUEUE, os.fspath(path))
+
+
 class QueueDirectories:
     """`root`/topic/queue id. Only the dispatcher makes some; another thread syncs them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, makes: bool = True) -> None:
         self._root = root
+        self._makes = makes
+        #: Whether a file that could not be made on disk is not made in memory either.
+        self.as_on_disk = makes
         #: Directories whose names are all on disk. Empty at first: a process that died may have
         #: made some names.
         self._synced: set[Path] = set()
 
-    def make(self, directory: Path) -> None:
-        """Makes the directory of a queue, and that of its topic, if they are missing."""
+    def make(self, directory: Path, start: int) -> None:
+        """Before a queue's file that begins at `start` is made: makes the directory of the queue,
+        and that of its topic, if they are missing. Raises: as `check_place`."""
+        if self.as_on_disk:
+            check_place(directory, start)
+        if not self._makes:
+            return
         for path in (directory.parent, directory):
             if not path.is_dir():
                 make_like(path, self._root.stat())

@@ -7,12 +7,11 @@ message's offset in it.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.layout.paths import is_safe_name
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UnitRefusedError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def record_queues(
     return [
         (name, 0 if name.startswith(LIGHT_PREFIX) else queue_id, int(text))
         for name, text in zip(names, offsets, strict=True)
-        if NUMBER.fullmatch(text) and is_safe_topic(os.fsencode(name))
+        if NUMBER.fullmatch(text) and is_safe_name(name)
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.errors import MessageRejectedError
-from rocketstore.log.layout.paths import check_topic, is_safe_topic
+from rocketstore.log.layout.paths import check_topic, is_safe_name
 from rocketstore.log.queues.multi_dispatch import LIGHT_PREFIX, is_multi_dispatched
 
 __all__ = ["PutStates"]
@@ -52,7 +52,10 @@ class PutStates:
             found = self._states.get(key)
             if found is None:
                 next_offset = self._next_offset(topic, queue_id)
-                made = QueueState(topic, self.check_topic(topic), queue_id, next_offset)
+                # RocketMQ checks no name of a light queue, and no record has one as its topic.
+                light = topic.startswith(LIGHT_PREFIX) and is_safe_name(topic)
+                raw = topic.encode() if light else self.check_topic(topic)
+                made = QueueState(topic, raw, queue_id, next_offset)
                 # A put of a signal's handler may have made one meanwhile, and have used it.
                 found = self._states.setdefault(key, made)
             return found
@@ -67,7 +70,7 @@ class PutStates:
             return []
         places, new = [], []
         for name in names.split(","):
-            if not is_safe_topic(name.encode()):
+            if not is_safe_name(name):
                 raise MessageRejectedError(
                     f"INNER_MULTI_DISPATCH = {names!r}: {name!r} cannot be the name of a queue"
                 )

@@ -8,15 +8,14 @@ no signal (D-19).
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.mapped_files.new_file import NewFile
@@ -43,12 +42,13 @@ class QueueFiles:
         file_size: int,
         *,
         tmp_directory: Path,
-        make_directory: Callable[[Path], None],
+        make_place: Callable[[Path, int], None],
         mapped: Callable[[QueueFiles], None] = lambda _: None,
         ask_ahead: Callable[[NextFiles], None] = lambda _: None,
         take_first: Callable[[Path, int], NewFile | None] = lambda _, __: None,
     ) -> None:
-        """Called: `mapped` after files were mapped, `ask_ahead` when the next file is needed soon,
+        """Called: `make_place` before a file is made that begins at a position, which makes the
+        directory, or raises OSError; `mapped` after files were mapped, `ask_ahead` when the next file is needed soon,
         `take_first` for a preallocated first file."""
         self.directory = directory
         self.file_size = file_size
@@ -64,7 +64,7 @@ class QueueFiles:
             tmp_directory=tmp_directory,
         )
         self.next_files = NextFiles(self._files, take_first)
-        self._make_directory = make_directory
+        self._make_place = make_place
         self._on_mapped = mapped
         self._ask_ahead = ask_ahead
         self._mapped = False
@@ -140,14 +140,13 @@ class QueueFiles:
             end = files.end_offset // UNIT_SIZE
             check_gap(self.name, end, position // UNIT_SIZE)
             if position < files.begin_offset:
-                unit = position // UNIT_SIZE
-                raise UnitRefusedError(f"{self.name}: unit {unit} was trimmed away")
+                # A record in the log has its unit there, so no trim has removed the file.
+                check_gap(self.name, position // UNIT_SIZE, files.begin_offset // UNIT_SIZE)
         if position < files.end_offset:
             self._restore(position)
             return
         start = files.end_offset if files.files else files.start_for(position)
-        if self.access == "write":
-            self._make_directory(self.directory)
+        self._make_place(self.directory, start)
         file, whole = self.next_files.take(start)
         if whole:
             self._reserved[start] = file.size
@@ -156,11 +155,13 @@ class QueueFiles:
         files.publish(file)
 
     def _restore(self, position: int) -> None:
-        """Makes a file again that was removed between two others."""
+        """Makes a file again that was removed between two others, or before the first."""
         start = self._files.start_for(position)
-        if not any(low <= start <= high - self.file_size for low, high in self._files.gaps):
+        gaps = [(0, self._files.begin_offset), *self._files.gaps]
+        if not any(low <= start <= high - self.file_size for low, high in gaps):
             unit = position // UNIT_SIZE
             raise UnitRefusedError(f"{self.name}: no file has unit {unit}, and none can")
+        self._make_place(self.directory, start)
         logger.warning("%s: the file at %d is missing, it is made again", self.directory, start)
         file = self._files.make(start, sparse=True)
         file.close_descriptor()
@@ -177,7 +178,7 @@ class QueueFiles:
             step = min(max(RESERVE_BYTES, before), RESERVE_BYTES_MAX)
             reserved = min(file.size, -(-wanted // step) * step)
             with descriptor_of(file) as fd:
-                _give_blocks(file, fd, before, reserved)
+                allocate_blocks(fd, before, reserved)
             self._reserved[file.start_offset] = reserved
         return reserved
 
@@ -205,13 +206,3 @@ class QueueFiles:
 
     def remove_before(self, offset: int) -> list[str]:
         return self._files.remove_before(offset)
-
-
-def _give_blocks(file: MappedFile, fd: int, begin: int, end: int) -> None:
-    try:
-        syscalls.fallocate(fd, begin, end - begin)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        for offset in range(begin, end, RESERVE_BYTES):  # the file's own bytes are written again
-            syscalls.pwrite(fd, file.read(offset, min(RESERVE_BYTES, end - offset)), offset)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.os import syscalls
 from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.worker import Worker
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,14 +203,14 @@ class NextFiles:
             try:
                 syscalls.sync_directory(os.fspath(self._files.directory))
             except OSError as error:
-                self._lost = error
+                self._lost = without_frames(error)
                 raise
             self._durable = max(self._durable, given)
 
     def check_names(self) -> None:
         """Raises the OSError of a sync of names that failed: no later sync repairs it (D-13)."""
         if self._lost is not None:
-            raise self._lost
+            raise without_frames(self._lost)
 
 
 class FirstFiles:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.format import queue_file
 from rocketstore._native.format.constants import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import segment_name
+
+if TYPE_CHECKING:
+    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = [
     "PRE_BLANK_SIZE",
@@ -18,6 +22,8 @@ __all__ = [
     "UnitRefusedError",
     "check_gap",
     "has_units_up_to",
+    "name_records_in_order",
+    "unwritten_runs",
 ]
 
 #: Largest gap that is filled, units; an offset after a larger one is not believed.
@@ -69,3 +75,24 @@ def _are_written(units: bytes) -> bool:
         return False
     joined = functools.reduce(operator.or_, (int.from_bytes(part, "big") for part in sizes))
     return 0 not in joined.to_bytes(len(sizes[0]), "big")
+
+
+def unwritten_runs(file: MappedFile, count: int) -> list[tuple[int, int]]:
+    """First unit and number of each run of units among the first `count` of a file that nobody
+    wrote. RocketMQ takes such a unit for the end of the queue."""
+    import numpy  # here: a queue without holes does without it
+
+    units = queue_file.units_array(file, 0, count)
+    unwritten = (units["size"] <= 0) | (units["physical_offset"] < 0)
+    steps = numpy.flatnonzero(numpy.diff(numpy.pad(unwritten.astype("i1"), 1))).tolist()
+    return [(begin, end - begin) for begin, end in zip(steps[::2], steps[1::2], strict=True)]
+
+
+def name_records_in_order(file: MappedFile, count: int) -> bool:
+    """Whether the first `count` units of a file can be those of a queue: each record begins where
+    the one before ends, or later."""
+    units = queue_file.units_array(file, 0, count)
+    offsets, sizes = units["physical_offset"].astype("i8"), units["size"].astype("i8")
+    records = (sizes > 0) & (offsets >= 0) & (sizes != PRE_BLANK_SIZE)
+    offsets, sizes = offsets[records], sizes[records]
+    return bool((offsets[1:] - offsets[:-1] >= sizes[:-1]).all())

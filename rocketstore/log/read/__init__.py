@@ -6,7 +6,7 @@
 Read in this order:
 
 - `source`: what a reader needs of a store; `local_source` is the store of this process, and
-  `log.follow` the one of another.
+  `log.follow` the one of another; `succession` goes over from one source to the next.
 - `read_view`: the bounds that a reader may see at one moment.
 - `reader`: queue offset → unit → record → `Message`; `unit_place` reads messages from a unit on,
   `fetch_result` has RocketMQ's statuses.

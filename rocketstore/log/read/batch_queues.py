@@ -6,11 +6,10 @@ has both for one topic.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING
 
-from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.layout.paths import is_safe_name
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.read_view import ReadView
@@ -45,7 +44,7 @@ class BatchQueues:
         return batch_topics(self._layout)
 
     def queues(self, topic: str) -> list[int]:
-        if not is_safe_topic(os.fsencode(topic)):
+        if not is_safe_name(topic):
             return []
         names = directory_names(self._layout.batch_consume_queue / topic)
         return sorted(int(name) for name in names if is_queue_id(name))
@@ -53,7 +52,7 @@ class BatchQueues:
     def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
         with self._lock:
             known = self._queues.get((topic, queue_id))
-            if known is None and is_safe_topic(os.fsencode(topic)):
+            if known is None and is_safe_name(topic):
                 directory = batch_directory(self._layout, topic, queue_id)
                 if directory.is_dir():
                     new = BatchQueue(directory, self._view, self._matches_in(topic, queue_id))

@@ -10,10 +10,12 @@ from rocketstore.log.read.fetch_result import (
     FOUND,
     MESSAGE_WAS_REMOVING,
     OFFSET_OVERFLOW_ONE,
-    Fetch,
+    UNPACKED_BYTES,
+    BatchFetch,
 )
 from rocketstore.log.read.inner_batch import count_of, messages_of
 from rocketstore.log.read.source import segment_at
+from rocketstore.log.read.unit_place import note_place
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -28,17 +30,19 @@ MOST_UNITS: Final = 512
 
 def fetch_batches(
     source: ReadSource, queue: BatchQueue, topic: str, queue_id: int, offset: int, most: int
-) -> Fetch:
+) -> BatchFetch:
     """Up to `most` messages from a queue offset on. Tags do not filter units: each message of a
-    record has a tag of its own.
+    record has a tag of its own. Ends with the record that brings all that was unpacked to
+    `UNPACKED_BYTES`.
 
     A record that does not hold raises `CorruptRecordError`, but only once it is the first one.
     """
     messages: list[Message] = []
     next_offset = offset
+    unpacked = 0
     units = queue.from_offset(offset, min(most, MOST_UNITS))
     if not units:
-        return Fetch([], offset, OFFSET_OVERFLOW_ONE)  # cut while we looked
+        return BatchFetch([], offset, OFFSET_OVERFLOW_ONE)  # cut while we looked
     for unit in units:
         try:
             record = record_of(source, unit, topic, queue_id)
@@ -46,17 +50,19 @@ def fetch_batches(
         except (CorruptRecordError, DecompressionError, ModuleNotFoundError) as error:
             if messages:
                 break
-            where = f"{topic}/{queue_id}, queue offset {offset}"
-            error.add_note(f"{where}: seek({unit.next_offset}) steps over it")
+            note_place(error, (topic, queue_id, offset), unit.next_offset)
             raise
         messages += [message for message in found if message.queue_offset >= offset]
         next_offset = max(next_offset, unit.next_offset)
-        if len(messages) >= most:
+        unpacked += sum(message.size for message in found)
+        if len(messages) >= most or unpacked >= UNPACKED_BYTES:
             break
     if len(messages) > most:
         del messages[most:]
         next_offset = messages[-1].queue_offset + 1
-    return Fetch(messages, next_offset, FOUND if messages else MESSAGE_WAS_REMOVING)
+    fetch = BatchFetch(messages, next_offset, FOUND if messages else MESSAGE_WAS_REMOVING)
+    fetch.unpacked = unpacked
+    return fetch
 
 
 def record_of(

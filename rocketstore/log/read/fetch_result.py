@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -17,6 +17,8 @@ __all__ = [
     "OFFSET_OVERFLOW_BADLY",
     "OFFSET_OVERFLOW_ONE",
     "OFFSET_TOO_SMALL",
+    "UNPACKED_BYTES",
+    "BatchFetch",
     "Fetch",
 ]
 
@@ -30,6 +32,10 @@ OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
 OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
 MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 
+#: Messages taken out of inner batches, bytes, after which a fetch or a poll ends: a body may have
+#: been compressed a thousandfold.
+UNPACKED_BYTES: Final = 8 << 20
+
 
 class Fetch(NamedTuple):
     """The result of one fetch; `next_offset` is where to fetch next, with every status."""
@@ -37,3 +43,10 @@ class Fetch(NamedTuple):
     messages: list[Message]
     next_offset: int
     status: str
+
+
+class BatchFetch(Fetch):
+    """The same from a batch queue. `unpacked`: size of all messages taken out of records for it, also
+    of those that it does not have."""
+
+    unpacked: int = 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rocketstore.errors import StoreBehindError
+from rocketstore.log.read.source import Holders
+
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore._native.sync.futex import EventCount
@@ -42,8 +45,9 @@ class StoreSource:
         self._arrival = arrival
         self._batches = batches
         self._verify = verify
-        self.check = check
+        self._check = check
         self._time_breaks = time_breaks
+        self.holders = Holders()
 
     @property
     def segment_size(self) -> int:
@@ -57,15 +61,24 @@ class StoreSource:
     def arrival(self) -> EventCount:
         return self._arrival
 
+    def check(self, *, now: bool = False) -> None:
+        self._check()
+
     def topics(self) -> Sequence[str]:
         self.catch_up()
         return [*self._queues.topics(), *self._batches.topics()]
 
     def queues(self, topic: str, /) -> Sequence[int]:
-        self.catch_up()
+        try:
+            self.catch_up()
+        except StoreBehindError:
+            # The queues that are there are read up to where their units end; then the read raises.
+            if not self._queues.queues(topic):
+                raise
         return self._queues.queues(topic) or self._batches.queues(topic)
 
     def queue(self, topic: str, queue_id: int, /) -> ConsumeQueue | BatchQueue | None:
+        self._queues.blocked.check(topic, queue_id)
         return self._queues.get(topic, queue_id) or self._batches.queue(topic, queue_id)
 
     def segments(self) -> tuple[MappedFile, ...]:

@@ -22,6 +22,7 @@ from rocketstore.errors import (
 from rocketstore.log.queues.multi_dispatch import offset_in_queue
 from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.batch_reader import batch_end, fetch_batches
+from rocketstore.log.read.column_reader import MISSING_SEGMENT
 from rocketstore.log.read.fetch_result import (
     FOUND,
     MESSAGE_WAS_REMOVING,
@@ -36,7 +37,13 @@ from rocketstore.log.read.fetch_result import (
 )
 from rocketstore.log.read.source import segment_at
 from rocketstore.log.read.time_search import find_offset
-from rocketstore.log.read.unit_place import FILTER_UNITS, UnitPlace, messages_at, next_file
+from rocketstore.log.read.unit_place import (
+    FILTER_UNITS,
+    UnitPlace,
+    messages_at,
+    next_file,
+    note_place,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +123,7 @@ class Reader:
                     queue, topic, queue_id, offset, maximum, max_messages, tags_codes
                 )
         except (CorruptRecordError, ReadFailedError, StoreClosedError):
-            self._source.check()
+            self._source.check(now=True)
             if offset >= queue.min_offset:
                 raise
         minimum = queue.min_offset
@@ -189,10 +196,11 @@ class Reader:
             self._record(found, time.monotonic_ns() - began)
         return found > 0
 
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def bounds(self, topic: str, queue_id: int, *, catch_up: bool = True) -> tuple[int, int]:
         """Least and next queue offset, after a catch-up; (0, 0) for a queue that does not exist."""
         self._source.check()
-        self._source.catch_up()
+        if catch_up:
+            self._source.catch_up()
         queue = self._source.queue(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
@@ -204,13 +212,15 @@ class Reader:
             source.catch_up()
         # In this order: the files then reach at least as far as `visible`.
         minimum, visible = source.minimum(), source.visible()
-        segments = source.segments()
+        file = segment_at(source.segments(), source.segment_size, physical_offset)
         if not minimum <= physical_offset < visible:
             status = OFFSET_TOO_SMALL if physical_offset < minimum else OFFSET_OVERFLOW_BADLY
+            file = None  # an error that is kept does not keep the file
             raise OffsetOutOfRangeError(physical_offset, minimum, visible, status)
-        file = segment_at(segments, source.segment_size, physical_offset)
         if file is None:
-            raise OffsetOutOfRangeError(physical_offset, minimum, visible, OFFSET_FOUND_NULL)
+            if physical_offset < (minimum := source.minimum()):  # trimmed meanwhile
+                raise OffsetOutOfRangeError(physical_offset, minimum, visible, OFFSET_TOO_SMALL)
+            raise CorruptRecordError(physical_offset, MISSING_SEGMENT)
         limit = min(file.size, visible - file.start_offset)
         position = physical_offset - file.start_offset
         try:
@@ -222,6 +232,8 @@ class Reader:
                 raise
             text = f"no record begins at physical offset {physical_offset} ({error.reason})"
             raise MessageNotFoundError(text) from error
+        finally:
+            file = None
 
     def first_store_time(self, segment: MappedFile) -> int | None:
         """Store time in ms of the record that a log file begins with; None for one that cannot be
@@ -278,8 +290,8 @@ class Reader:
                 messages = messages_at(self._source, place, count, tags_codes)
             except (CorruptRecordError, ReadFailedError) as error:
                 if count == 1:
-                    where = f"{place.topic}/{place.queue_id}, queue offset {place.offset}"
-                    error.add_note(f"{where}: seek({place.offset + 1}) steps over it")
+                    at = place.topic, place.queue_id, place.offset
+                    note_place(error, at, place.offset + 1)
                     raise
                 # Messages before the fault are returned first.
                 count //= 2

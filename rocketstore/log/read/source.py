@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.extension_units import ExtensionUnits
     from rocketstore.log.read.batch_queue import BatchQueue
 
-__all__ = ["Arrivals", "QueueView", "ReadSource", "segment_at"]
+__all__ = ["Arrivals", "Holder", "Holders", "QueueView", "ReadSource", "segment_at"]
 
 
 class QueueView(Protocol):
@@ -52,8 +53,40 @@ class Arrivals(Protocol):
     def wait(self, seen: int, timeout_ms: int | None, /) -> int: ...
 
 
+class Holder(Protocol):
+    """A consumer, which keeps messages that it fetched and did not hand out."""
+
+    def release(self, begin_offset: int, /) -> None: ...
+
+
+class Holders:
+    """Those that live. Any thread may add one, and release."""
+
+    def __init__(self) -> None:
+        self._living: dict[int, weakref.ref[Holder]] = {}
+
+    def add(self, holder: Holder) -> None:
+        key, living = id(holder), self._living
+
+        def remove(gone: weakref.ref[Holder]) -> None:
+            if living.get(key) is gone:
+                del living[key]
+
+        living[key] = weakref.ref(holder, remove)
+
+    def release(self, begin_offset: int) -> None:
+        """The log begins at this physical offset now: none of them keeps a file below."""
+        for reference in list(self._living.values()):
+            holder = reference()
+            if holder is not None:
+                holder.release(begin_offset)
+
+
 class ReadSource(Protocol):
     """A store, as readers see it."""
+
+    #: The consumers that read from it. A source that takes the place of another gets its own.
+    holders: Holders
 
     @property
     def segment_size(self) -> int: ...
@@ -66,8 +99,9 @@ class ReadSource(Protocol):
     @property
     def arrival(self) -> Arrivals: ...
 
-    def check(self) -> None:
-        """Raises `StoreClosedError` when nothing can be read any more."""
+    def check(self, *, now: bool = False) -> None:
+        """Raises `StoreClosedError` when nothing can be read any more, `StoreReplacedError` when
+        another store has its place; `now`: as far as the files show at this moment."""
         ...
 
     def topics(self) -> Sequence[str]: ...

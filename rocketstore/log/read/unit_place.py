@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format.queue_file import UNIT_SIZE
 from rocketstore._native.format.queue_reader import read_units
+from rocketstore.errors import CorruptRecordError
 from rocketstore.log.queues.extension_units import with_addresses
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.extension_units import ExtensionUnits
     from rocketstore.log.read.source import QueueView, ReadSource
 
-__all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file"]
+__all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file", "note_place"]
 
 #: Units that one fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
 FILTER_UNITS: Final = 800
@@ -30,6 +31,17 @@ class UnitPlace(NamedTuple):
     file: MappedFile
     position: int
     extension: ExtensionUnits
+
+
+def note_place(error: Exception, at: tuple[str, int, int], next_offset: int) -> None:
+    """Says in an error which message it is of, `at` (topic, queue id, queue offset), and how to
+    step over it."""
+    topic, queue_id, queue_offset = at
+    if isinstance(error, CorruptRecordError):
+        error.topic, error.queue_id, error.queue_offset = at
+    error.add_note(
+        f"{topic}/{queue_id}, queue offset {queue_offset}: seek({next_offset}) steps over it"
+    )
 
 
 def messages_at(

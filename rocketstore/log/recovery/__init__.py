@@ -11,9 +11,14 @@ Read in this order:
   `rocketmq_start` is RocketMQ's rule for a log that another program wrote last.
 - `walk`: checks records one by one and judges the first that is none; `parallel_scan` does the
   checking on all cores.
-- `repair`: every change on disk; `quarantine` copies bytes before they go.
+- `repair`: every change on disk; `quarantine` copies bytes before they go, `kept_copies` says which
+  it has.
+- `broker_state`: sets timers and RocksDB of a broker aside that speak of lost records.
 - `progress`: what a recovery that is killed leaves for the next one.
-- `report`: what was found and done.
+- `report`: what was found and done; `losses` names the lost messages by the units of their queues.
+- `unreadable`: names the messages whose units point to no record, where the caller asks for it.
+- `hidden_messages`: makes the units that the queues lack for messages of the log;
+  `returned_topics` names queues that a broker may have deleted.
 - `missing_segments`, `batches`: the same questions for a log that is only read.
 
 The engine, tools and `scanning` may import it. One thread runs a recovery, before any worker of the

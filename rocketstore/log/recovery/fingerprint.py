@@ -8,9 +8,11 @@ backup or a replaced disk changes one of them.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore.log.layout.log_dirs import gap_text
 from rocketstore.log.layout.paths import segment_name
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
 
 TAIL_BYTES = 4096
+#: Most segments that a checkpoint may speak of, a count. Their names are made to compare them.
+SEGMENTS_MAX = 1 << 20
+#: Names made at a time, a count.
+NAMES_STEP = 4096
 #: Value of `cut` that marks a discarded checkpoint.
 DISCARDED = -2
 
@@ -67,6 +73,9 @@ def discard_checkpoint(file: CheckpointFile, own: OwnCheckpoint | None) -> OwnCh
 
 def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
     """Compares a checkpoint with the log. Says nothing about who wrote last (D-01)."""
+    why = _contradiction(own, log)
+    if why:
+        return Verdict(False, False, False, why)
     missing = _missing(own, log)
     if missing:
         return Verdict(False, False, True, missing)
@@ -77,28 +86,49 @@ def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
     return Verdict(not why, not why, False, why)
 
 
+def _contradiction(own: OwnCheckpoint, log: MappedFileQueue) -> str:
+    """What no rocketstore writes, or "". Such a checkpoint would cut messages off, or hide them
+    (decision 0031)."""
+    if own.minimum > own.flushed:
+        return f"its minimum {own.minimum} is above its end {own.flushed}"
+    if own.cut >= 0 and own.cut != own.flushed:
+        return f"its cut {own.cut} is not at its end {own.flushed}"
+    file = log.find(own.minimum)
+    if file is not None:
+        below = own.minimum - file.start_offset
+        if below and file.find_data(0, below) < below:
+            return f"its minimum {own.minimum} has records before it in its segment"
+    return ""
+
+
 def _missing(own: OwnCheckpoint, log: MappedFileQueue) -> str:
     """Which segments that the checkpoint speaks of are not there, or ""."""
     size = log.file_size or 0
+    if not log.files and own.minimum == own.flushed and not own.segment_count:
+        return ""  # a log that was given up, and begins again there with the next record
     if own.flushed > log.end_offset:
         return f"the log ends at {log.end_offset}, but is durable up to {own.flushed}"
     if size and log.start_for(own.minimum) < log.begin_offset:
         return f"the log begins at {log.begin_offset}, but should at {own.minimum}"
     # What retention has taken is not missing: its minimum was written down first (D-27).
     lost = [
-        start
+        gap_text(start, end)
         for start, end in log.gaps
         if start < own.flushed and own.minimum < end and own.segment_count
     ]
-    return f"missing from {segment_name(lost[0])} on" if lost else ""
+    return lost[0] if lost else ""
 
 
 def _difference(own: OwnCheckpoint, log: MappedFileQueue) -> str:
     """What is not as the checkpoint has it, or ""."""
     size = log.file_size or 0
     last = log.start_for(own.flushed - 1) if own.flushed > 0 and size else 0
-    starts = [last - size * n for n in reversed(range(own.segment_count if size else 0))]
-    if (starts and starts[0] < 0) or _digest(starts, size) != own.segments_digest:
+    count = own.segment_count if size else 0
+    first = last - size * (count - 1)
+    if count > SEGMENTS_MAX or (count and first < 0):
+        return f"it speaks of {own.segment_count} segments, which the log cannot have had"
+    starts = range(first, last + 1, size) if count else ()
+    if _digest(starts, size) != own.segments_digest:
         return "the names and sizes of the segments differ"
     found = _record_fields(log, own.flushed, own.last_record_start)
     known = (own.last_record_start, own.last_record_size, own.last_record_crc)
@@ -109,9 +139,13 @@ def _difference(own: OwnCheckpoint, log: MappedFileQueue) -> str:
     return ""
 
 
-def _digest(starts: list[int], size: int) -> int:
-    text = "".join(f"{segment_name(start)} {size}\n" for start in starts)
-    return crc32c(text.encode()) if text else 0
+def _digest(starts: Sequence[int], size: int) -> int:
+    digest = 0
+    for step in range(0, len(starts), NAMES_STEP):
+        names = starts[step : step + NAMES_STEP]
+        text = "".join(f"{segment_name(start)} {size}\n" for start in names)
+        digest = crc32c(text.encode(), digest)
+    return digest
 
 
 def _record_fields(log: MappedFileQueue, flushed: int, start: int) -> dict[str, int]:

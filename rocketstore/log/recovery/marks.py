@@ -30,6 +30,8 @@ class Marks:
     index_safe: bool = False
     #: Largest physical end of all consume queues; None when there is no queue at all.
     derived_end: int | None = None
+    #: End of the furthest record that a queue has, where our clean stop did not leave the queues so.
+    pointed: int = 0
     #: Dispatch has to begin here at the latest, whatever the checkpoint says (D-18); None: no wish.
     dispatch_from: int | None = None
     #: The same for the index.

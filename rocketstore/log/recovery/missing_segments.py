@@ -3,12 +3,14 @@ them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.layout.listing import list_files, usual_size
-from rocketstore.log.layout.log_dirs import NAME_THEM, list_log
+from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments, list_log
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.units import UNIT_SIZE
@@ -17,7 +19,10 @@ from rocketstore.log.read.batch_queues import batches_end
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["missing_segments", "queue_file_size"]
+__all__ = ["has_both_ends", "missing_segments", "queue_file_size"]
+
+#: Queues that say how long the files of queues are, a count.
+VOTES_MAX: Final = 32
 
 
 def missing_segments(layout: StoreLayout) -> list[str]:
@@ -31,12 +36,30 @@ def missing_segments(layout: StoreLayout) -> list[str]:
     end = -1
     for start, length, _ in list_log(layout):
         if end >= 0 and start > end:
-            found.append(f"between {end} and {start}")
+            found.append(gap_text(end, start))
         end = max(end, start + length)
     if queues_end > max(end, 0):
         where = "there is no log" if end < 0 else f"the log ends at {end}"
         found.append(f"{where}, but the queues point up to {queues_end}")
-    return [f"segments of the commit log are missing: {text}; {NAME_THEM}" for text in found]
+    lost = [f"segments of the commit log are missing: {text}; {NAME_THEM}" for text in found]
+    return [*linked_segments(layout), *lost]
+
+
+def has_both_ends(layout: StoreLayout) -> bool:
+    """Whether a log that lacks files lacks them in between only: it begins and ends where our
+    checkpoint and the queues say. A reader comes to such a hole, and is told there."""
+    files = list_log(layout)
+    if not files or linked_segments(layout):
+        return False
+    begin, end = files[0][0], max(start + length for start, length, _ in files)
+    checkpoint = CheckpointFile(layout.own_checkpoint)
+    try:
+        own = checkpoint.load()
+    finally:
+        checkpoint.close()
+    if own is not None and not (begin <= own.minimum and own.flushed <= end):
+        return False
+    return max(_queues_end(layout), batches_end(layout)) <= end
 
 
 def _queues_end(layout: StoreLayout) -> int:
@@ -66,10 +89,16 @@ def _file_end(path: str, start: int, size: int) -> int:
         file.close()
 
 
-def queue_file_size(layout: StoreLayout) -> int | None:
-    """Length of the files of the first consume queue that has a whole one; None without one."""
+def queue_file_size(layout: StoreLayout, remembered: int = 0) -> int | None:
+    """Length of the files of most consume queues, of those looked at; None without a whole file.
+    Any file may be cut: files that are all shorter than what is `remembered` were."""
+    votes: Counter[int] = Counter()
     for _, _, queue in queues_in(layout.consume_queue):
         size = usual_size([each for each in list_files(queue) if each[1] % UNIT_SIZE == 0])
         if size is not None:
-            return size
-    return None
+            votes[size] += 1
+        if votes.total() >= VOTES_MAX:
+            break
+    if votes and max(votes) <= remembered:
+        return remembered
+    return max(votes, key=lambda size: (votes[size], size), default=None)

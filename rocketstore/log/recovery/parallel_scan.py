@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.format.scanner import SearchBudget, resynchronise, scan_segment
+from rocketstore.values.threads import Pool
 
 if TYPE_CHECKING:
     from rocketstore._native.format.scanner import ScanResult
@@ -28,7 +29,7 @@ def part_begin(
 ) -> int | None:
     """The first position in [target, stop) where a record or blank can be believed; None without
     one. The caller has to check that the part before it ends there, too."""
-    if file.find_data(target, stop) == stop:
+    if file.find_data(target, stop, unwritten=True) == stop:
         return None  # Nothing is written there, and what is not there is not read.
     return resynchronise(file, target, stop, budget=budget, verify=verify)
 
@@ -51,7 +52,7 @@ class ParallelScan:
     def __init__(self, part_bytes: int, threads: int | None = None) -> None:
         self._part_bytes = part_bytes
         self._most = scan_threads() if threads is None else threads
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Pool | None = None
         self._parts: deque[_Part] = deque()
         self._budget = SearchBudget()
 
@@ -90,7 +91,7 @@ class ParallelScan:
                 return
             try:
                 if self._threads is None:
-                    self._threads = ThreadPoolExecutor(self._most, "rocketstore-scan")
+                    self._threads = Pool(self._most, "rocketstore-scan")
                 result = self._threads.submit(scan_segment, file, begin, found, verify=verify)
             except RuntimeError:  # The system has no thread left: this one will do.
                 self._most = 1

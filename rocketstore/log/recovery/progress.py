@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 VERSION: Final = 1
 MAX_BYTES: Final = 64 << 20
 MAX_DEPTH: Final = 5
+#: Most damaged ranges, a count; a recovery of a log with more begins again.
+DAMAGE_MAX: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,23 +80,33 @@ def drop_progress(layout: StoreLayout) -> None:
 def _parse(found: dict[str, Any]) -> RecoveryProgress:
     if found["mode"] not in ("unclean", "foreign-clean", "foreign-unclean"):
         raise ValueError(f"mode {found['mode']!r}")
+    start, end = _offset(found["start"]), _offset(found["end"])
+    fall = found["first_time_fall"]
     return RecoveryProgress(
         mode=found["mode"],
         clean=found["clean"] is True,
-        start=_offset(found["start"]),
-        end=_offset(found["end"]),
+        start=start,
+        end=end,
         dispatch_start=_offset(found["dispatch_start"]),
-        damage=tuple(
-            Damage(
-                _offset(one["start"]),
-                _offset(one["end"]),
-                str(one["reason"]),
-                tuple(str(topic) for topic in one["topics"]),
-            )
-            for one in found["damage"]
-        ),
-        first_time_fall=int(found["first_time_fall"]),
+        damage=_damage(found["damage"], start, end),
+        first_time_fall=-1 if fall == -1 else _offset(fall),
     )
+
+
+def _damage(found: object, start: int, end: int) -> tuple[Damage, ...]:
+    """Ranges within [start, end), in order and apart, as a walk finds them."""
+    if not isinstance(found, list) or len(found) > DAMAGE_MAX:
+        raise ValueError(f"damage is no list of at most {DAMAGE_MAX} ranges")
+    damage = []
+    for one in found:
+        low, high, topics = _offset(one["start"]), _offset(one["end"]), one["topics"]
+        if not start <= low < high <= end:
+            raise ValueError(f"damage [{low}, {high}) overlaps or lies outside [{start}, {end})")
+        if not isinstance(topics, list):
+            raise ValueError(f"topics {topics!r}")
+        start = high
+        damage.append(Damage(low, high, str(one["reason"]), tuple(map(str, topics))))
+    return tuple(damage)
 
 
 def _offset(value: object) -> int:

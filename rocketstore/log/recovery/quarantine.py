@@ -1,7 +1,7 @@
 """Copies of bytes that recovery is about to take out of the log, or that it found damaged (D-21).
 
-One directory for each range: `<first offset>-<number>`, with one sparse file for each segment,
-named by the offset of its first byte, and `manifest.json`, written and synced last. A directory
+One directory for a range, or for many damaged ones: `<first offset>-<number>`, with one sparse file
+for each segment, named by the offset of its first byte, and `manifest.json`, written and synced last. A directory
 without a manifest is what a crash left of a copy; it proves nothing and is removed by the next one.
 """
 
@@ -12,52 +12,58 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
+from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
+from rocketstore.log.layout.listing import make_directory
 from rocketstore.log.layout.ownership import file_model, inherit_owner, make_like
-from rocketstore.log.layout.paths import parse_segment_name, segment_name
-from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.recovery.kept_copies import (
+    ALIGNMENT,
+    BLOCK_BYTES,
+    MANIFEST,
+    KeptCopies,
+    Piece,
+    blocks_of,
+    pieces_of,
+)
 
 if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["Piece", "keep_copy", "keep_end_of_file", "pieces_of"]
+__all__ = [
+    "Lost",
+    "Piece",
+    "keep_copy",
+    "keep_end_of_file",
+    "keep_ranges",
+    "keep_state_file",
+    "pieces_of",
+]
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
-MANIFEST_BYTES_MAX = 1 << 20
-MANIFEST_DEPTH_MAX = 8
-BLOCK_BYTES = 1 << 20
-ALIGNMENT = 4096
+#: Most pieces of one copy of many ranges, a count: its manifest stays small.
+PIECES_PER_COPY = 1000  #: Longest state file, bytes: none is read that is longer.
+STATE_BYTES_MAX = 64 << 20
+
+#: A piece, and what else its entry of the manifest tells.
+_Told = tuple[Piece, Mapping[str, Any]]
 
 
-class Piece(NamedTuple):
-    """The part of a range that lies in one file: physical offsets."""
+class Lost(NamedTuple):
+    """A range to be kept, `why`, and what else is known of it."""
 
-    file: MappedFile
-    start: int
-    end: int
-
-
-def pieces_of(files: Sequence[MappedFile], start: int, end: int) -> list[Piece]:
-    """[start, end) by files, without zeros at the end of each part; nothing for a part of zeros."""
-    pieces = []
-    for file in files:
-        first, last = max(start, file.start_offset), min(end, file.end_offset)
-        used = first
-        for offset, block in _blocks(Piece(file, first, last)) if first < last else ():
-            used = offset + len(block.rstrip(b"\0"))
-        if used > first:
-            pieces.append(Piece(file, first, used))
-    return pieces
+    pieces: Sequence[Piece]
+    why: str
+    details: Mapping[str, Any]
 
 
 def keep_copy(
@@ -73,23 +79,51 @@ def keep_copy(
     """
     if not pieces:
         return None
-    before = _find_kept(layout, pieces)
+    before = KeptCopies(layout.quarantine).holding(pieces)
     if before is not None:
         return os.fspath(before)
-    directory = _new_directory(layout, pieces[0].start)
-    model = file_model(Path(pieces[0].file.path).parent if pieces[0].file.path else layout.root)
+    return _make_copy(layout, [(piece, {}) for piece in pieces], reason, details)
+
+
+def keep_ranges(layout: StoreLayout, lost: Iterable[Lost], reason: str) -> list[str]:
+    """The same for many ranges, in order of their offsets: they share directories and files. The
+    paths of all copies that hold them."""
+    kept = KeptCopies(layout.quarantine)
+    found: dict[str, None] = {}
+    new: list[_Told] = []
+    for pieces, why, details in lost:
+        before = kept.holding(pieces) if pieces else None
+        if before is not None:
+            found[os.fspath(before)] = None
+        else:
+            new += [(piece, {"reason": why, **details}) for piece in pieces]
+    for first in range(0, len(new), PIECES_PER_COPY):
+        found[_make_copy(layout, new[first : first + PIECES_PER_COPY], reason, {})] = None
+    return list(found)
+
+
+def _make_copy(
+    layout: StoreLayout, pieces: Sequence[_Told], reason: str, details: Mapping[str, Any]
+) -> str:
+    first, last = pieces[0][0], pieces[-1][0]
+    directory = _new_directory(layout, first.start)
+    model = file_model(Path(first.file.path).parent if first.file.path else layout.root)
+    entries: list[Mapping[str, Any]] = []
     try:
-        entries = [_copy(directory, piece, model) for piece in pieces]
+        for _, of_file in groupby(pieces, key=_file_start):
+            entries += _copy(directory, list(of_file), model)
         _finish(layout, directory, model, reason, entries, details)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             text = "no room for a copy of what recovery has to take out; free some and open again"
             raise DiskFullError(error.errno, text, os.fspath(directory)) from error
         raise
-    logger.warning(
-        "kept a copy of [%d, %d) in %s: %s", pieces[0].start, pieces[-1].end, directory, reason
-    )
+    logger.warning("kept a copy of [%d, %d) in %s: %s", first.start, last.end, directory, reason)
     return os.fspath(directory)
+
+
+def _file_start(told: _Told) -> int:
+    return told[0].file.start_offset
 
 
 def keep_end_of_file(layout: StoreLayout, path: str, position: int, offset: int) -> str:
@@ -98,17 +132,24 @@ def keep_end_of_file(layout: StoreLayout, path: str, position: int, offset: int)
     copy."""
     directory = _new_directory(layout, offset)
     name = segment_name(offset)
-    checksum, length = 0, 0
+    checksum = 0
     model = file_model(Path(path).parent)
     source = syscalls.open(path, os.O_RDONLY)
     try:
         target = syscalls.open(os.fspath(directory / name), os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             inherit_owner(target, model)
-            while block := syscalls.pread(source, BLOCK_BYTES, position + length):
-                syscalls.pwrite(target, block, length)
-                checksum = crc32c(block, checksum)
-                length += len(block)
+            end = os.fstat(source).st_size
+            length = end - position
+            syscalls.ftruncate(target, length)
+            # Holes stay holes: a length costs who sets it nothing.
+            while (data := syscalls.seek_data(source, position)) is not None and data < end:
+                begin = max(position, data - data % ALIGNMENT)
+                position = min(end, begin - begin % ALIGNMENT + BLOCK_BYTES)
+                block = syscalls.pread(source, position - begin, begin)
+                if any(block):
+                    syscalls.pwrite(target, block, length - end + begin)
+                    checksum = crc32c(block, checksum)
             syscalls.fsync(target)
         finally:
             syscalls.close(target)
@@ -119,37 +160,30 @@ def keep_end_of_file(layout: StoreLayout, path: str, position: int, offset: int)
     return os.fspath(directory)
 
 
-def _blocks(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """The parts of a piece that are not zero, as (physical offset, bytes), cut at multiples of a
-    page."""
-    file = piece.file
-    position, end = piece.start - file.start_offset, piece.end - file.start_offset
-    while (data := file.find_data(position, end)) < end:
-        begin = max(position, data - data % ALIGNMENT)
-        position = min(end, begin - begin % ALIGNMENT + BLOCK_BYTES)
-        yield file.start_offset + begin, file.read(begin, position - begin)
-
-
-def _copy(directory: Path, piece: Piece, model: os.stat_result) -> dict[str, Any]:
-    """One sparse file; its entry of the manifest. The checksum is that of the blocks alone."""
-    name = segment_name(piece.start)
-    checksum = 0
+def _copy(
+    directory: Path, pieces: Sequence[_Told], model: os.stat_result
+) -> list[Mapping[str, Any]]:
+    """One sparse file for pieces of one file of the log; their entries of the manifest. A checksum
+    is that of the blocks alone."""
+    start, end = pieces[0][0].start, pieces[-1][0].end
+    name = segment_name(start)
+    entries: list[Mapping[str, Any]] = []
     fd = syscalls.open(os.fspath(directory / name), os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         inherit_owner(fd, model)
-        syscalls.ftruncate(fd, piece.end - piece.start)
-        for offset, block in _blocks(piece):
-            syscalls.pwrite(fd, block, offset - piece.start)
-            checksum = crc32c(block, checksum)
+        syscalls.ftruncate(fd, end - start)
+        for piece, details in pieces:
+            checksum = 0
+            for offset, block in blocks_of(piece):
+                syscalls.pwrite(fd, block, offset - start)
+                checksum = crc32c(block, checksum)
+            length = piece.end - piece.start
+            entry = {"file": name, "offset": piece.start, "length": length, "crc32c": checksum}
+            entries.append({**entry, **details})
         syscalls.fsync(fd)
     finally:
         syscalls.close(fd)
-    return {
-        "file": name,
-        "offset": piece.start,
-        "length": piece.end - piece.start,
-        "crc32c": checksum,
-    }
+    return entries
 
 
 def _finish(
@@ -188,9 +222,10 @@ def _new_directory(layout: StoreLayout, offset: int) -> Path:
     number = 0
     while True:
         directory = layout.quarantine / f"{segment_name(offset)}-{number}"
-        if not directory.exists():
+        if not os.path.lexists(directory):
             break
-        if not (directory / MANIFEST).exists():
+        # A link stays: its target may be anything.
+        if not directory.is_symlink() and not (directory / MANIFEST).exists():
             _remove(directory)
             break
         number += 1
@@ -204,44 +239,21 @@ def _remove(directory: Path) -> None:
     syscalls.rmdir(os.fspath(directory))
 
 
-# ---- what is kept already ----
-
-
-def _find_kept(layout: StoreLayout, pieces: Sequence[Piece]) -> Path | None:
-    """A finished copy that holds every byte of `pieces`."""
-    with contextlib.suppress(FileNotFoundError):
-        for entry in sorted(os.scandir(layout.quarantine), key=lambda entry: entry.name):
-            directory = Path(entry.path)
-            if entry.is_dir(follow_symlinks=False) and (directory / MANIFEST).exists():
-                kept = _kept_files(directory)
-                if all(_holds(directory, kept, piece) for piece in pieces):
-                    return directory
-    return None
-
-
-def _kept_files(directory: Path) -> list[tuple[int, int]]:
-    """(offset, length) of the files of a copy, whose manifest has to be readable."""
-    manifest = read_json(directory / MANIFEST, MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX)
-    found = []
-    for entry in manifest.get("pieces", ()) if isinstance(manifest, dict) else ():
-        offset = parse_segment_name(str(entry.get("file"))) if isinstance(entry, dict) else None
-        length = entry.get("length") if isinstance(entry, dict) else None
-        if offset is not None and isinstance(length, int):
-            found.append((offset, length))
-    return found
-
-
-def _holds(directory: Path, kept: Sequence[tuple[int, int]], piece: Piece) -> bool:
-    for offset, length in kept:
-        if not (offset <= piece.start and piece.end <= offset + length):
-            continue
-        fd = syscalls.open(os.fspath(directory / segment_name(offset)), os.O_RDONLY)
-        try:
-            if all(
-                syscalls.pread(fd, len(block), start - offset) == block
-                for start, block in _blocks(piece)
-            ):
-                return True
-        finally:
-            syscalls.close(fd)
-    return False
+def keep_state_file(layout: StoreLayout, path: Path) -> str | None:
+    """A durable copy of a small file that is about to be replaced, `<name>-<number>` in quarantine;
+    its path. None where there is no such file, or what is there is no plain one."""
+    try:
+        content = read_state_file(path, STATE_BYTES_MAX)
+    except (FileNotFoundError, ValueError):
+        return None
+    if not layout.quarantine.is_dir():
+        make_directory(layout.quarantine)
+    number = 0
+    while os.path.lexists(kept := layout.quarantine / f"{path.name}-{number}"):
+        # What is no plain file, or too long, is something else.
+        with contextlib.suppress(OSError, ValueError):
+            if read_state_file(kept, len(content)) == content:
+                return os.fspath(kept)
+        number += 1
+    write_state_file(layout, kept, content)
+    return os.fspath(kept)

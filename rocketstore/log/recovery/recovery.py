@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rocketstore.errors import HINTS, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.damage import Damage, ValidRun
-from rocketstore.log.layout.log_dirs import NAME_THEM
+from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
 from rocketstore.log.recovery.fingerprint import (
     Verdict,
     discard_checkpoint,
@@ -51,7 +51,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
 
 NO_VERDICT = Verdict(False, False, False, "")
 
@@ -96,6 +95,7 @@ def recover(
     )
     synced = marks.synced if attempt.mode == "unclean" else 0
     repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress, synced)
+    repair.padded = attempt.mode == "foreign-clean"
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report
@@ -126,24 +126,22 @@ class _Recovery:
     def judge(self) -> None:
         """D-02, D-03, D-25: does our checkpoint speak of this log, and is all of it there?"""
         log, marks = self.log, self.marks
+        self._judge_links()
         if marks.own is not None:
             self.verdict = judge_checkpoint(marks.own, log)
         if marks.ours and self.verdict.missing:
             self._missing(self.verdict.why)
-        # After a crash as well: a file has its name before it has a record, a record before its
-        # unit.
-        if log.files and (marks.derived_end or 0) > log.end_offset:
-            self._missing(
-                f"the log ends at {log.end_offset}, but the queues point up to {marks.derived_end}"
-            )
-        if not log.files and marks.derived_end:
-            self._missing(f"there is no log, but the queues point up to {marks.derived_end}")
+        if text := _end_that_is_missing(log, marks, self.verdict):
+            self._missing(text)
         self._judge_gaps()
         if marks.ours and self.verdict.speaks:
             self.own = marks.own
-        elif marks.own is not None:
-            self.notes.append(self._why_not())
-        stopped = self.own is not None and self.own.clean and self.own.cut < 0
+        elif marks.own is not None and not (marks.ours and self.verdict.missing):
+            unused = "our checkpoint is not used"  # what is missing is told already
+            why = f"{unused}: {self.verdict.why}"
+            self.notes.append(why if marks.ours else f"another program wrote last: {unused}")
+        own = self.own
+        stopped = own is not None and own.clean and own.cut < 0 and marks.pointed <= own.flushed
         if self.own is not None:
             self.mode = "clean" if marks.clean and stopped and self._ends_cleanly() else "unclean"
         elif not log.files:
@@ -155,14 +153,22 @@ class _Recovery:
                 self.notes.append(f"{begin}; {NAME_THEM}")
         self._resume()
 
+    def _judge_links(self) -> None:
+        """What a link leads to is there: `force` does not give it up."""
+        for text in linked_segments(self.layout):
+            if self.writes:
+                raise MissingSegmentsError(text)
+            logger.error("%s", text)
+            self.missing.append(text)
+
     def _judge_gaps(self) -> None:
         log, marks = self.log, self.marks
         given_up = marks.own.minimum if marks.own and marks.ours and self.verdict.speaks else 0
         for start, end in log.gaps:
             if end > given_up:  # D-27: unlinks come to the disk in any order
-                self._missing(f"between {start} and {end}")
+                self._missing(gap_text(start, end))
         for shape in log.wrong_sizes:
-            if not shape.last:
+            if not shape.last and shape.missing_bytes:
                 wrong = (
                     f"{shape.path} has {shape.found_bytes} bytes instead of {shape.wanted_bytes}"
                 )
@@ -177,15 +183,15 @@ class _Recovery:
         end = min(own.flushed, progress.end)
         if end < progress.start:
             return
-        self.resumed = progress.up_to(end)
+        resumed = progress.up_to(end)
+        rules = Rules(durable=own.flushed, window=0, clean=False, foreign=self.marks.foreign)
+        if not LogWalk(self.log.files, rules).are_damaged(resumed.damage):
+            self.notes.append("an earlier recovery calls sound records damaged: it does not count")
+            return
+        self.resumed = resumed
         if own.cut < 0:
             self.mode = progress.mode
         self.notes.append(f"an earlier recovery came to {end}: this one went on from there")
-
-    def _why_not(self) -> str:
-        if not self.marks.ours:
-            return "another program wrote last: our checkpoint is not used"
-        return f"our checkpoint is not used: {self.verdict.why}"
 
     def _missing(self, what: str) -> None:
         """D-25: an unmounted disk must not become an empty store."""
@@ -195,8 +201,10 @@ class _Recovery:
                 f"{self.layout.commit_log}: {text}; mount or restore them ({NAME_THEM}), "
                 f"{HINTS['force']}"
             )
-        logger.error("%s: %s; %s", self.layout.logs[0], text, NAME_THEM)
-        self.missing.append(f"{text}; {NAME_THEM}")
+        told = f"{text}; {NAME_THEM}"
+        if told not in self.missing:
+            logger.error("%s: %s", self.layout.logs[0], told)
+            self.missing.append(told)
 
     def _ends_cleanly(self) -> bool:
         """Whether no record begins at the end that a clean stop noted."""
@@ -257,10 +265,6 @@ class _Recovery:
             if foreign and resumed is None:
                 repair.discard(self.marks.own)
             repair.prepare(own.flushed if own is not None else self.start, self.start)
-        limit = None
-        if own is not None and (own.cut >= 0 or self.mode == "clean"):
-            # A cut that was begun is finished where it was decided; a clean log ends where it says.
-            limit = own.cut if own.cut >= 0 else own.flushed
         rules = Rules(
             durable=own.flushed if own is not None and not foreign else -1,
             window=window,
@@ -268,9 +272,10 @@ class _Recovery:
             check_crc=check_crc,
             foreign=self.marks.foreign,
             record_crc=self.marks.record_crc,
-            limit=limit,
+            contradicted=own is not None and self.marks.pointed > own.flushed,
         )
-        walk = LogWalk(self.log.files, rules)
+        limit = self._limit(rules)
+        walk = LogWalk(self.log.files, dataclasses.replace(rules, limit=limit))
         if own is not None:
             walk.last_record_start = own.last_record_start
             walk.last_store_timestamp_ms = own.last_store_timestamp_ms
@@ -291,7 +296,23 @@ class _Recovery:
                 foreign=self.foreign_range(walk.end),
                 starts=self._starts(walk.end),
             )
+        else:
+            repair.plan(walk, whole_tail=self.mode != "clean")
         return _report(self, walk, repair, began)
+
+    def _limit(self, rules: Rules) -> int | None:
+        """Where the log ends if that is known before the walk: a cut that was begun is finished
+        where it was decided, and a clean log ends where it says. No cut was ever decided at a whole
+        record: that one is not believed (decision 0031)."""
+        own = self.own
+        if own is None or (own.cut < 0 and self.mode != "clean"):
+            return None
+        if own.cut < 0:
+            return own.flushed
+        if not LogWalk(self.log.files, rules).is_whole(own.cut):
+            return own.cut
+        self.notes.append(f"a cut at {own.cut} is not finished: a whole record begins there")
+        return None
 
     def _watcher(self, repair: LogRepair | None) -> Callable[[LogWalk, int], None]:
         total = max(1, self.log.end_offset - self.start)
@@ -345,9 +366,22 @@ class _Recovery:
             )
 
 
+def _end_that_is_missing(log: MappedFileQueue, marks: Marks, verdict: Verdict) -> str:
+    """What the queues know of the end of a log that is not there, unless the checkpoint has told
+    it. After a crash as well: a file has its name before it has a record, a record before its
+    unit."""
+    derived, durable = marks.derived_end or 0, marks.own.flushed if marks.own else 0
+    if marks.ours and verdict.missing and durable > log.end_offset:
+        return ""
+    given_up = marks.own.minimum if marks.own and marks.ours and verdict.speaks else 0
+    if log.files and derived > log.end_offset:
+        return f"the log ends at {log.end_offset}, but the queues point up to {derived}"
+    if not log.files and derived > given_up:
+        return f"there is no log, but the queues point up to {derived}"
+    return ""
+
+
 def _report(attempt: _Recovery, walk: LogWalk, repair: LogRepair, began: float) -> RecoveryReport:
-    dispatch_start = min(attempt.dispatch_start, walk.end)
-    index_start = min(attempt.index_start, walk.end)
     begin = attempt.log.begin_offset if attempt.log.files else walk.end
     if attempt.own is not None:
         begin = max(begin, attempt.own.minimum)
@@ -370,8 +404,8 @@ def _report(attempt: _Recovery, walk: LogWalk, repair: LogRepair, began: float) 
         record_crc_mismatches=walk.record_crc_mismatches,
         last_record_start=walk.last_record_start,
         last_store_timestamp_ms=walk.last_store_timestamp_ms,
-        dispatch_start=dispatch_start,
-        index_start=index_start,
+        dispatch_start=min(attempt.dispatch_start, walk.end),
+        index_start=min(attempt.index_start, walk.end),
         missing=tuple(attempt.missing),
         notes=(*attempt.notes, *walk.notes, *repair.notes),
         checkpoint=repair.stored,

@@ -17,10 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.os import syscalls
+from rocketstore.log.layout.padding import is_padding
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
+from rocketstore.log.recovery.broker_state import set_broker_state_aside
 from rocketstore.log.recovery.fingerprint import discard_checkpoint, fingerprint
-from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pieces_of
+from rocketstore.log.recovery.quarantine import (
+    Lost,
+    keep_copy,
+    keep_end_of_file,
+    keep_ranges,
+    pieces_of,
+)
 from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
@@ -68,6 +76,8 @@ class LogRepair:
         self._on_foreign = on_foreign
         self._keep_progress = keep
         self._synced = synced
+        #: Whether the last writer may have left stale bytes after its last record.
+        self.padded = False
         self._durable = 0
         self._noted = 0
         self._kept = False
@@ -202,7 +212,10 @@ class LogRepair:
             self._on_foreign(*foreign)
         current = self._log.find(end)
         keep = current.end_offset if current is not None else end
-        pieces = pieces_of(self._log.files, end if whole_tail else keep, self._log.end_offset)
+        pieces = self._behind(end, keep, whole_tail=whole_tail)
+        if self._are_padding(pieces, end) and current is not None:
+            self._zero(current, end)
+            pieces = []
         if pieces or self._last.cut >= 0:
             self._store(end, walk, starts, cut=end)
             valid_runs = [dataclasses.asdict(valid_run) for valid_run in walk.valid_runs]
@@ -214,12 +227,41 @@ class LogRepair:
                 self.cut_range = (pieces[0].start, pieces[-1].end)
         elif self._log.end_offset > keep:
             self._remove_from(keep)
-        for damage in walk.damage:
-            lost = pieces_of(self._log.files, damage.start, damage.end)
-            self._keep(lost, f"damage: {damage.reason}", {"topics": list(damage.topics)})
+        lost = (
+            Lost(
+                pieces_of(self._log.files, one.start, one.end),
+                one.reason,
+                {"topics": list(one.topics)},
+            )
+            for one in walk.damage
+        )
+        self.quarantine += keep_ranges(self._layout, lost, "damage")
         if self._kept:
             self._keep_progress(walk, end)
+        if whole_tail:
+            cut = self.cut_range is not None
+            self.notes += set_broker_state_aside(self._layout, end, cut=cut)
         self._store(end, walk, starts, cut=-1)
+
+    def plan(self, walk: LogWalk, *, whole_tail: bool) -> None:
+        """Says what `prepare` and `finish` would cut and change; changes nothing."""
+        current = self._log.find(walk.end)
+        keep = current.end_offset if current is not None else walk.end
+        pieces = self._behind(walk.end, keep, whole_tail=whole_tail)
+        if pieces and not self._are_padding(pieces, walk.end):
+            self.cut_range = (pieces[0].start, pieces[-1].end)
+        self.notes += [str(shape) for shape in self._log.wrong_sizes]
+
+    def _behind(self, end: int, keep: int, *, whole_tail: bool) -> list[Piece]:
+        """What is not zero after the end of the log; `keep` is the end of the file with it."""
+        return pieces_of(self._log.files, end if whole_tail else keep, self._log.end_offset)
+
+    def _are_padding(self, pieces: list[Piece], end: int) -> bool:
+        """Whether all bytes after the end of the log are what RocketMQ fills a page with."""
+        if not self.padded or len(pieces) != 1 or pieces[0].start != end:
+            return False
+        file = pieces[0].file
+        return is_padding(self._layout, file, end - file.start_offset)
 
     def _keep(self, pieces: list[Piece], reason: str, details: Mapping[str, Any]) -> None:
         kept = keep_copy(self._layout, pieces, reason, details)

@@ -5,9 +5,11 @@ Changes nothing; `recovery` decides what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
@@ -57,6 +59,9 @@ class Rules:
     record_crc: bool = True
     #: Ranges whose record CRCs may be stale; all of the log when it is not ours.
     foreign: tuple[tuple[int, int], ...] = ()
+    #: Whether queues have records beyond D although the last writer stopped there: an older copy
+    #: has the place of the log.
+    contradicted: bool = False
     #: Known end of the log: a cut that an earlier recovery began (D-22); None if there is none.
     limit: int | None = None
 
@@ -83,6 +88,11 @@ class LogWalk:
     #: Budgets of searches, by the starts of files.
     budgets: dict[int, SearchBudget] = field(default_factory=dict, repr=False)
     ahead: ParallelScan = field(default_factory=lambda: ParallelScan(CHUNK_BYTES), repr=False)
+    #: Last queue offset of each queue in [start, `counted_to`); -1: nothing is counted.
+    queue_ends: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
+    counted_to: int = -1
+    #: The first record at or after an offset, as it was last looked for.
+    far_record: tuple[int, int | None] = (-1, -1)
 
     def run(self, start: int, known_from: int | None = None) -> None:
         """Walks from `start`, the start of a record, a blank or a file. `end` is P afterwards.
@@ -95,22 +105,36 @@ class LogWalk:
                 if self.rules.limit is not None and offset >= self.rules.limit:
                     self.end = self.rules.limit
                     break
-                file = self._file_at(offset)
+                file = self.file_at(offset)
                 offset = self._over_gap(offset) if file is None else self._step(file, offset)
+
+    def is_whole(self, offset: int) -> bool:
+        """Whether a record or a blank that can be believed begins at `offset`."""
+        file = self.file_at(offset)
+        if file is None:
+            return False
+        position = offset - file.start_offset
+        verify, _ = self._verify_at(offset)
+        to = min(file.size, position + BLANK_BYTES)
+        return resynchronise(file, position, to, budget=SearchBudget(), verify=verify) == position
+
+    def are_damaged(self, ranges: Sequence[Damage]) -> bool:
+        """Whether no record in `ranges`, which are in order, can be believed."""
+        found = ((self._far_record(one.start), one.end) for one in ranges)
+        return all(record is None or record >= end for record, end in found)
 
     # ---- walking ----
 
-    def _file_at(self, offset: int) -> MappedFile | None:
-        return next((f for f in self.files if f.start_offset <= offset < f.end_offset), None)
-
-    def _files_after(self, offset: int) -> Iterator[MappedFile]:
-        return (file for file in self.files if file.start_offset >= offset)
+    def file_at(self, offset: int) -> MappedFile | None:
+        at = bisect_right(self.files, offset, key=_start_of) - 1
+        return self.files[at] if at >= 0 and offset < self.files[at].end_offset else None
 
     def _over_gap(self, offset: int) -> int | None:
         """Where the log continues after missing segments; None at its end."""
-        following = next(self._files_after(offset), None)
-        if following is None:
+        at = bisect_right(self.files, offset, key=_start_of)
+        if at == len(self.files):
             return None
+        following = self.files[at]
         self._add_damage(offset, following.start_offset, "missing segment")
         return following.start_offset
 
@@ -169,8 +193,12 @@ class LogWalk:
         """Judges the bytes at `at`, which are no record. Returns where the log continues; None if
         it ends."""
         rules = self.rules
-        nothing = file.find_data(at - file.start_offset, file.size) == file.size
+        data = file.find_data(at - file.start_offset, file.size, unwritten=True)
+        nothing = data == file.size
         following = next(self._next_valid(at + 1), None)
+        if rules.contradicted and at == rules.durable and following is not None:
+            self._add_damage(at, following, status)
+            return following
         if nothing and following == file.end_offset and self._blank_is_missing(file, at):
             self.notes.append(f"no blank at {at}: the next file follows, so nothing is missing")
             return file.end_offset
@@ -182,7 +210,7 @@ class LogWalk:
         if following is None or record is None:
             return None
         if rules.durable >= 0:
-            torn = next(self._next_records(at + rules.window), None) is None
+            torn = self._far_record(at + rules.window) is None
         else:
             torn = self._is_given_up(record)
         if torn:
@@ -193,12 +221,11 @@ class LogWalk:
 
     def _next_valid(self, offset: int) -> Iterator[int]:
         """Records and blanks that can be believed, at or after `offset`; the first in each file."""
-        for file in self.files:
-            if file.end_offset <= offset:
-                continue
+        first = bisect_right(self.files, offset, key=_end_of)
+        for file in islice(self.files, first, None):
             position = max(0, offset - file.start_offset)
             # Holes are not read. A size begins with up to three zeros.
-            data = file.find_data(position, file.size)
+            data = file.find_data(position, file.size, unwritten=True)
             position = max(position, data - 3)
             if data == file.size:
                 continue
@@ -210,18 +237,22 @@ class LogWalk:
 
     def _next_records(self, offset: int) -> Iterator[int]:
         """The same without blanks: after a blank its file has no record."""
-        return (found for found in self._next_valid(offset) if not self._is_blank(found))
+        return (
+            found for found in self._next_valid(offset) if not _is_blank(self.file_at(found), found)
+        )
 
-    def _is_blank(self, offset: int) -> bool:
-        file = self._file_at(offset)
-        if file is None or file.end_offset - offset < BLANK_BYTES:
-            return False
-        return file.read(offset - file.start_offset, BLANK_BYTES)[4:] == BLANK_MAGIC
+    def _far_record(self, offset: int) -> int | None:
+        """The first record at or after `offset`. Looks once for faults near each other."""
+        looked_from, found = self.far_record
+        if not looked_from <= offset or (found is not None and found < offset):
+            found = next(self._next_records(offset), None)
+            self.far_record = (offset, found)
+        return found
 
     def _add_damage(self, start: int, end: int, reason: str) -> None:
         """Notes a damaged range; joins it with the one before if no record lies between them. Names
         the topic of a record whose frame is whole."""
-        message = _read(self._file_at(start), start)
+        message = _read(self.file_at(start), start)
         topics: tuple[str, ...] = () if message is None else (message.topic,)
         if self.damage and self.damage[-1].end == start:
             before = self.damage.pop()
@@ -235,13 +266,13 @@ class LogWalk:
             start = next(self._next_records(offset), None)
             if start is None:
                 return
-            file = self._file_at(start)
+            file = self.file_at(start)
             assert file is not None
             verify, _ = self._verify_at(start)
             result = scan_segment(file, start - file.start_offset, file.size, verify=verify)
             offset = file.start_offset + result.end_position
             topics = set()
-            for message in self._messages(start, offset):
+            for message in _messages(self, start, offset):
                 if named >= NAMED_RECORDS:
                     break
                 named += 1
@@ -257,24 +288,16 @@ class LogWalk:
     def _blank_is_missing(self, file: MappedFile, at: int) -> bool:
         """D-24: zeros up to the end of `file` replace a blank that never reached the disk, if the
         next file was durable, or the store was stopped cleanly, and every queue goes on in it."""
-        following = self._file_at(file.end_offset)
+        following = self.file_at(file.end_offset)
         if following is None or not (self.rules.clean or file.end_offset <= self.rules.durable):
             return False
-        last = self._queue_ends(at)
-        seen = set()
-        for message in self._messages(following.start_offset, following.end_offset):
-            queue = _queue_of(message)
-            if queue is None or queue in seen:
-                continue
-            seen.add(queue)
-            if queue in last and message.queue_offset != last[queue] + 1:
-                return False
-        return True
+        messages = _messages(self, following.start_offset, following.end_offset)
+        return _go_on(self._queue_ends(at), messages)
 
     def _is_given_up(self, offset: int) -> bool:
         """Whether an earlier recovery of RocketMQ gave up the record at `offset`, after a fault: a
         record before the fault has the same queue offset (format.md 15.4)."""
-        file = self._file_at(offset)
+        file = self.file_at(offset)
         message = _read(file, offset)
         queue = _queue_of(message) if message is not None else None
         if message is None or queue is None:
@@ -287,29 +310,63 @@ class LogWalk:
         return True
 
     def _queue_ends(self, end: int) -> dict[tuple[str, int], int]:
-        """Last queue offset of each queue among the records of this walk below `end`."""
-        last: dict[tuple[str, int], int] = {}
-        for message in self._messages(self.start, end):
+        """Last queue offset of each queue among the records of this walk below `end`, which
+        never falls: each record is read once."""
+        begin = self.start if self.counted_to < 0 else self.counted_to
+        for message in _messages(self, begin, end):
             queue = _queue_of(message)
             if queue is not None:
-                last[queue] = message.queue_offset
-        return last
+                self.queue_ends[queue] = message.queue_offset
+        self.counted_to = max(begin, end)
+        return self.queue_ends
 
-    def _messages(self, start: int, end: int) -> Iterator[Message]:
-        """Records in [start, end), over blanks and known damage."""
-        offset = start
-        while offset < end:
-            file = self._file_at(offset)
-            damage = next((d for d in self.damage if d.start <= offset < d.end), None)
-            if damage is not None:
-                offset = damage.end
-            elif file is None:
-                return
-            else:
-                message = _read(file, offset)
-                if message is not None:
-                    yield message
-                offset = file.end_offset if message is None else offset + message.size
+
+def _messages(walk: LogWalk, start: int, end: int) -> Iterator[Message]:
+    """Records in [start, end), over blanks and known damage."""
+    offset = start
+    while offset < end:
+        file = walk.file_at(offset)
+        before = bisect_right(walk.damage, offset, key=_start_of_damage)
+        if before and offset < walk.damage[before - 1].end:
+            offset = walk.damage[before - 1].end
+        elif file is None:
+            return
+        else:
+            message = _read(file, offset)
+            if message is not None:
+                yield message
+            offset = file.end_offset if message is None else offset + message.size
+
+
+def _go_on(ends: Mapping[tuple[str, int], int], messages: Iterable[Message]) -> bool:
+    """Whether each queue's first message follows its last queue offset in `ends`."""
+    seen = set()
+    for message in messages:
+        queue = _queue_of(message)
+        if queue is None or queue in seen:
+            continue
+        seen.add(queue)
+        if queue in ends and message.queue_offset != ends[queue] + 1:
+            return False
+    return True
+
+
+def _start_of(file: MappedFile) -> int:
+    return file.start_offset
+
+
+def _end_of(file: MappedFile) -> int:
+    return file.end_offset
+
+
+def _start_of_damage(damage: Damage) -> int:
+    return damage.start
+
+
+def _is_blank(file: MappedFile | None, offset: int) -> bool:
+    if file is None or file.end_offset - offset < BLANK_BYTES:
+        return False
+    return file.read(offset - file.start_offset, BLANK_BYTES)[4:] == BLANK_MAGIC
 
 
 def _read(file: MappedFile | None, offset: int) -> Message | None:

@@ -1,0 +1,129 @@
+"""Looks whether an index can be believed when a store is opened, and drops one that cannot."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.format import index_file
+from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os import syscalls
+from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.log.index.names import names_in
+from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketstore._native.format.message import Message
+    from rocketstore.log.index.segment import IndexSegment
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+
+__all__ = ["begins_late", "drop_all", "ends_early", "look_at_index"]
+
+#: Records at the begin of a log among which one with keys is looked for, a count.
+KEYS_LOOKED_FOR: Final = 4096
+OFFSET_MAX: Final = (1 << 63) - 1
+
+
+def look_at_index(
+    index: IndexStore, names: Sequence[str], indexed: int | None, *, clean: bool, whole: bool
+) -> tuple[bool, int]:
+    """Whether the files of an index can be believed, and how many have entries. `names`: of all.
+    `indexed`: the physical offset below which a checkpoint knows the index to be whole, after a
+    crash; None: no checkpoint counts.
+
+    Of a file its header is held against the entries at both ends and their slots, with `whole`
+    against all of them. The last file may be one without entries, of any shape. After a crash it may
+    be torn, and so may each file beyond `indexed`, which a loss of power takes in any order:
+    recovery cuts there.
+    """
+    if indexed is not None and not clean:
+        files = _begun_below(index.files, indexed)
+        names = [name for name in names if files and name <= files[-1].name]
+    else:
+        files = index.files
+    opened = {segment.name for segment in index.files}
+    missing = [name for name in sorted(names)[:-1] if name not in opened]
+    end, filled, sound = 0, 0, not missing
+    for number, segment in enumerate(files, 1):
+        header, last = segment.header(), number == len(files)
+        if header.empty:
+            sound = sound and last
+            continue
+        filled += 1
+        if not last or clean:
+            ordered = end <= header.begin_offset <= header.end_offset
+            sound = sound and header.sane and ordered and segment.plausible
+            sound = sound and (not whole or index_file.validate(segment.file, *segment.shape))
+        end = header.end_offset
+    return sound, filled
+
+
+def _begun_below(files: Sequence[IndexSegment], indexed: int) -> Sequence[IndexSegment]:
+    """The files up to the last one that has an entry of a record below `indexed`."""
+    headers = [segment.header() for segment in files]
+    below = (
+        number
+        for number, header in enumerate(headers, 1)
+        if not header.empty and header.begin_offset < indexed
+    )
+    return files[: max(below, default=0)]
+
+
+def ends_early(log: MappedFileQueue, index: IndexStore, last_record_start: int) -> bool:
+    """Whether the last record of the log has keys, and the last entry is of an earlier one."""
+    file = log.find(last_record_start)
+    if file is None or index.end_physical_offset > last_record_start:
+        return False
+    try:
+        place = last_record_start - file.start_offset
+        return _has_entry(read_message(file, place, file.size, verify=0))
+    except (CorruptRecordError, ReadFailedError):
+        return False
+
+
+def _has_entry(message: Message) -> bool:
+    """Whether the index keeps keys of a record."""
+    kind = message.sys_flag & TRANSACTION_TYPE
+    named = bool(message.unique_id or message.keys) and kind != ROLLED_BACK
+    return named and is_safe_topic(os.fsencode(message.topic))
+
+
+def begins_late(log: MappedFileQueue, index: IndexStore) -> bool:
+    """Whether a record with keys lies before the first entry, or there is no entry at all. It is the
+    first record, as a rule."""
+    headers = (segment.header() for segment in index.files)
+    first = next((one.begin_offset for one in headers if not one.empty), OFFSET_MAX)
+    file = log.find(log.begin_offset) if log.files else None
+    if file is None:
+        return False
+    position = 0
+    for _ in range(KEYS_LOOKED_FOR):
+        if file.start_offset + position >= first:
+            return False
+        try:
+            message = read_message(file, position, file.size, verify=0)
+        except (CorruptRecordError, ReadFailedError):
+            return False
+        if _has_entry(message):
+            return True
+        position += message.size
+    return False
+
+
+def drop_all(index: IndexStore, layout: StoreLayout, *, writes: bool) -> None:
+    """Drops all files, before they are made again from the begin of the log, those, too, that cannot
+    be opened. What an unsound header says of its entries is no ground for a cut."""
+    index.close()
+    if not writes:
+        return
+    try:
+        for name in names_in(layout.index):
+            syscalls.unlink(os.fspath(layout.index / name))
+        syscalls.sync_directory(os.fspath(layout.index))
+    except OSError as error:
+        index.degrade(error)

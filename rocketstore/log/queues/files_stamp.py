@@ -1,0 +1,73 @@
+"""`rocketstore/queue_files`: a digest of the files of all queues, as a clean close left them
+(format.md 20.10).
+
+An open that finds the same digest knows that nobody has touched the queues, for the price of a
+listing. Any other digest only says that they have to be compared with the log: a copy of the store
+has other times, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
+from rocketstore.log.queues.directories import queues_in
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["files_stamp", "is_untouched", "save_stamp"]
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES: Final = 64
+#: Queues whose files are looked at, a count; of more queues only the directories are: then a change
+#: inside a file does not show.
+QUEUES_MAX: Final = 2_000
+
+
+def files_stamp(layout: StoreLayout) -> str:
+    """Name, size and times of each file of a queue, and of its directory, as one number and a
+    text."""
+    paths = [path for _, _, path in queues_in(layout.consume_queue)]
+    rows = []
+    for path in paths:
+        rows.append(_row(path, os.lstat(path)))
+        if len(paths) <= QUEUES_MAX:
+            with os.scandir(path) as entries:
+                rows += sorted(
+                    _row(entry.path, entry.stat(follow_symlinks=False)) for entry in entries
+                )
+    root = os.fspath(layout.consume_queue)
+    text = "\n".join(row.removeprefix(root) for row in rows)
+    return f"1 {len(rows)} {crc32c(text.encode('utf-8', 'surrogateescape')):08x}\n"
+
+
+def _row(path: str, found: os.stat_result) -> str:
+    return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+def is_untouched(layout: StoreLayout) -> bool:
+    """Whether the files of the queues are as the last clean close left them."""
+    try:
+        saved = read_state_file(layout.queue_files, MAX_BYTES)
+        return saved == files_stamp(layout).encode()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        logger.warning("%s is no use: %s", layout.queue_files, error)
+        return False
+
+
+def save_stamp(layout: StoreLayout) -> None:
+    """At a clean close, when all units are durable. Raises OSError."""
+    stamp = files_stamp(layout)
+    try:
+        if read_state_file(layout.queue_files, MAX_BYTES) == stamp.encode():
+            return
+    except (OSError, ValueError):
+        pass
+    write_state_file(layout, layout.queue_files, stamp)
