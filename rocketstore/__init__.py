@@ -42,33 +42,47 @@ if TYPE_CHECKING:
     from rocketstore.completion_port import CompletionPort, Placed
     from rocketstore.config import StoreConfig
     from rocketstore.consumer import Consumer, ConsumerBusyError
-    from rocketstore.consuming.group_offsets import GroupClaimedError
+    from rocketstore.consuming.group_claims import GroupClaimedError
     from rocketstore.engine.tickets import Ticket
     from rocketstore.errors import (
         BackpressureError,
+        BookmarkError,
         ConfigError,
         CorruptRecordError,
         DecompressionError,
         DiskFullError,
         DurabilityTimeoutError,
+        InvalidGroupError,
         InvalidTopicError,
         MessageNotFoundError,
         MessageRejectedError,
         MessageTooLargeError,
         MissingSegmentsError,
+        NoGroupError,
         OffsetOutOfRangeError,
         PropertiesTooLargeError,
+        QueueNotFoundError,
         ReadFailedError,
         RocketStoreError,
+        StoreBehindError,
         StoreClosedError,
         StoreFailedError,
         StoreLockedError,
         StoreReadOnlyError,
+        StoreRecoveringError,
+        StoreReplacedError,
     )
-    from rocketstore.log.recovery.report import RecoveryReport
+    from rocketstore.log.recovery.report import (
+        LostMessages,
+        OffsetSetBack,
+        RecoveryReport,
+        RefilledQueue,
+        UnplacedMessages,
+    )
     from rocketstore.message import Message, decompress
     from rocketstore.puts.frames import FramesResult, encode_frames, shard_queue_id
     from rocketstore.puts.put_batch import NewMessage
+    from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.histogram import Latency
@@ -81,6 +95,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackpressureError",
+    "Bookmark",
+    "BookmarkError",
     "Columns",
     "CompletionPort",
     "ConfigError",
@@ -93,31 +109,41 @@ __all__ = [
     "DurabilityTimeoutError",
     "FramesResult",
     "GroupClaimedError",
+    "InvalidGroupError",
     "InvalidTopicError",
     "Latency",
+    "LostMessages",
     "Message",
     "MessageNotFoundError",
     "MessageRejectedError",
     "MessageTooLargeError",
     "MissingSegmentsError",
     "NewMessage",
+    "NoGroupError",
     "OffsetOutOfRangeError",
+    "OffsetSetBack",
     "Placed",
     "PropertiesTooLargeError",
     "PutResult",
+    "QueueNotFoundError",
     "ReadFailedError",
     "RecoveryReport",
+    "RefilledQueue",
     "RocketStoreError",
     "Scan",
     "ShipReport",
     "Statistics",
     "Store",
+    "StoreBehindError",
     "StoreClosedError",
     "StoreConfig",
     "StoreFailedError",
     "StoreLockedError",
     "StoreReadOnlyError",
+    "StoreRecoveringError",
+    "StoreReplacedError",
     "Ticket",
+    "UnplacedMessages",
     "Writer",
     "decompress",
     "encode_frames",
@@ -139,12 +165,16 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.completion_port": ("CompletionPort", "Placed"),
         "rocketstore.config": ("StoreConfig",),
         "rocketstore.consumer": ("Consumer", "ConsumerBusyError"),
-        "rocketstore.consuming.group_offsets": ("GroupClaimedError",),
+        "rocketstore.consuming.group_claims": ("GroupClaimedError",),
         "rocketstore.engine.tickets": ("Ticket",),
-        "rocketstore.log.recovery.report": ("RecoveryReport",),
+        "rocketstore.log.recovery.report": (
+            *("LostMessages", "OffsetSetBack", "RecoveryReport", "RefilledQueue"),
+            "UnplacedMessages",
+        ),
         "rocketstore.message": ("Message", "decompress"),
         "rocketstore.puts.frames": ("FramesResult", "encode_frames", "shard_queue_id"),
         "rocketstore.puts.put_batch": ("NewMessage",),
+        "rocketstore.scanning.bookmark": ("Bookmark",),
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.stats.histogram": ("Latency",),
@@ -177,14 +207,25 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
 
     sys.meta_path.append(_OldNames)
 
+    def _load(module):
+        try:
+            return importlib.import_module(module)
+        except (ImportError, MemoryError) as error:
+            said = str(error)
+            if not isinstance(error, MemoryError) and " map " not in said and " memory" not in said:
+                raise
+            limits = "vm.max_map_count (sysctl -w) or RLIMIT_AS (ulimit -v)"
+            text = f"{module} cannot be loaded: no mappings or memory are left, raise {limits}"
+            raise OSError(12, text) from error  # ENOMEM: `errno` is one more module to load
+
     def __getattr__(name):
         """A public name or module, imported when it is first asked for (PEP 562)."""
         if name in _MODULES:
-            return importlib.import_module(f"rocketstore.{name}")
+            return _load(f"rocketstore.{name}")
         module = _MODULE_OF.get(name) or _RESTORERS.get(name)
         if module is None:
             raise AttributeError(f"module 'rocketstore' has no attribute {name!r}", name=name)
-        found = getattr(importlib.import_module(module), "open_store" if name == "open" else name)
+        found = getattr(_load(module), "open_store" if name == "open" else name)
         globals()[name] = found
         return found
 

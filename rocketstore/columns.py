@@ -17,6 +17,7 @@ import numpy as np
 
 from rocketstore._native.format.column_scanner import CODED, NUMBERS, TEXTS
 from rocketstore.values.arguments import texts
+from rocketstore.values.java_text import java_text
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
@@ -158,12 +159,12 @@ class TextColumn(Rows[str | None]):
 
     def row(self, at: int) -> str | None:
         start, end = self.offsets[at], self.offsets[at + 1]
-        return self.data[start:end].tobytes().decode("utf-8", "replace") if end > start else None
+        return java_text(self.data[start:end].tobytes()) if end > start else None
 
     def tolist(self) -> list[str | None]:
         data, ends = self.data.tobytes(), self.offsets.tolist()
         return [
-            data[start:end].decode("utf-8", "replace") if end > start else None
+            java_text(data[start:end]) if end > start else None
             for start, end in itertools.pairwise(ends)
         ]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.put import completion_port as native
 from rocketstore._native.sync.futex import EventCount, EventFd
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import StoreClosedError
-from rocketstore.log.worker import start_thread
+from rocketstore.errors import RocketStoreError, StoreClosedError, StoreReplacedError
 from rocketstore.values.public import public
+from rocketstore.values.threads import start_thread
 
 if TYPE_CHECKING:
     from rocketstore.log.read.source import Arrivals
@@ -44,7 +45,12 @@ class CompletionPort(native.CompletionPort):
     """
 
     def __init__(self, store: Store) -> None:
-        """Raises StoreClosedError when the store is closed."""
+        """Raises:
+        StoreClosedError: The store is closed.
+        TypeError: A second call for one port.
+        """
+        if hasattr(self, "_end"):  # its waiters and its descriptor are of the first store
+            raise TypeError("CompletionPort.__init__: called a second time; make another port")
         engine = store._open()
         log = engine.commit_log.log if isinstance(engine, WritingEngine) else None
         source = engine.reader.source.arrival
@@ -84,7 +90,7 @@ class CompletionPort(native.CompletionPort):
         """Calls `waiter.set_result(None)` once `arrivals` is no longer `seen`, or without a reason.
 
         Raises:
-            RuntimeError: The thread that watches another process's store cannot be started.
+            OSError: The thread that watches another process's store cannot be started.
         """
         if self._source is not None and self._watcher is None:
             # Another process writes: its page of positions has no descriptor to watch.
@@ -123,14 +129,20 @@ def _end(hung: list[EventCount], bell: EventFd, descriptor: int, token: int) -> 
 
 
 def _watch(port: weakref.ref[CompletionPort], source: Arrivals, signal: EventCount) -> None:
-    """Passes arrivals on for as long as the port is there and the store is open."""
-    with contextlib.suppress(StoreClosedError):
-        seen = source.count
-        signal.notify()
-        while (found := port()) is not None and not found.closed:
-            del found
+    """Passes arrivals on for as long as the port is there and the store is open. An error counts as
+    an arrival: the consumers that it wakes look themselves, and raise it."""
+    seen = -1
+    while (found := port()) is not None and not found.closed:
+        del found
+        try:
             count = source.wait(seen, LOOK_AGAIN_MS)
-            if count != seen:
-                seen = count
-                signal.notify()
+        except (StoreClosedError, StoreReplacedError):
+            break
+        except (RocketStoreError, OSError):
+            count = -1
+            time.sleep(LOOK_AGAIN_MS / 1000)
+            signal.notify()
+        if count != seen:
+            seen = count
+            signal.notify()
     signal.notify()

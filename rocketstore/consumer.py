@@ -5,23 +5,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from itertools import chain, islice
+from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self
 
 from rocketstore._native.format.codec import tags_code
+from rocketstore._native.format.queue_reader import BatchIterator
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore._native.sync.signal_safe_lock import SingleUse
+from rocketstore.consuming.chosen import LEVELS, chosen_offsets
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.consuming.start import EDGES, place_of, tag_set
-from rocketstore.errors import RocketStoreError, StoreClosedError
+from rocketstore.errors import NoGroupError, RocketStoreError, StoreBehindError, StoreClosedError
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
+from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from rocketstore._native.format.message import Message
@@ -105,9 +109,10 @@ class Consumer:
         self._columns: ColumnPoll | None = None
         self._stored: GroupPositions | None = None
         if group is not None and offsets is not None:
-            self._stored = GroupPositions(offsets, topic, group, self, wait_flushed)
+            self._stored = GroupPositions(offsets, topic, group, self, wait_flushed, queue_id)
         try:
-            reader.source.catch_up()
+            with contextlib.suppress(StoreBehindError):  # the poll that may miss something says so
+                reader.source.catch_up()
             self._cursors = QueueCursors(
                 reader,
                 topic,
@@ -149,27 +154,32 @@ class Consumer:
 
     def lag(self) -> int:
         """Counts the queue offsets between the positions and the ends of the queues, over all
-        queues.
+        queues. What a trim removed is not counted: it cannot be read.
 
         Raises:
+            StoreReplacedError: Another store has the place of this one.
+            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
+                looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
         with self._use():
             self._cursors.join("earliest")
             lag = 0
             for cursor in self._cursors:
-                _, maximum = self._reader.bounds(self._topic, cursor.queue_id)
-                lag += max(0, maximum - self._cursors.handed(cursor))
+                minimum, maximum = self._reader.bounds(self._topic, cursor.queue_id)
+                lag += max(0, maximum - max(minimum, self._cursors.handed(cursor)))
             return lag
 
     def __iter__(self) -> Iterator[Message]:
         """Hands out messages until the consumer has caught up."""
-        return chain.from_iterable(self._batches(lambda: self._cursors.fill(BATCH)))
+        return self._batches(lambda: self._cursors.fill(BATCH))
 
     def __next__(self) -> Message:
         with self._use():
-            if length_hint(self._cursors.left) or self._cursors.fill(BATCH):
-                return next(self._cursors.left)
+            while length_hint(self._cursors.left) or self._cursors.fill(BATCH):
+                message = next(self._cursors.left, None)
+                if message is not None:  # else a trim took the batch
+                    return message
         raise StopIteration
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
@@ -181,18 +191,24 @@ class Consumer:
             OffsetOutOfRangeError: The position is no longer kept, and the consumer has no `reset`.
             CorruptRecordError, ReadFailedError: The next record cannot be read; a note says how to
                 go on.
+            StoreReplacedError: Another store has the place of this one.
+            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
+                looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
-        return chain.from_iterable(self._batches(lambda: self._wait(BATCH, timeout_s)))
+        return self._batches(lambda: self._wait(BATCH, timeout_s))
 
-    def _batches(self, fetch: Callable[[], bool]) -> Iterator[Iterator[Message]]:
-        """What is left to hand out, again and again, until `fetch` finds no more: chained, so that
-        no line of Python runs between two messages."""
-        while True:
+    def _batches(self, fetch: Callable[[], bool]) -> Iterator[Message]:
+        """What is left to hand out, again and again, until `fetch` finds no more. No line of
+        Python runs between two messages."""
+
+        def next_batch() -> Iterator[Message] | None:
             with self._use():
-                if not length_hint(self._cursors.left) and not fetch():
-                    return
-            yield self._cursors.left
+                if length_hint(self._cursors.left) or fetch():
+                    return self._cursors.left
+            return None
+
+        return BatchIterator(next_batch)
 
     def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Gives up to `max_messages` messages; waits up to `timeout_s` seconds for the first.
@@ -205,6 +221,9 @@ class Consumer:
             OffsetOutOfRangeError: The position is no longer kept, and the consumer has no `reset`.
             CorruptRecordError, ReadFailedError: The next record cannot be read; a note says how to
                 go on. Messages found before it come first, by a call of their own.
+            StoreReplacedError: Another store has the place of this one.
+            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
+                looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
         max_messages = at_most("max_messages", max_messages)
@@ -227,6 +246,7 @@ class Consumer:
         timeout_s: float | None,
     ) -> None:
         cursors = self._cursors
+        cursors.unpacked = 0
         cursors.hand_out(messages, places, max_messages)
         met, self._met = self._met, self._met if messages else None
         if met is not None and not messages:
@@ -236,14 +256,14 @@ class Consumer:
         if not messages and self._wait(share, timeout_s):
             cursors.hand_out(messages, places, max_messages)
         try:
-            while 0 < len(messages) < max_messages:
+            while 0 < len(messages) < max_messages and not cursors.is_heavy:
                 if not cursors.fill(min(share, max_messages - len(messages))):
                     break
                 cursors.hand_out(messages, places, max_messages - len(messages))
         except Exception as error:
             # What is in hand goes out first. The next call raises it: other queues that always have
             # more would hide it.
-            self._met = error
+            self._met = without_frames(error)
             logger.debug("a poll of %s ends early", self._topic, exc_info=True)
 
     def poll_columns(
@@ -265,6 +285,9 @@ class Consumer:
         Raises:
             ValueError, TypeError: A column that there is not, or a wrong number.
             OffsetOutOfRangeError, CorruptRecordError, ReadFailedError: As `poll`.
+            StoreReplacedError: Another store has the place of this one.
+            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
+                looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
         from rocketstore.consuming.column_poll import column_poll  # with NumPy
@@ -329,27 +352,45 @@ class Consumer:
                 if chosen in (None, cursor.queue_id):
                     self._cursors.place(cursor, edge, time_ms)
 
-    def commit(self) -> dict[int, int]:
-        """Stores the positions for the group, durably, and gives them.
+    def commit(
+        self,
+        upto: Message | Mapping[int, int] | None = None,
+        *,
+        durability: Literal["disk", "os"] = "disk",
+    ) -> dict[int, int]:
+        """Stores offsets for the group, and gives what the group has now for these queues.
 
-        It waits first until the log is flushed as far as they imply, so that a power cut cannot
-        make the group skip messages.
+        With "disk" it waits first until the log is flushed as far as the offsets imply, so that a
+        power cut cannot make the group skip messages.
+
+        Args:
+            upto: None: the positions of all queues. A message: it and all before it in its queue
+                are done. A mapping: the next queue offset by queue id. Other queues stay, and so
+                does where the consumer reads.
+            durability: "disk": it survives a power cut. "os": it survives the end of this process;
+                after a power cut the group may read messages again.
 
         Raises:
-            OffsetOutOfRangeError: a position is beyond the end of its queue, as `seek` may have
-                set it. Nothing is stored then.
-            RocketStoreError: the consumer has no group.
+            OffsetOutOfRangeError: an offset is beyond the end of its queue.
+            QueueNotFoundError: the consumer has no such queue.
+            ValueError, TypeError: `upto` or `durability` is nothing of the above.
+            NoGroupError: the consumer has no group.
             StoreReadOnlyError, DurabilityTimeoutError: nothing is stored.
             StoreClosedError, ConsumerBusyError: the consumer cannot be used now. Nothing is stored.
         """
+        one_of("durability", durability, LEVELS)
         with self._use():
             if self._stored is None:
-                raise RocketStoreError(
+                raise NoGroupError(
                     "this consumer has no group: pass group= to store.consumer, "
                     "or keep `positions` yourself"
                 )
-            self._stored.commit(self._cursors, self._reader)
-            return self.positions
+            if upto is not None:
+                self._cursors.join("earliest")
+            offsets = chosen_offsets(upto, self._topic, self._cursors)
+            sync = durability == "disk"
+            self._stored.commit(self._cursors, self._reader, offsets, sync=sync)
+            return self.positions if offsets is None else offsets
 
     def close(self) -> None:
         """Gives the group back and does not commit. Messages that were handed out stay readable.
@@ -377,7 +418,7 @@ class Consumer:
     def __repr__(self) -> str:
         where = "all queues" if self._queue_id is None else f"queue_id={self._queue_id}"
         group = "" if self._group is None else f", group={self._group!r}"
-        state = "closed" if self._closed else f"positions={self.positions}"
+        state = "closed" if self._closed else f"positions={bounded(self.positions)}"
         return f"<rocketstore.Consumer topic={self._topic!r}, {where}{group}, {state}>"
 
     def __reduce__(self) -> NoReturn:

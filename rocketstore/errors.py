@@ -18,24 +18,31 @@ if TYPE_CHECKING:
 __all__ = [
     "HINTS",
     "BackpressureError",
+    "BookmarkError",
     "ConfigError",
     "CorruptRecordError",
     "DecompressionError",
     "DiskFullError",
     "DurabilityTimeoutError",
+    "InvalidGroupError",
     "InvalidTopicError",
     "MessageNotFoundError",
     "MessageRejectedError",
     "MessageTooLargeError",
     "MissingSegmentsError",
+    "NoGroupError",
     "OffsetOutOfRangeError",
     "PropertiesTooLargeError",
+    "QueueNotFoundError",
     "ReadFailedError",
     "RocketStoreError",
+    "StoreBehindError",
     "StoreClosedError",
     "StoreFailedError",
     "StoreLockedError",
     "StoreReadOnlyError",
+    "StoreRecoveringError",
+    "StoreReplacedError",
 ]
 
 
@@ -47,9 +54,14 @@ HINTS: Final = {
     "directories": "if the log has several directories, commit_log_dir has to name all of them",
     "finish_removal": "mode='rw' would finish it and make a new store",
     "force": "or open with force=True to go on without",
+    "force_reader": "force=True reads what is left",
     "reader": "open it with mode='r'",
     "reader_meanwhile": "mode='r' reads it meanwhile",
     "reader_there": "mode='r' reads a store there",
+    "stale_crc": (
+        "if RocketMQ put the record again with the checksum of the old one, allow_stale_crc=True "
+        "lets it pass"
+    ),
 }
 
 
@@ -89,6 +101,49 @@ class StoreLockedError(RocketStoreError):
         return f"{self.path} is locked by {self.holder}; {self.remedy}"
 
 
+class StoreRecoveringError(StoreLockedError):
+    """A process recovers or rebuilds the store, so a reader cannot say yet what it holds. `holder`
+    names the process and what it has done; the same call works once that process is through."""
+
+    def __init__(
+        self, path: str, holder: str, remedy: str = "open it again once that process is through"
+    ) -> None:
+        super().__init__(path, holder, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.holder} recovers this store; {self.remedy}"
+
+
+class StoreReplacedError(RocketStoreError):
+    """The store at `path` is not the one that this reader opened: it was removed, made anew, put
+    back from a copy, or its log lost what the reader has shown. `reason` says which. Open the store
+    again; positions of the old store mean nothing in the new one."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; open the store again"
+
+
+class BookmarkError(RocketStoreError, ValueError):
+    """A scan cannot go on at this bookmark. `kind` says why: "store", it is of another store;
+    "history", the log has other records where it was made; "cut", the log ends below it; "release",
+    a newer release made it; "form", it is none. `reason` says it in words."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"bookmark: {self.reason}; a scan without after= begins at the begin of the log"
+
+
 class StoreClosedError(RocketStoreError):
     """The store was closed, or this process is a forked child of the one that opened it."""
 
@@ -120,6 +175,26 @@ class ReadFailedError(RocketStoreError):
     """The disk could not give back a range of the log. Other ranges stay readable."""
 
     status = "OFFSET_FOUND_NULL"
+
+
+class StoreBehindError(ReadFailedError):
+    """The log holds messages that this read cannot find: consume queues or the key index at `path`
+    cannot take them. `part` says which, `reason` why. The messages are safe. The process that
+    writes the store tries again by itself; then the same call works. Where a disk failed, or
+    something stands in place of a queue's directory or file, the next open for writing builds the
+    part again."""
+
+    def __init__(self, path: str, part: str, reason: str) -> None:
+        super().__init__(path, part, reason)
+        self.path = path
+        self.part = part
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: messages that the log holds are not in the {self.part}: {self.reason}; "
+            "ask again later"
+        )
 
 
 class DiskFullError(RocketStoreError, OSError):
@@ -156,6 +231,22 @@ class InvalidTopicError(MessageRejectedError):
     """A topic that RocketMQ does not allow, or that could leave the store's directory."""
 
 
+class InvalidGroupError(RocketStoreError, ValueError):
+    """A name of a consumer group that RocketMQ does not allow."""
+
+    status = "MESSAGE_ILLEGAL"
+
+
+class NoGroupError(RocketStoreError, TypeError):
+    """A commit of a consumer that has no group: nobody would find the offsets again."""
+
+
+class QueueNotFoundError(RocketStoreError, LookupError):
+    """The topic, or the queue of it, does not exist in this store."""
+
+    status = "NO_MATCHED_LOGIC_QUEUE"
+
+
 #: What the short reasons of a `CorruptRecordError` mean.
 MEANINGS: Final = {
     "end": "the log ends there",
@@ -169,6 +260,7 @@ MEANINGS: Final = {
     "physical offset": "it names another offset than its own",
     "body crc": "its body is not the one that was stored",
     "record crc": "it is not the one that was stored",
+    "missing segment": "its file is not there",
     "unit": "the unit in its queue is of another record, or its segment is missing",
     "batch": "it is no whole batch",
 }
@@ -176,9 +268,13 @@ MEANINGS: Final = {
 
 class CorruptRecordError(RocketStoreError):
     """The bytes at `physical_offset` are not the record that should be there; `reason` says in a
-    word why."""
+    word why. A read through a queue says which message that is: `topic`, `queue_id` and
+    `queue_offset`; any other read leaves them None."""
 
     status = "MESSAGE_WAS_REMOVING"
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
 
     def __init__(self, physical_offset: int, reason: str) -> None:
         super().__init__(physical_offset, reason)

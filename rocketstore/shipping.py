@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rocketstore._native.format.scanner import VERIFY_LENIENT
 from rocketstore.archive.manifest import MANIFEST_NAME, TOPICS_MAX, Manifest, Piece, Segment
 from rocketstore.archive.object_store import ObjectStore
-from rocketstore.errors import ConfigError
-from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.errors import (
+    ConfigError,
+    CorruptRecordError,
+    MissingSegmentsError,
+    ReadFailedError,
+    RocketStoreError,
+)
+from rocketstore.log.layout.log_dirs import gap_text
+from rocketstore.log.layout.paths import parse_segment_name, segment_name
 from rocketstore.log.layout.store_json import is_foreign, load_store_state
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading
 from rocketstore.scanning.scan import CHUNK_BYTES
 from rocketstore.store_info import StoreFacts, log_bounds
+from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.plural import counted
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
 
@@ -32,6 +44,8 @@ __all__ = ["ShipReport", "ship_store"]
 
 #: Bytes that a reader fetches at once, about: a piece ends at the first record after so many.
 PIECE_BYTES: Final = 8 << 20
+#: Segments that a note names.
+NAMED_MAX: Final = 10
 
 
 @public
@@ -39,7 +53,11 @@ PIECE_BYTES: Final = 8 << 20
 class ShipReport:
     """What `ship` did. `segments` of `bytes` were copied in `seconds`; the archive holds
     `archived_segments` now, and ends at physical offset `end_offset`. `missing_bytes` below that
-    are not in it: their segments were removed before they were shipped, or are not there."""
+    are not in it: their segments were removed before they were shipped, or are not there.
+
+    `left_begin` to `left_end`, physical offsets, is the rest of the log that is not sealed yet and
+    was left behind, `left_messages` the messages in it by topic. They are in no archive before
+    their segment is full and `ship` runs again."""
 
     segments: int
     bytes: int
@@ -47,12 +65,24 @@ class ShipReport:
     archived_segments: int
     end_offset: int
     missing_bytes: int
+    left_begin: int = 0
+    left_end: int = 0
+    left_messages: tuple[tuple[str, int], ...] = ()
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Takes the pickle of an older release, too, which has fewer fields."""
+        fields = dataclasses.fields(self)
+        for one in fields:
+            object.__setattr__(self, one.name, one.default)
+        for one, value in zip(fields, state, strict=False):
+            object.__setattr__(self, one.name, value)
 
 
 def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) -> ShipReport:
-    """`ship` of an open store."""
+    """`ship` of an open store. Raises the first error of segments that cannot be read once all
+    others are shipped: what trims up to `end_offset` must never see one that is behind them."""
     began = time.monotonic()
-    layout, begin, _ = log_bounds(store)
+    layout, begin, end = log_bounds(store)
     durable = store.flushed_offset
     objects = ObjectStore(uri)
     files = LogFiles(layout)
@@ -63,6 +93,7 @@ def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) ->
         sealed = [s for s in files.starts() if s + size > begin and s + size <= durable]
         wanted = [start for start in sealed if start not in named]
         count = 0
+        bad: dict[int, RocketStoreError] = _absent(files, begin, durable, named)
 
         def tell(done: int) -> None:
             if progress is not None:
@@ -71,10 +102,24 @@ def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) ->
         tell(0)
         for start in wanted:
             file = files.at(start)
-            if file is not None:  # else it was trimmed meanwhile
-                archive.add(_copied(objects, file, _surveyed(layout, files, file), tell))
-                count += 1
+            if file is None:  # it was trimmed meanwhile
+                continue
+            if file.size < size:  # others follow
+                bad[start] = CorruptRecordError(start + file.size, "short segment")
+                continue
+            try:
+                segment = _surveyed(layout, files, file)
+            except (CorruptRecordError, ReadFailedError) as error:
+                bad[start] = without_frames(error)
+                continue
+            archive.add(_copied(objects, file, segment, tell))
+            count += 1
+        if bad:
+            raise _with_lost(_first_of(bad, count), store)
+        _refuse_missing(store, layout, files, count)
         manifest = archive.manifest
+        begin = max([begin, *(start + size for start in sealed)])
+        left = _left_behind(layout, files, begin, end)
     finally:
         files.close()
     present = sum(segment.size for segment in manifest.segments)
@@ -85,15 +130,92 @@ def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) ->
         archived_segments=len(manifest.segments),
         end_offset=manifest.end_offset,
         missing_bytes=manifest.end_offset - manifest.begin_offset - present,
+        left_begin=begin,
+        left_end=max(begin, end),
+        left_messages=left,
     )
 
 
-def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment:
-    """What the records of a segment tell, checked one by one; its pieces have no checksums yet."""
-    end = files.segment_end(file.start_offset)
-    begin, report = file.start_offset, ScanReport()
-    foreign = is_foreign(layout)
-    plan = ScanPlan(
+def _absent(
+    files: LogFiles, begin: int, durable: int, named: set[int]
+) -> dict[int, RocketStoreError]:
+    """Segments between others that are neither in the log nor in the archive."""
+    size, starts = files.size, files.starts()
+    known = {*starts, *named}
+    first = max([*starts[:1], begin - begin % size]) if size else 0
+    ends = min(durable, starts[-1]) if starts else 0
+    return {
+        start: CorruptRecordError(start, "missing segment")
+        for start in (range(first, ends, size) if size else ())
+        if start not in known
+    }
+
+
+def _first_of(bad: dict[int, RocketStoreError], shipped: int) -> RocketStoreError:
+    """The error of the first segment that was left out, with notes on the others."""
+    first, *others = sorted(bad)
+    error = bad[first]
+    names = [segment_name(start) for start in (first, *others)]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    error.add_note(f"not shipped: {', '.join(names[:NAMED_MAX])}{more}")
+    error.add_note(f"{counted(shipped, 'other segment')} shipped by this call")
+    return error
+
+
+def _refuse_missing(store: StoreFacts, layout: StoreLayout, files: LogFiles, shipped: int) -> None:
+    """MissingSegmentsError where a reader's log lacks segments at an end: none follows that would
+    show it. A writer that opened such a log has given them up. Those between others are in the
+    archive by now."""
+    found = store.recovery.missing if store._mode == "r" else ()
+    gaps = [gap_text(a + files.size, b) for a, b in itertools.pairwise(files.starts())]
+    missing = [text for text in found if not any(f" {gap};" in text for gap in gaps)]
+    if missing:
+        text = f"{layout.logs[0]}: {'; '.join(missing)}"
+        if lost := _lost(store):
+            text = f"{text}; {lost}"
+        error = MissingSegmentsError(f"{text}; all segments that are there are shipped")
+        error.add_note(f"{counted(shipped, 'segment')} shipped by this call")
+        raise error
+
+
+def _with_lost(error: RocketStoreError, store: StoreFacts) -> RocketStoreError:
+    if lost := _lost(store):
+        error.add_note(lost)
+    return error
+
+
+def _lost(store: StoreFacts) -> str:
+    """How many messages are not there, as far as the queues know; "" for none."""
+    found = [one for one in store.recovery.lost_messages if one.why != "damaged"]
+    count = counted(sum(one.count for one in found), "message")
+    names = "; ".join(f"{one.topic}/{one.queue_id} {one.first} … {one.last}" for one in found[:20])
+    more = f" and {counted(len(found) - 20, 'more queue')}" if len(found) > 20 else ""
+    return f"{count} that the queues know are not there: {names}{more}" if found else ""
+
+
+def _left_behind(
+    layout: StoreLayout, files: LogFiles, begin: int, end: int
+) -> tuple[tuple[str, int], ...]:
+    """Messages by topic in the part of the log that is not sealed."""
+    if end <= begin:
+        return ()
+    counts: Counter[str] = Counter()
+    plan = replace(_plan(layout, begin, end, lenient=True), columns=("topic",), on_damage="skip")
+    for columns in ScanReading(plan).chunks(files, ScanReport()):
+        found = columns["topic"]
+        codes, numbers = np.unique(found.codes, return_counts=True)
+        counts.update(
+            {
+                found.values[code]: n
+                for code, n in zip(codes.tolist(), numbers.tolist(), strict=True)
+            }
+        )
+    return tuple(sorted(counts.items()))
+
+
+def _plan(layout: StoreLayout, begin: int, end: int, *, lenient: bool) -> ScanPlan:
+    """Reads topic and store time of every record in [begin, end), where a record begins."""
+    return ScanPlan(
         ranges=((begin, end),),
         begin_offset=begin,
         end_offset=end,
@@ -102,12 +224,20 @@ def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment
         whole=True,
         columns=("topic", "store_timestamp_ms"),
         filter=RecordFilter(),
-        verify=CHECKS[True] | (VERIFY_LENIENT if foreign else 0),
+        verify=CHECKS[True] | (VERIFY_LENIENT if lenient else 0),
         chunk_bytes=min(CHUNK_BYTES, PIECE_BYTES),
         on_damage="raise",
         threads=1,
         open_files=lambda: LogFiles(layout),
     )
+
+
+def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment:
+    """What the records of a segment tell, checked one by one; its pieces have no checksums yet."""
+    end = files.segment_end(file.start_offset)
+    begin, report = file.start_offset, ScanReport()
+    foreign = is_foreign(layout)
+    plan = _plan(layout, begin, end, lenient=foreign)
     topics: set[str] = set()
     times: list[int] = []
     ends: list[int] = []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, Never, Unpack
 
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
-from rocketstore.errors import ConfigError, DurabilityTimeoutError, MessageRejectedError
-from rocketstore.log.read.query import query_by_key
+from rocketstore.errors import (
+    ConfigError,
+    DurabilityTimeoutError,
+    QueueNotFoundError,
+    StoreReplacedError,
+)
+from rocketstore.log.read.query import Answers, key_query, query_by_key
 from rocketstore.log.read.time_search import Boundary
 from rocketstore.puts.put_batch import NewMessage, put_batch
 from rocketstore.puts.put_message import put_message
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
+    from rocketstore.errors import CorruptRecordError
     from rocketstore.puts.frames import FramesResult
     from rocketstore.puts.put_columns import MessageColumns
     from rocketstore.shipping import ShipReport
@@ -145,17 +152,16 @@ class Store(StoreFacts):
         death of the process all of them are there or none, as with `Writer.put_batch`.
 
         Raises:
-            MessageRejectedError and its kin: A message cannot be stored, or there is none.
+            MessageRejectedError and its kin: A message cannot be stored.
             TypeError: An item is no NewMessage.
             BackpressureError, DiskFullError, StoreFailedError: No room. Nothing was stored.
             DurabilityTimeoutError: The batch is stored (`error.result`), but not known to be on
                 disk.
             StoreReadOnlyError, StoreClosedError: The store takes no messages.
         """
-        self._writable("put_batch")
-        return put_batch(
-            messages, lambda topic, n: self.writer(topic, queue_id=n), durability, timeout_s
-        )
+        default = self._writable("put_batch").config.durability
+        writer = lambda topic, n: self.writer(topic, queue_id=n)  # noqa: E731
+        return put_batch(messages, writer, durability, timeout_s, default)
 
     def put_frames(
         self, frames: Body, *, durability: Durability | None = None, timeout_s: float | None = None
@@ -163,7 +169,8 @@ class Store(StoreFacts):
         """Appends messages that `encode_frames` has encoded, perhaps in another process.
 
         The frames lie back to back and are of any topics and queues. The store checks all of them
-        first.
+        first. It copies frames that are no `bytes`, so another thread cannot change what was
+        checked.
 
         Raises:
             MessageRejectedError and its kin: Bytes that are no frames. Nothing was stored.
@@ -278,7 +285,7 @@ class Store(StoreFacts):
         Raises:
             GroupClaimedError: Another consumer of this process owns the group.
             ValueError, TypeError: An argument that has no meaning.
-            StoreClosedError: The store was closed.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
         engine = self._open()
         return Consumer(
@@ -302,7 +309,7 @@ class Store(StoreFacts):
             OffsetOutOfRangeError: The offset is outside the log.
             CorruptRecordError: The checksum of the record does not hold.
             ReadFailedError: The disk does not give the bytes back.
-            StoreClosedError: The store was closed.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
         return self._open().reader.get(whole_number("physical_offset", physical_offset))
 
@@ -313,36 +320,41 @@ class Store(StoreFacts):
         *,
         begin: Timestamp | None = None,
         end: Timestamp | None = None,
+        order: Literal["newest", "oldest"] = "newest",
+        below: int | None = None,
+        above: int | None = None,
         limit: int | None = None,
-    ) -> list[Message]:
-        """Finds messages of `topic` by a key or a unique id, newest first, each once.
-
-        The record itself decides, so that a hash collision gives no wrong message.
+        on_damage: Callable[[CorruptRecordError], object] | None = None,
+    ) -> Sequence[Message]:
+        """Finds messages of `topic` by a key or a unique id, each once, by what records say.
 
         Args:
             begin: Only messages stored at this time or later.
             end: Only messages stored at this time or earlier.
-            limit: Most messages, 1 … `max_query_results`. None: `default_query_results`.
+            order: "newest" first or "oldest" first, by their place in the log.
+            below: Only messages below this physical offset: where a page ended, newest first.
+            above: Only messages above this physical offset: where a page ended, oldest first.
+            limit: Most messages, as a list. None: all, as a sequence that looks each one up when it
+                is asked for, also for `len`.
+            on_damage: Is called with the error of each record that the index proposes and that
+                does not hold. The record is left out, with a warning in the log.
 
         Raises:
             ConfigError: The store has no index (`index_enabled`).
             ValueError, TypeError: An argument that has no meaning.
-            CorruptRecordError, ReadFailedError: A record that the index names cannot be read.
-            StoreClosedError: The store was closed.
+            ReadFailedError: The disk does not give back a record that the index names.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
+            StoreRecoveringError: A process recovers or rebuilds the store that this one reads.
         """
         engine = self._open()
-        most = engine.config.max_query_results
-        wanted = engine.config.default_query_results
-        if limit is not None and not 1 <= (wanted := whole_number("limit", limit)) <= most:
-            raise ValueError(f"limit = {limit}: 1 … {most} (max_query_results)")
-        begin_ms = None if begin is None else timestamp_ms("begin", begin)
-        end_ms = None if end is None else timestamp_ms("end", end)
-        if begin_ms is not None and end_ms is not None and end_ms < begin_ms:
-            raise ValueError(f"end = {end}: before begin = {begin}")
-        topic, key = text("topic", topic), text("key", key)
+        query = key_query(topic, key, begin, end, order, below, above)
+        if limit is not None and whole_number("limit", limit) < 1:
+            raise ValueError(f"limit = {limit}: 1 or more, or None for all messages")
         if engine.index is None:
             raise ConfigError("index_enabled", False, "a query by key needs the index")
-        return query_by_key(engine.reader, engine.index, topic, key, begin_ms, end_ms, wanted)
+        found = query_by_key(engine.reader, engine.index, query, on_damage)
+        every = limit is None
+        return Answers(query, found, engine.reader) if every else list(islice(found, limit))
 
     def offset_at(
         self, topic: str, queue_id: int, when: Timestamp, boundary: Boundary = "lower"
@@ -356,16 +368,17 @@ class Store(StoreFacts):
                 when there is none.
 
         Raises:
-            MessageRejectedError: The topic has no such queue.
+            QueueNotFoundError: The topic has no such queue.
             ValueError, TypeError: An argument that has no meaning.
-            StoreClosedError: The store was closed.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
         reader = self._open().reader
         topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id, 0)
         one_of("boundary", boundary, ("lower", "upper"))
         reader.source.catch_up()
         if reader.source.queue(topic, queue_id) is None:
-            raise MessageRejectedError(f"topic {topic!r} has no queue {queue_id}")
+            there = reader.source.queues(topic)
+            raise QueueNotFoundError(f"topic {topic!r} has no queue {queue_id}; it has {there}")
         return reader.offset_at(topic, queue_id, timestamp_ms("when", when), boundary=boundary)
 
     # ---- care ----
@@ -437,7 +450,7 @@ class Store(StoreFacts):
         Raises:
             ConfigError, CorruptRecordError, ReadFailedError, OSError, ImportError: As
                 `rocketstore.ship`.
-            StoreClosedError: The store was closed.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
         from rocketstore.shipping import ship_store
 
@@ -469,6 +482,10 @@ class Store(StoreFacts):
     def __repr__(self) -> str:
         if self.closed:
             return f"Store({self._engine.path!r}, closed)"
+        try:
+            self._engine.check_open()
+        except StoreReplacedError as error:
+            return f"Store({self._engine.path!r}, replaced: {error.reason})"
         positions = self._engine.positions
         return (
             f"Store({self._engine.path!r}, mode={self._mode!r}, "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
+from rocketstore.log.index.store import IndexStore
 from rocketstore.stats.histogram import Latency
 from rocketstore.stats.statistics import Statistics
 from rocketstore.values.arguments import text, whole_number
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.recovery.recovery import RecoveryReport
 
-__all__ = ["Latency", "Mode", "RunningFlags", "Statistics", "StoreFacts", "log_bounds"]
+__all__ = [
+    "Latency",
+    "Mode",
+    "RunningFlags",
+    "Statistics",
+    "StoreFacts",
+    "index_fault",
+    "log_bounds",
+]
 
 Mode = Literal["rw", "r+", "r"]
 
@@ -31,11 +41,25 @@ class StoreFacts:
         self._engine = engine
         self._mode = mode
 
+    def __del__(self) -> None:
+        """Warns where nobody can close the store any more."""
+        engine = getattr(self, "_engine", None)
+        if engine is None or self._mode == "r" or engine.closed:
+            return
+        warnings.warn(
+            f"{engine.path}: this store was not closed and no variable holds it: it stays open, "
+            "and locked, until the process ends; close it, or open it in a with statement",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
     def topics(self) -> list[str]:
         """Gives the names of all topics with a consume queue, sorted, system topics included.
 
         Raises:
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+            StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
         return sorted(set(self._open().reader.source.topics()))
 
@@ -43,7 +67,8 @@ class StoreFacts:
         """Gives the queue ids of `topic`, sorted; none for a topic that does not exist.
 
         Raises:
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+            StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
         return sorted(self._open().reader.source.queues(text("topic", topic)))
 
@@ -52,7 +77,7 @@ class StoreFacts:
         any.
 
         Raises:
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
         """
         topic = None if topic is None else text("topic", topic)
         return list(self._open().offsets.groups(topic))
@@ -64,7 +89,7 @@ class StoreFacts:
         meanwhile.
 
         Raises:
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
         """
         topic, group = text("topic", topic), text("group", group)
         return self._open().offsets.get(topic, group)
@@ -74,7 +99,8 @@ class StoreFacts:
 
         Raises:
             ValueError, TypeError: `queue_id` is no number from 0 on.
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+            StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
         return self._bounds(topic, queue_id)[0]
 
@@ -84,14 +110,18 @@ class StoreFacts:
 
         Raises:
             ValueError, TypeError: `queue_id` is no number from 0 on.
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+            StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
         return self._bounds(topic, queue_id)[1]
 
     @property
     def begin_offset(self) -> int:
         """Smallest physical offset kept."""
-        return self._open().begin_offset
+        engine = self._open()
+        if self._mode == "r":
+            _ = engine.positions.visible  # a look at the writer, which may have trimmed
+        return engine.begin_offset
 
     @property
     def end_offset(self) -> int:
@@ -133,7 +163,7 @@ class StoreFacts:
         """Gives counters and latencies since the store was opened, at this moment.
 
         Raises:
-            StoreClosedError: the store was closed.
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
         """
         return self._open().snapshot()
 
@@ -144,9 +174,9 @@ class StoreFacts:
 
     # ---- guards ----
 
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def _bounds(self, topic: str, queue_id: int, *, catch_up: bool = True) -> tuple[int, int]:
         queue = text("topic", topic), whole_number("queue_id", queue_id, 0)
-        return self._open().reader.bounds(*queue)
+        return self._open().reader.bounds(*queue, catch_up=catch_up)
 
     def _open(self) -> Engine:
         self._engine.check_open()
@@ -159,6 +189,12 @@ class StoreFacts:
                 f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
             )
         return engine
+
+
+def index_fault(store: StoreFacts) -> str | None:
+    """Why keys of an open store are not being indexed, or None."""
+    index = store._open().index
+    return index.degraded if isinstance(index, IndexStore) else None
 
 
 def log_bounds(store: StoreFacts) -> tuple[StoreLayout, int, int]:

@@ -9,6 +9,7 @@ from rocketstore._native.append.put_result import durability_level, durability_n
 from rocketstore._native.put import batch_append as native_rows
 from rocketstore._native.put import writer as native
 from rocketstore.engine.tickets import Completions, Ticket
+from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Writer(native.Writer):
         return Ticket(self._completions, result, level)
 
     def __repr__(self) -> str:
-        queues = [queue.queue_id for queue in self._queues]
+        queues = bounded([queue.queue_id for queue in self._queues])
         return f"Writer({self.topic!r}, queues={queues}, durability={self.durability!r})"
 
     def __reduce__(self) -> str:

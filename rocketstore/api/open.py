@@ -27,6 +27,7 @@ def open_store(
     on_arrival: Listener | None = None,
     on_recovery: Progress | None = None,
     untrusted: bool = False,
+    check_queues: bool = False,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -39,29 +40,34 @@ def open_store(
             the commit.
         config, options: A StoreConfig, or its fields by name; options win. docs/options.md explains
             them.
-        force: Opens for writing although segments of the log are missing (D-25).
+        force: Opens although segments of the log are missing (D-25); a reader shows what is left.
         on_arrival: Called with (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms)
             after a message was dispatched, from a thread of its own.
         on_recovery: Called with (what, done_bytes, total_bytes) while the recovery runs.
         untrusted: For a directory that others may have made or may change, with mode "r" only. The
             store reads the log once, checks it as a whole and keeps it in memory; it maps no file,
             and believes no queue, index or checkpoint of the directory.
+        check_queues: The open compares the queues with the whole log, at any size and after any
+            stop. Without it the open compares them only where another program may have changed
+            them, and reads no more than 256 MiB of the log for it. `recovery.refilled_queues` says what was missing.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files.
         StoreLockedError: Another process has the store open for writing.
+        StoreRecoveringError: With mode "r", a process recovers or rebuilds the store.
         MissingSegmentsError: Files of the commit log are missing.
         ReadFailedError: With `untrusted`, a log larger than half of the memory, or one that
             shrinks.
         DiskFullError: There is no room for the first files.
         FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
+        RuntimeError: This is a sub-interpreter.
     """
     if mode not in ("rw", "r+", "r"):
         raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")
     path = _directory(path)
     if config is not None and not isinstance(config, StoreConfig):
         raise ConfigError("config", config, "must be a StoreConfig; options go in by their names")
-    for name, flag in (("force", force), ("untrusted", untrusted)):
+    for name, flag in (("force", force), ("untrusted", untrusted), ("check_queues", check_queues)):
         if not isinstance(flag, bool):
             raise ConfigError(name, flag, "must be True or False")
     for name, callback in (("on_arrival", on_arrival), ("on_recovery", on_recovery)):
@@ -76,7 +82,7 @@ def open_store(
         config = config.replace(**given)
     if untrusted and mode != "r":
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
-    options_given = Options(config, force, on_arrival, on_recovery, untrusted)
+    options_given = Options(config, force, on_arrival, on_recovery, untrusted, check_queues)
     return Store(open_engine(path, mode, options_given), mode)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Never
 
@@ -11,11 +11,13 @@ from rocketstore.api.open import open_store
 from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
 from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
+from rocketstore.config.typed_options import OpenOptions
 from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.scanning.bookmark import Bookmark, check_bookmark
 from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify
 from rocketstore.store import Store
 from rocketstore.store_info import log_bounds
-from rocketstore.values.arguments import whole_number
+from rocketstore.values.arguments import one_of, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
 from rocketstore.values.renamed import refuse_arguments
@@ -40,6 +42,8 @@ def scan(
     end: Timestamp | None = None,
     begin_offset: int | None = None,
     end_offset: int | None = None,
+    after: Bookmark | str | Mapping[str, object] | None = None,
+    durable: bool = False,
     aligned: bool = False,
     verify: Verify = True,
     chunk_bytes: int = CHUNK_BYTES,
@@ -66,6 +70,8 @@ def scan(
             1970, or aware datetimes.
         begin_offset, end_offset: Only records that begin in this range of physical offsets. None:
             the begin of the log, and the visible end.
+        after: Only records behind this bookmark: `Scan.bookmark` of an earlier scan, or its JSON.
+        durable: Whether the scan ends at what survives a power cut, instead of what is visible.
         aligned: Whether a record is known to begin at `begin_offset`. Else the scan finds one.
         verify: Checksums to test in every record: True both, "body", "record", or False none.
         chunk_bytes: Bytes of records in a chunk, about: 1 … 2^30.
@@ -77,8 +83,12 @@ def scan(
 
     Raises:
         ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
-        OffsetOutOfRangeError: An offset outside the log. With on_damage="skip" the part below its
-            begin counts as lost instead.
+        MissingSegmentsError: Files of the log are missing, as where its disk is not mounted. With
+            on_damage="skip" the scan reads what is left.
+        BookmarkError: `after` is of another store or another history of it, or lies behind its end;
+            a newer release made it, or it is none.
+        OffsetOutOfRangeError: An offset outside the log, or `after` where the log was trimmed. With
+            on_damage="skip" the part below its begin counts as lost instead.
         FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
         ConfigError, ReadFailedError: A URI that pyarrow does not know, or one without an answer.
     """
@@ -88,7 +98,15 @@ def scan(
     wanted = RecordFilter.of(
         topics=topics, topic_pattern=topic_pattern, queues=queues, tags=tags, begin=begin, end=end
     )
-    log = _log_of(source, commit_log_dir, names, wanted)
+    log, flushed = _log_of(source, commit_log_dir, names, wanted, force=on_damage == "skip")
+    if after is not None:
+        if begin_offset is not None:
+            raise ValueError(f"begin_offset = {begin_offset!r}: not together with after")
+        begin_offset = check_bookmark(log, Bookmark.of(after))
+        aligned = True
+    one_of("durable", durable, (True, False))
+    if durable and end_offset is None:
+        end_offset = max(log.begin_offset, flushed, begin_offset or 0)
     bounds = _bounds_of(log, begin_offset, end_offset, aligned, on_damage)
     ahead = _threads(names) if threads is None else threads
     return replace(
@@ -124,8 +142,11 @@ def _log_of(
     commit_log_dir: str,
     columns: tuple[str, ...],
     wanted: RecordFilter,
-) -> Scan:
-    """A scan of the whole log of a store or an archive."""
+    *,
+    force: bool,
+) -> tuple[Scan, int]:
+    """A scan of the whole log of a store or an archive, and where it is durable. `force`: also
+    where files are missing."""
     archive: ArchivePart | None = None
     directories: tuple[str, ...] = ()
     if is_uri(source):
@@ -136,9 +157,10 @@ def _log_of(
         manifest = ObjectStore(uri).manifest()
         archive = ArchivePart.of(uri, manifest, wanted)
         begin, end = manifest.begin_offset, manifest.end_offset
+        flushed = end
     else:
-        path, directories, begin, end = _bounds(source, commit_log_dir)
-    return Scan(
+        path, directories, begin, end, flushed = _bounds(source, commit_log_dir, force)
+    log = Scan(
         path=path,
         begin_offset=begin,
         end_offset=end,
@@ -148,15 +170,21 @@ def _log_of(
         log_directories=directories,
         archive=archive,
     )
+    return log, flushed
 
 
 def _bounds(
-    source: str | os.PathLike[str] | Store, commit_log_dir: str
-) -> tuple[str, tuple[str, ...], int, int]:
-    """Path, log directories, begin and visible end of a store."""
+    source: str | os.PathLike[str] | Store, commit_log_dir: str, force: bool
+) -> tuple[str, tuple[str, ...], int, int, int]:
+    """Path, log directories, begin, visible and durable end of a store."""
     if isinstance(source, Store):
         layout, begin, end = log_bounds(source)
+        flushed = source.flushed_offset
     else:
-        with open_store(source, "r", index_enabled=False, commit_log_dir=commit_log_dir) as store:
+        options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
+        with open_store(source, "r", force=force, **options) as store:
             layout, begin, end = log_bounds(store)
-    return str(layout.root), tuple(map(str, layout.log_directories)), begin, max(begin, end)
+            flushed = store.flushed_offset
+    end = max(begin, end)
+    directories = tuple(map(str, layout.log_directories))
+    return str(layout.root), directories, begin, end, min(end, flushed)

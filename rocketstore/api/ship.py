@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rocketstore.api.open import open_store
+from rocketstore.config.typed_options import OpenOptions
 from rocketstore.shipping import ShipReport, ship_store
 from rocketstore.store import Store
 from rocketstore.values.public import public
@@ -40,9 +41,12 @@ def ship(
 
     Raises:
         ConfigError: No such place, or the archive of another store, or of another log of this one.
-        CorruptRecordError: A segment is damaged. It and later segments are not shipped before a
-            repair.
-        ReadFailedError: The disk, or the place, does not give its bytes back.
+        CorruptRecordError: A segment is damaged, or missing between others. It is not shipped before
+            a repair; all others are. The notes name each that is left out.
+        MissingSegmentsError: Segments are missing at an end of the log. Those that are there are
+            shipped. The text says how many messages the queues know that are not there.
+        ReadFailedError: The disk, or the place, does not give its bytes back. Segments that the disk
+            does give are shipped.
         OSError: The place does not take an object; `filename` says which.
         ImportError: There is no pyarrow (`rocketstore[arrow]`).
     """
@@ -50,5 +54,6 @@ def ship(
         if commit_log_dir:
             raise ValueError(f"commit_log_dir = {commit_log_dir!r}: an open store knows its own")
         return ship_store(source, uri, progress)
-    with open_store(source, "r", index_enabled=False, commit_log_dir=commit_log_dir) as store:
+    options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
+    with open_store(source, "r", force=True, **options) as store:
         return ship_store(store, uri, progress)

@@ -33,6 +33,8 @@ class ArchivePart:
     uri: str
     segments: tuple[Segment, ...]
     passed: tuple[tuple[int, int], ...] = ()
+    #: The uuid of the store that was shipped; empty where only RocketMQ wrote it.
+    store: str = ""
 
     @classmethod
     def of(cls, uri: str, manifest: Manifest, wanted: RecordFilter) -> ArchivePart:
@@ -50,7 +52,7 @@ class ArchivePart:
                 kept.append(segment)
             else:
                 passed.append((segment.start_offset, segment.end_offset))
-        return cls(uri, tuple(kept), tuple(passed))
+        return cls(uri, tuple(kept), tuple(passed), manifest.store)
 
     def within(self, begin: int, end: int) -> ArchivePart:
         """The same without what lies outside of [begin, end)."""

@@ -5,12 +5,13 @@ Read in this order:
         store keeps it. `help(rocketstore.StoreConfig)` and docs/options.md are made from it.
     store_config: `StoreConfig`, one frozen value, checked when it is built.
     typed_options: the same options as keyword arguments, for type checkers.
-    rocketmq: RocketMQ's options and ours, and what a broker's settings become.
+    rocketmq_options: RocketMQ's options and ours, one table.
+    rocketmq: what a broker's settings become.
     properties_file: Java properties files, in which a broker keeps its settings.
     units: KiB to GiB, a day, and `IgnoredOption`.
 
-To add an option: a field in `options`, its type in `typed_options`, a row in `rocketmq` where
-RocketMQ has it; then `python -m tests.docs.option_table` and `python -m
+To add an option: a field in `options`, its type in `typed_options`, a row in
+`rocketmq_options` where RocketMQ has it; then `python -m tests.docs.option_table` and `python -m
 tests.docs.test_compatibility_doc`.
 
 Every part above `values` may import this package. It imports `values` and `errors` only.

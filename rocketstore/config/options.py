@@ -1,7 +1,7 @@
 """The options of a store: one table with all that is known of each.
 
 `help(rocketstore.StoreConfig)` and `docs/options.md` are made from it. RocketMQ's names stand in
-`rocketmq.OPTIONS`, from which its settings are read.
+`rocketmq_options.OPTIONS`, from which its settings are read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketstore._native.format.constants import UNIT_SIZE
-from rocketstore.config.rocketmq import OPTIONS
+from rocketstore.config.rocketmq_options import OPTIONS
 from rocketstore.config.typed_options import Visible
 from rocketstore.config.units import DAY_MS, GIB, INT32_MAX, KIB, MIB
 from rocketstore.values.durability import DEFAULT_DELAY_LEVELS, Durability
@@ -141,7 +141,8 @@ class Options:
     write_buffer_bytes: int = _option(
         8 * MIB,
         'Ring in which records of a "disk" store wait for the next sync. It must hold the largest '
-        "record, and it bounds a batch.",
+        "record, and follows `max_message_size_bytes` unless it is given. A batch takes at most "
+        "half of it.",
         (64 * KIB, GIB),
         unit="bytes",
     )
@@ -227,9 +228,15 @@ class Options:
         "Entries of a new index file, 20 bytes each. The first entry is never used.",
         (2, 100_000_000),
     )
-    max_query_results: int = _option(64, "Most messages that a query by key gives.", (1, 1_000_000))
+    max_query_results: int = _option(
+        64,
+        "Most messages that a broker gives a client for a key. It bounds no `Store.query`.",
+        (1, 1_000_000),
+    )
     default_query_results: int = _option(
-        32, "Messages that a query by key gives when it does not say how many.", (1, 1_000_000)
+        32,
+        "Messages that a broker gives a client for a key that does not say how many.",
+        (1, 1_000_000),
     )
     multi_dispatch_enabled: bool = _option(
         False, "Whether a message may name further queues that get a unit of it."
@@ -244,6 +251,13 @@ class Options:
         "Delays of the levels 1, 2, … of delayed messages: numbers with s, m, h or d, separated by "
         "blanks.",
         words="RocketMQ's 18 levels, 1s to 2h",
+    )
+    index_tags: bool | None = _option(
+        None,
+        "Whether the index has the tags of each message, too, as RocketMQ 5.4 and later writes it. "
+        "A broker finds no message by its tags without it.",
+        words="as the store has it; `False` in a new store",
+        kept=True,
     )
 
 
@@ -291,6 +305,8 @@ def explain() -> Iterator[Explained]:
             allowed = f"{least} … {number_text(high, facts.unit)}"
         elif isinstance(value, bool):
             allowed = "True, False"
+        elif value is None:
+            allowed = "True, False, None"
         yield Explained(
             name=item.name,
             text=facts.text,
@@ -315,5 +331,5 @@ def help_text() -> str:
         facts += [f"RocketMQ: {', '.join(one.rocketmq)}"] if one.rocketmq else []
         text = f"{one.name}: {one.text} {'; '.join(facts)}."
         wrapped = textwrap.wrap(text, 88, subsequent_indent="    ", break_on_hyphens=False)
-        lines += [f"        {line}" for line in wrapped]
+        lines += [f"    {line}" for line in wrapped]
     return "\n".join(lines)

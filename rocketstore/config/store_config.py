@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack, cast
@@ -104,6 +105,9 @@ class StoreConfig(Options):
         elif isinstance(item.default, bool):
             if not isinstance(value, bool):
                 raise ConfigError(item.name, value, "must be True or False")
+        elif item.default is None:
+            if value is not None and not isinstance(value, bool):
+                raise ConfigError(item.name, value, "must be True, False or None")
         elif not isinstance(value, str):
             raise ConfigError(item.name, value, "must be text")
 
@@ -125,6 +129,9 @@ class StoreConfig(Options):
                 self.max_message_size_bytes,
                 f"must be at most {fitting} in files of {self.commit_log_file_size_bytes}",
             )
+        if "write_buffer_bytes" not in self.given:  # it follows the message size
+            buffer = min(max(self.write_buffer_bytes, self.record_limit_bytes), GIB)
+            self._set("write_buffer_bytes", buffer)
         if self.durability == "disk" and self.record_limit_bytes > self.write_buffer_bytes:
             raise ConfigError(
                 "write_buffer_bytes",
@@ -191,7 +198,8 @@ class StoreConfig(Options):
 
         An option that the broker does not set gets RocketMQ's default, so that its promises stay
         the same. `options` win over both. `ignored` of the result lists the settings without effect
-        here.
+        here. Those with which the broker keeps what rocketstore does not, as queues in RocksDB, have
+        `matters` there, and are logged as warnings.
 
         Raises:
             ConfigError: A setting that cannot be read, or an option that contradicts another.
@@ -199,13 +207,26 @@ class StoreConfig(Options):
         """
         found, ignored = options_of_broker(properties)
         given: dict[str, Any] = {**found, **options}
-        # A broker has no such buffer, and knows no bound but `maxMessageSize`.
-        least = cls(**{**given, "durability": "os"})
-        if least.record_limit_bytes > least.write_buffer_bytes:
-            given = {"write_buffer_bytes": min(least.record_limit_bytes, GIB), **given}
         config = cls(**given)
         config._set("ignored", ignored)
         return config
 
 
-StoreConfig.__doc__ = (StoreConfig.__doc__ or "").replace("        {options}", help_text())
+# The compiler of Python 3.13 takes the indentation from a docstring; earlier ones leave it.
+_DOC = inspect.cleandoc(StoreConfig.__doc__ or "")
+StoreConfig.__doc__ = _DOC.replace("    {options}", help_text())
+
+
+def _set_state(self: StoreConfig, state: list[Any]) -> None:
+    """Takes a pickle of any release: options that came later have their defaults."""
+    items = dataclasses.fields(StoreConfig)
+    options = [item for item in items if item.init]
+    count = len(state) - (len(items) - len(options))
+    later = [item.default for item in options[count:]]
+    values = [*state[:count], *later, *state[count:]]
+    for item, value in zip(items, values, strict=True):
+        object.__setattr__(self, item.name, value)
+
+
+# Behind the decorator, which makes one that takes all fields by their place.
+StoreConfig.__setstate__ = _set_state  # type: ignore[attr-defined]

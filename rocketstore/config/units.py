@@ -14,8 +14,10 @@ DAY_MS: Final = 24 * 3600 * 1000
 
 
 class IgnoredOption(NamedTuple):
-    """A setting of a broker that has no effect here, and why."""
+    """A setting of a broker that has no effect here, and why. `matters`: with this value RocketMQ keeps
+    or leaves something in the store that rocketstore does not."""
 
     name: str
     value: str
     reason: str
+    matters: bool = False

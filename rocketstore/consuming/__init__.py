@@ -7,9 +7,13 @@ messages and hands them out. It uses:
     cursors: `QueueCursors`, one position for each queue, whose turn is next, and the batch that was
         fetched and not handed out yet (`PolledBatch`).
     column_poll: the memory in which `poll_columns` builds its columns; it needs NumPy.
+    chosen: the offsets that a caller gives to `commit`.
+    group_claims: `Claim`, which consumer owns a queue of a group.
     group_positions: `GroupPositions`, what one consumer claims, commits and gives back.
+    commit_journal: `CommitJournal`, commits that RocketMQ's file does not hold yet.
+    followed_offsets: `FollowerOffsets`, the table of a store that another process writes.
     group_offsets: `ConsumerOffsets`, the table of all groups of a store, and its file
-        `config/consumerOffset.json`; `FollowedOffsets` of a store that another process writes.
+        `config/consumerOffset.json`.
 
 Read `start`, then `cursors`, then `group_positions`. Messages come from `log.read.reader`; a cursor
 knows nothing of files.
@@ -17,5 +21,5 @@ knows nothing of files.
 A position is the queue offset of the next message. It counts what was handed out, not what was
 fetched, so that an iteration that stops early loses nothing.
 
-`rocketstore.consumer` and the engine (group_offsets only) may import this package.
+`rocketstore.consumer` and the engine (the offsets only) may import this package.
 """

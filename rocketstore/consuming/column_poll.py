@@ -52,6 +52,7 @@ class ColumnPoll:
         del messages[self._scanner.fitting(messages, POLL_BYTES_MAX) :]
         arrays = columns_of(self._scanner.take(messages), self.names)
         deque(islice(cursors.left, len(messages)), maxlen=0)
+        cursors.let_go()
         if not messages:
             return Columns(arrays, 0, 0, 0)
         last = messages[-1]

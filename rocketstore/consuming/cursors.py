@@ -57,7 +57,7 @@ class PolledBatch:
     positions follow from its length hint.
     """
 
-    __slots__ = ("cursor", "left", "messages", "rest")
+    __slots__ = ("cursor", "dropped", "left", "messages", "rest")
 
     def __init__(
         self, messages: list[Message], cursor: Cursor | None, rest: UnitRun | None = None
@@ -67,6 +67,8 @@ class PolledBatch:
         #: What can be read after a full batch, while one queue alone has turns.
         self.rest = rest
         self.left: Iterator[Message] = iter(messages)
+        #: What a trim took from `left`, or the queue offset of the first of it.
+        self.dropped: list[Message] | int = []
 
 
 #: A cursor, and how far it was handed out.
@@ -101,6 +103,9 @@ class QueueCursors:
         self._turn = 0
         self._turns = 0
         self._batch = PolledBatch([], None)
+        #: Bytes of messages taken out of inner batches; a poll begins to count at 0.
+        self.unpacked = 0
+        reader.source.holders.add(self)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -110,6 +115,11 @@ class QueueCursors:
 
     def __contains__(self, queue_id: object) -> bool:
         return queue_id in self._by_id
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether a poll has unpacked so much that it ends."""
+        return self.unpacked >= read.UNPACKED_BYTES
 
     @property
     def left(self) -> Iterator[Message]:
@@ -140,7 +150,9 @@ class QueueCursors:
         elif isinstance(to, int):
             cursor.position = to
         else:
-            minimum, maximum = self._reader.bounds(self._topic, cursor.queue_id)
+            minimum, maximum = self._reader.bounds(
+                self._topic, cursor.queue_id, catch_up=to != "earliest"
+            )
             cursor.position = minimum if to == "earliest" else maximum
         cursor.floating = time_ms is None and to == "earliest"
 
@@ -149,14 +161,43 @@ class QueueCursors:
         batch = self._batch
         if cursor is not batch.cursor:
             return cursor.position
-        if isinstance(batch.left, UnitRun):
-            first = batch.left.peek()
+        first = _next_of(batch)
+        if first is not None:
+            return offset_in_queue(first, self._topic, cursor.queue_id)
+        return self._dropped_at(batch, cursor)
+
+    def _dropped_at(self, batch: PolledBatch, cursor: Cursor) -> int:
+        """Where a cursor is whose batch has nothing left."""
+        dropped = batch.dropped
+        if isinstance(dropped, int):
+            return dropped
+        if dropped:
+            return offset_in_queue(dropped[0], self._topic, cursor.queue_id)
+        return cursor.position
+
+    def release(self, begin_offset: int) -> None:
+        """The log begins at this physical offset now: a batch that waits keeps no file below it.
+
+        Any thread may call this at any moment, also while another one uses the consumer: what was
+        not handed out goes at once, and the cursor is before it from then on.
+        """
+        batch = self._batch
+        cursor, first = batch.cursor, _next_of(batch)
+        if cursor is not None and first is not None and first.physical_offset < begin_offset:
+            dropped: list[Message] = []
+            batch.dropped = dropped
+            dropped.extend(batch.left)  # one step: the other thread finds all of it, or none
+            batch.dropped = self._dropped_at(batch, cursor)
+            batch.messages = []
         else:
-            left = length_hint(batch.left)
-            first = batch.messages[-left] if left else None
-        if first is None:
-            return cursor.position
-        return offset_in_queue(first, self._topic, cursor.queue_id)
+            self.let_go(batch)
+
+    def let_go(self, batch: PolledBatch | None = None) -> None:
+        """A batch that was handed out to the last message keeps no file of the log."""
+        batch = self._batch if batch is None else batch
+        if not length_hint(batch.left):
+            next(batch.left, None)  # an iterator drops what it iterates over once it says the end
+            batch.messages = []
 
     def fetched(self) -> list[Message]:
         """What was fetched and not handed out yet: messages of one queue."""
@@ -172,6 +213,7 @@ class QueueCursors:
         if cursor is not None and length_hint(left):
             places.append((cursor, self.handed(cursor)))
             messages += islice(left, most)
+            self.let_go()
 
     def go_back(self, places: list[Place]) -> None:
         """What was handed out from these places on has reached nobody: it comes again."""
@@ -197,6 +239,10 @@ class QueueCursors:
         leaves its cursor where it is.
         """
         self._reader.source.check()
+        batch = self._batch
+        if batch.cursor is not None and batch.dropped != []:
+            batch.cursor.position = self._dropped_at(batch, batch.cursor)
+            self._batch = PolledBatch([], None)
         if self._turns >= TURNS_PER_LISTING:
             self._turns = 0
             self.join("earliest")
@@ -235,6 +281,8 @@ class QueueCursors:
             self._topic, cursor.queue_id, cursor.position, limit, self._tags_codes
         )
         messages, next_offset, cursor.status = found
+        if type(found) is read.BatchFetch:
+            self.unpacked += found.unpacked
         if cursor.status == read.FOUND:
             rest = None
             if self._tags is not None:
@@ -285,3 +333,11 @@ class QueueCursors:
                 "or open the consumer with reset='earliest' or reset='latest'"
             )
             raise error
+
+
+def _next_of(batch: PolledBatch) -> Message | None:
+    """The message that a batch hands out next."""
+    if isinstance(batch.left, UnitRun):
+        return batch.left.peek()
+    left = length_hint(batch.left)
+    return batch.messages[-left] if left else None

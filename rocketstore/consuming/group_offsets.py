@@ -2,6 +2,8 @@
 
     {"offsetTable": {"topic@group": {"0": 5, "1": 7}}}
 
+A commit goes to the journal of `commit_journal` first, and is merged into the file soon.
+
 The number is the next queue offset that the group wants. Whatever else the file holds
 (`dataVersion`, other groups, values that we do not understand) is carried over as it is. An
 offset is stored only after the flushed position covers the end of the record before it, so
@@ -13,35 +15,35 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
+import threading
+import time
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.consuming.commit_journal import CommitJournal, Moved, read_journal
+from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.errors import (
     BackpressureError,
-    RocketStoreError,
     StoreClosedError,
     StoreReadOnlyError,
 )
 from rocketstore.log.layout.atomic_files import write_state_file
 from rocketstore.log.layout.paths import check_group
 from rocketstore.log.layout.rocketmq_json import read_json
-from rocketstore.values.public import public
+from rocketstore.log.recovery.quarantine import keep_state_file
+from rocketstore.log.recovery.report import OffsetSetBack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = [
-    "Clamped",
     "ConsumerOffsets",
-    "FollowerOffsets",
-    "GroupClaimedError",
+    "entries_without_sense",
     "recovered_offsets",
 ]
 
@@ -49,38 +51,11 @@ logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 64 << 20
 MAX_DEPTH = 8
+#: A commit is in RocketMQ's file after this long.
+MERGE_EVERY_S = 5.0
 QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 # RocketMQ's own bound of a queue offset: a signed 64-bit number.
 MAX_OFFSET = (1 << 63) - 1
-
-
-@public
-class GroupClaimedError(RocketStoreError):
-    """A group has a live consumer of this topic; two would overwrite each other's offsets."""
-
-    status = "SERVICE_NOT_AVAILABLE"
-
-    def __init__(self, topic: str, group: str) -> None:
-        super().__init__(topic, group)
-        self.topic = topic
-        self.group = group
-
-    def __str__(self) -> str:
-        return (
-            f"group {self.group!r} already has a live consumer of topic {self.topic!r}; "
-            "close that one first, or use another group"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Clamped:
-    """A stored offset that pointed beyond its queue and was set back at open."""
-
-    topic: str
-    group: str
-    queue_id: int
-    stored: int
-    maximum: int
 
 
 class ConsumerOffsets:
@@ -93,14 +68,22 @@ class ConsumerOffsets:
         # signal's handler may come inside: a table is replaced, never changed.
         self._turn = SignalSafeLock()
         self._document: dict[str, object] = {}
-        self._claims: dict[str, weakref.ref[object]] = {}
+        self._journal = CommitJournal(layout.group_offsets)
+        # The table as RocketMQ's file has it, and when the first commit came that it lacks.
+        self._merged: dict[str, object] = {}
+        self._unmerged_since_s: float | None = None
+        self._claims: dict[str, tuple[Claim, ...]] = {}
         # Groups by topic, those of any by None, and the table that they are in.
         self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
+        #: Offsets that `clamp` set back.
+        self.set_back: tuple[OffsetSetBack, ...] = ()
         # The largest offset of each queue, and the table that they are in.
         self._floors: tuple[dict[str, object], dict[tuple[str, int], int]] = {}, {}
 
     def load(self) -> None:
         """Reads the file, or its `.bak`; one that is no use is reported and counts as empty."""
+        # In front of the file: a merge between the two looks leaves the file as the newer one.
+        commits = read_journal(self._layout.group_offsets)
         document = read_json(self._layout.consumer_offsets, MAX_FILE_BYTES, MAX_DEPTH)
         path = self._layout.consumer_offsets
         if document is None:
@@ -111,13 +94,31 @@ class ConsumerOffsets:
         if not isinstance(document.get("offsetTable", {}), dict):
             logger.warning("%s: offsetTable is not an object; it counts as empty", path)
             document = {**document, "offsetTable": {}}
+        merged = document.get("offsetTable", {})
+        table = _with_commits(merged, commits)
+        newer = table != merged
         with self._turn:
-            self._document = document
+            self._document = {**document, "offsetTable": table} if newer else document
+            self._merged = merged
+            self._unmerged_since_s = 0.0 if newer else None
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
         with self._turn:
             return dict(_offsets_of(self._table().get(f"{topic}@{group}")))
+
+    def warn_of(self, topic: str, group: str) -> None:
+        """Called when a consumer of the group begins: it starts over where the file holds no
+        offset."""
+        with self._turn:
+            found = entries_without_sense(self._table(), f"{topic}@{group}")
+        for entry in found:
+            logger.warning(
+                "%s: %s: no offset; group %s starts there as if it had committed none",
+                self._layout.consumer_offsets,
+                entry,
+                group,
+            )
 
     def groups(self, topic: str | None = None) -> tuple[str, ...]:
         """Groups with stored offsets, of a topic or of any, sorted."""
@@ -135,30 +136,37 @@ class ConsumerOffsets:
                 self._floors = table, _floors_in(table)
             return self._floors[1].get((topic, queue_id), 0)
 
-    def claim(self, topic: str, group: str, owner: object) -> None:
-        """Makes `owner` the only consumer of (group, topic), until `release` or its collection."""
+    def claim(self, topic: str, group: str, owner: object, queue_id: int | None = None) -> None:
+        """Makes `owner` the only consumer of a queue of (group, topic), or of all of its queues,
+        until `release` or its collection."""
         if self._read_only:
             return  # a reader sees what every writer has stored, and owns nothing
         check_group(group)
         key = f"{topic}@{group}"
         with self._turn:
-            mine = weakref.ref(owner)
-            held = self._claims.setdefault(key, mine)
-            living = held()
-            if living is not None and living is not owner:
-                raise GroupClaimedError(topic, group)
-            self._claims[key] = mine
+            others = [
+                held
+                for held in self._claims.get(key, ())
+                if held.owner() is not None and held.owner() is not owner
+            ]
+            for held in others:
+                if held.meets(queue_id):
+                    raise GroupClaimedError(topic, group, str(held))
+            thread = threading.current_thread().name
+            self._claims[key] = (*others, Claim(queue_id, weakref.ref(owner), thread))
 
     def release(self, topic: str, group: str, owner: object) -> None:
         """Gives a claim back; nothing happens when `owner` does not hold it."""
         key = f"{topic}@{group}"
         with self._turn:
-            if self._holds(key, owner):
+            left = tuple(held for held in self._claims.get(key, ()) if held.owner() is not owner)
+            if left:
+                self._claims[key] = left
+            else:
                 self._claims.pop(key, None)
 
     def _holds(self, key: str, owner: object) -> bool:
-        held = self._claims.get(key)
-        return held is not None and held() is owner
+        return any(held.owner() is owner for held in self._claims.get(key, ()))
 
     def check_writable(self) -> None:
         if self._read_only:
@@ -176,8 +184,12 @@ class ConsumerOffsets:
         physical_end: int,
         wait_flushed: Callable[[int], object],
         owner: object = None,
+        *,
+        sync: bool = True,
     ) -> None:
-        """Stores next offsets by queue id, durably, after `wait_flushed(physical_end)`.
+        """Stores next offsets by queue id, durably, after `wait_flushed(physical_end)`. Without
+        `sync` they survive the process, and the log need not be flushed: open sets offsets beyond
+        the end of a queue back.
 
         `physical_end` is the end of the furthest record that the offsets step over. Whatever the
         wait raises is raised, and nothing is stored then. `owner`: the consumer that has claimed
@@ -194,7 +206,8 @@ class ConsumerOffsets:
         for queue_id, offset in offsets.items():
             if not 0 <= offset <= MAX_OFFSET or queue_id < 0:
                 raise ValueError(f"queue {queue_id}: offset {offset} cannot be stored")
-        wait_flushed(physical_end)
+        if sync:
+            wait_flushed(physical_end)
         key = f"{topic}@{group}"
         with self._turn as nested:
             if nested:
@@ -211,13 +224,62 @@ class ConsumerOffsets:
             row = table.get(key)
             changed = dict(row) if isinstance(row, dict) else {}
             changed.update({str(queue_id): offset for queue_id, offset in offsets.items()})
-            self._replace({**table, key: changed})
+            self._add({**table, key: changed}, key, offsets, sync=sync)
 
-    def clamp(self, maximum: Callable[[str, int], int | None]) -> list[Clamped]:
+    def _add(
+        self, table: dict[str, object], key: str, offsets: Mapping[int, int], *, sync: bool
+    ) -> None:
+        """Takes a table over that differs in these offsets, once they are in a file."""
+        base = dict(_offsets_of(self._merged.get(key)))
+        moved = [Moved(key, queue_id, base.get(queue_id), now) for queue_id, now in offsets.items()]
+        if not self._journal.add(moved, sync=sync):
+            self._replace(table)
+            return
+        self._document = {**self._document, "offsetTable": table}
+        if self._unmerged_since_s is None:
+            self._unmerged_since_s = time.monotonic()
+
+    def merge(self, *, older_than_s: float = 0.0) -> None:
+        """Brings RocketMQ's file up to date if it has lacked a commit for so long.
+
+        Raises:
+            OSError: it cannot be written; the journal still has what it lacks.
+        """
+        with self._turn as nested:
+            since_s = self._unmerged_since_s
+            if nested or self._read_only or since_s is None:
+                return
+            if time.monotonic() - since_s >= older_than_s:
+                self._replace(self._table())
+
+    def merge_now_and_then(self) -> None:
+        """Called each second by a thread of the store."""
+        self._merge_or_warn(MERGE_EVERY_S)
+
+    def _merge_or_warn(self, older_than_s: float = 0.0) -> None:
+        """A full disk is no reason to stop: the journal has the commits."""
+        try:
+            self.merge(older_than_s=older_than_s)
+        except OSError as error:
+            logger.warning(
+                "%s lacks commits of the last seconds, which %s has: %s",
+                self._layout.consumer_offsets,
+                self._layout.group_offsets,
+                error,
+            )
+
+    def close(self, *, merge: bool = True) -> None:
+        """Brings RocketMQ's file up to date, if `merge`; the last call."""
+        if merge:
+            self._merge_or_warn()
+        self._journal.close()
+
+    def clamp(self, maximum: Callable[[str, int], int | None]) -> list[OffsetSetBack]:
         """At open: sets offsets beyond their queue's end back to it and stores that, before the
         first put; in a store that is only read it holds in memory.
 
-        `maximum(topic, queue_id)` is None for a queue of which nothing is known; its offsets stay.
+        A copy of the old file is kept in quarantine. `maximum(topic, queue_id)` is None for a queue
+        of which nothing is known; its offsets stay.
         """
         clamped = []
         with self._turn:
@@ -225,61 +287,62 @@ class ConsumerOffsets:
             for topic, group, queue_id, offset in _rows_of(self._table()):
                 limit = maximum(topic, queue_id)
                 if limit is not None and offset > limit:
-                    clamped.append(Clamped(topic, group, queue_id, offset, limit))
+                    change = OffsetSetBack(
+                        group=group, topic=topic, queue_id=queue_id, was=offset, now=limit
+                    )
+                    clamped.append(change)
                     table[f"{topic}@{group}"][str(queue_id)] = limit
-            if clamped:
+            if clamped or self._unmerged_since_s is not None:
+                if clamped and not self._read_only:
+                    keep_state_file(self._layout, self._layout.consumer_offsets)
                 self._replace({**self._table(), **table})
+                if clamped and not self._read_only:
+                    self._keep_copy()  # it must not lead beyond the log either
         for change in clamped:
-            logger.warning(
-                "group %s had stored offset %d of %s/%d, which ends at %d: set back",
-                change.group,
-                change.stored,
-                change.topic,
-                change.queue_id,
-                change.maximum,
-            )
+            logger.warning("%s", change)
+        self.set_back = tuple(clamped)
         return clamped
 
     def _table(self) -> dict[str, object]:
         table = self._document.get("offsetTable")
         return table if isinstance(table, dict) else {}
 
+    def _keep_copy(self) -> None:
+        """Gives the `.bak` of a broker what the file holds: the broker takes it for a bad file."""
+        copy = self._layout.consumer_offsets.with_suffix(".json.bak")
+        if copy.is_file() and not copy.is_symlink():
+            held = {**self._document, "offsetTable": self._merged}
+            write_state_file(self._layout, copy, _as_text(held))
+
     def _replace(self, table: dict[str, object]) -> None:
         """Writes the file, unless the store is only read, then takes the new table over; what
         cannot be written does not count."""
         document = {**self._document, "offsetTable": table}
         if not self._read_only:
-            text = json.dumps(document, ensure_ascii=False, indent="\t")
-            write_state_file(self._layout, self._layout.consumer_offsets, text)
+            self._keep_copy()
+            write_state_file(self._layout, self._layout.consumer_offsets, _as_text(document))
+            self._document, self._merged = document, table
+            self._journal.begin_anew()
+            self._unmerged_since_s = None
         self._document = document
 
 
-class FollowerOffsets(ConsumerOffsets):
-    """The table of a store that another process may write: read again when its file is another
-    one."""
+def _as_text(document: dict[str, object]) -> str:
+    text = json.dumps(document, ensure_ascii=False, indent="\t")
+    # A name that the file had may have half of a surrogate pair, which UTF-8 lacks.
+    return text.encode("utf-8", "backslashreplace").decode()
 
-    def __init__(self, layout: StoreLayout) -> None:
-        super().__init__(layout, read_only=True)
-        self._seen: tuple[int, int, int] | None = None
 
-    def get(self, topic: str, group: str) -> dict[int, int]:
-        self.look()
-        return super().get(topic, group)
-
-    def groups(self, topic: str | None = None) -> tuple[str, ...]:
-        self.look()
-        return super().groups(topic)
-
-    def look(self) -> None:
-        """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""
-        try:
-            found = os.stat(self._layout.consumer_offsets)
-            seen = found.st_ino, found.st_mtime_ns, found.st_size
-        except FileNotFoundError:
-            seen = 0, 0, 0
-        if seen != self._seen:
-            self.load()
-            self._seen = seen  # last: other threads ask meanwhile
+def _with_commits(merged: dict[str, object], commits: Collection[Moved]) -> dict[str, object]:
+    """The table with the commits that it lacks. Where the file no longer holds what a commit found
+    there, a merge or another program has stored a newer offset, which counts."""
+    table = dict(merged)
+    base = {key: dict(_offsets_of(merged.get(key))) for key in {one.key for one in commits}}
+    for key, queue_id, was, now in commits:
+        if base[key].get(queue_id) == was:
+            row = table.get(key)
+            table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
+    return table
 
 
 def _split(key: str) -> tuple[str, str] | None:
@@ -314,6 +377,23 @@ def _rows_of(table: dict[str, object]) -> Iterator[tuple[str, str, int, int]]:
                 yield *pair, queue_id, offset
 
 
+def entries_without_sense(table: Mapping[str, object], key: str | None = None) -> list[str]:
+    """What a table of offsets, or the row of one topic and group, has that is no offset of a queue:
+    its group starts over there."""
+    found = []
+    for name, row in table.items():
+        if key is not None and name != key:
+            continue
+        if not isinstance(row, dict):
+            found.append(f"{name} = {row!r:.40} is no object")
+            continue
+        known = {str(queue_id) for queue_id, _ in _offsets_of(row)}
+        found += [f"{name}: queue {q!r:.40} = {row[q]!r:.40}" for q in row if q not in known]
+        if _split(name) is None:
+            found.append(f"{name!r:.80} is no topic@group")
+    return found
+
+
 def _offsets_of(row: object) -> Iterator[tuple[int, int]]:
     """Queue ids and offsets that make sense; anything else in a row is left alone."""
     if not isinstance(row, dict):
@@ -334,6 +414,8 @@ def recovered_offsets(
     offsets.load()
 
     def end_of(topic: str, queue_id: int) -> int | None:
+        if (topic, queue_id) in queues.blocked.places:
+            return None  # where it ends is not known before the place is free
         queue = queues.get(topic, queue_id)
         return None if queue is None else queue.max_offset
 

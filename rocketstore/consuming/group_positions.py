@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rocketstore.consuming.cursors import QueueCursors
     from rocketstore.consuming.group_offsets import ConsumerOffsets
@@ -27,8 +27,9 @@ class GroupPositions:
         group: str,
         owner: object,
         wait_flushed: Callable[[int], object] | None,
+        queue_id: int | None = None,
     ) -> None:
-        """Claims the group for `owner`.
+        """Claims the group for `owner`: one queue of the topic, or all (None).
 
         Raises:
             GroupClaimedError: another consumer holds it.
@@ -38,29 +39,49 @@ class GroupPositions:
         self._group = group
         self._owner = weakref.ref(owner)  # a consumer that nobody keeps loses its claim
         self._wait_flushed = wait_flushed or _cannot_flush
-        offsets.claim(topic, group, owner)
+        offsets.claim(topic, group, owner, queue_id)
+        offsets.warn_of(topic, group)
         #: Queue offsets by queue id, as they were stored when the consumer was made.
         self.stored = offsets.get(topic, group)
 
-    def commit(self, cursors: QueueCursors, reader: Reader) -> None:
-        """Stores the positions that changed, after a flush of all that they imply.
+    def commit(
+        self,
+        cursors: QueueCursors,
+        reader: Reader,
+        offsets: Mapping[int, int] | None = None,
+        *,
+        sync: bool = True,
+    ) -> None:
+        """Stores these offsets, by default the positions of the consumer, as far as they changed,
+        after a flush of all that they imply.
 
         Raises:
-            OffsetOutOfRangeError: a position is beyond the end of its queue.
+            OffsetOutOfRangeError: an offset is beyond the end of its queue.
             StoreReadOnlyError, StoreClosedError, DurabilityTimeoutError: nothing is stored.
         """
         self._offsets.check_writable()
         changed: dict[int, int] = {}
         physical_end = 0
         for cursor in cursors:
-            position = cursors.handed(cursor)
+            if offsets is None:
+                position = cursors.handed(cursor)
+            elif cursor.queue_id in offsets:
+                position = offsets[cursor.queue_id]
+            else:
+                continue
             if position != cursor.committed:
                 changed[cursor.queue_id] = position
                 implied = self._implied_end(reader, cursor.queue_id, position)
                 physical_end = max(physical_end, implied)
         if changed:
             self._offsets.commit(
-                self._topic, self._group, changed, physical_end, self._wait_flushed, self._owner()
+                self._topic,
+                self._group,
+                changed,
+                physical_end,
+                self._wait_flushed,
+                self._owner(),
+                sync=sync,
             )
         for cursor in cursors:
             cursor.committed = changed.get(cursor.queue_id, cursor.committed)

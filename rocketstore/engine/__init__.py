@@ -11,7 +11,7 @@ Read in this order:
   queues and index.
 - `parts`, `wiring`: the parts of a store, and how a writing store gets them, leaf first;
   `initial_offset` gives the first queue offset of a queue.
-- `engine`: what every mode has, and the two modes that only read.
+- `engine`: what every mode has, and the modes that only read.
 - `writing_engine`: the mode that writes; `trim` removes segments, `tickets` completes promises.
 - `shutdown`, `exit_hook`: a close runs once and to its end, also at the end of the interpreter.
 - `rebuild`: an open that replaces queues and index.

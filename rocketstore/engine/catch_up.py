@@ -6,7 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.errors import StoreBehindError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
+from rocketstore.log.dispatch.dispatcher import QUEUES
 from rocketstore.log.queues.lost_queues import digest_below
 from rocketstore.log.recovery.progress import drop_progress
 
@@ -19,12 +21,25 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.values.callbacks import Progress
 
-__all__ = ["CatchUp"]
+__all__ = ["CatchUp", "dispatch_for_reader"]
 
 #: Log between two stored checkpoints, bytes; a kill repeats no more work than this.
 STEP_BYTES: Final = 256 << 20
 #: Least log for which queue files are preallocated, bytes; less hardly fills one file.
 AHEAD_BYTES: Final = 32 << 20
+
+
+def dispatch_for_reader(dispatcher: Dispatcher, path: str, target: int) -> None:
+    """Dispatches up to `target` for a reader that has seen all before it.
+
+    Raises:
+        StoreBehindError: dispatch stands before it, so what the reader asks for may be hidden.
+    """
+    if dispatcher.catch_up(target) >= target:
+        return
+    for part, why in dispatcher.behind:
+        if part == QUEUES:
+            raise StoreBehindError(path, part, why)
 
 
 @dataclass(slots=True)
@@ -52,6 +67,7 @@ class CatchUp:
         while True:
             before = positions.dispatched
             after = dispatcher.catch_up(min(end, before + STEP_BYTES))
+            dispatcher.settle()
             if self.on_progress is not None and end > begin:
                 self.on_progress("queues and index", after - begin, end - begin)
             if after >= end or after == before:

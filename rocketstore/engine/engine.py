@@ -1,23 +1,34 @@
 """One open store: what `Store` delegates to. `Engine` is what every mode has.
 
 `MemoryEngine` reads a dead store that was recovered in memory, `FollowingEngine` the files of a
-store that another process may write. `writing_engine` has the third kind, the one that writes.
-`open` decides which kind an open gets.
+store that another process may write, `SucceedingEngine` goes from the one to the other.
+`writing_engine` has the kind that writes. `open` decides which kind an open gets.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
-from rocketstore.errors import ConfigError, ReadFailedError, StoreClosedError
+from rocketstore.errors import (
+    ConfigError,
+    ReadFailedError,
+    StoreClosedError,
+    StoreRecoveringError,
+)
+from rocketstore.log.follow.writer_monitor import writer_state
+from rocketstore.log.layout.identity import StoreIdentity, lock_state
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.reader import Reader
+from rocketstore.log.read.succession import Succession, fingerprint
 
 if TYPE_CHECKING:
     from rocketstore._native.sync.positions import Positions
@@ -33,7 +44,23 @@ if TYPE_CHECKING:
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.stats.statistics import Statistics, StoreStatistics
 
-__all__ = ["CLEAN", "CloseMode", "Engine", "FollowingEngine", "Guard", "MemoryEngine", "Opened"]
+__all__ = [
+    "CLEAN",
+    "CloseMode",
+    "Engine",
+    "FollowingEngine",
+    "Guard",
+    "MemoryEngine",
+    "Opened",
+    "SucceedingEngine",
+]
+
+logger = logging.getLogger(__name__)
+
+#: Longest time for which calls that need no new messages believe the last look, seconds.
+LOOK_S: Final = 0.02
+
+LockState = tuple[int, int, int] | None
 
 
 class Guard:
@@ -113,7 +140,7 @@ class Engine(ABC):
         self.positions = opened.positions
         self.flags = opened.guard.flags
         self.offsets = opened.offsets
-        self.recovery = opened.recovery
+        self._recovery = opened.recovery
         self.index = opened.index
         self.reader = Reader(opened.source, opened.statistics.record_get)
         self._guard = opened.guard
@@ -141,6 +168,11 @@ class Engine(ABC):
         self.check_open()
 
     # ---- what readers need ----
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What the last open found and did."""
+        return self._recovery
 
     @property
     def begin_offset(self) -> int:
@@ -193,6 +225,25 @@ class FollowingEngine(Engine):
         super().__init__(opened)
         self._follower = follower
 
+    @property
+    def recovery(self) -> RecoveryReport:
+        """Says "following" from the first writer on."""
+        if self._recovery.mode != "following" and self._follower.met_writer:
+            self._recovery = replace(self._recovery, mode="following")
+        return self._recovery
+
+    def check_open(self) -> None:
+        super().check_open()
+        self._follower.check()
+
+    def check_files(self) -> None:
+        super().check_open()
+        self._follower.check(now=True)
+
+    def lacks(self, end: int) -> bool:
+        """Whether the writer has not dispatched up to a physical offset yet."""
+        return self._follower.lacks(end)
+
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
         steps.take(self._follower.close)
         if self.index is not None:
@@ -230,3 +281,118 @@ class MemoryEngine(Engine):
         for part in (self._queues, self.index, self._segments):
             if part is not None:
                 steps.take(part.close)
+
+
+class SucceedingEngine(Engine):
+    """A reader of a dead store, until a program writes: then it follows that.
+
+    What was recovered in memory never moves. So the reader looks at `lock` whenever it finds
+    nothing, and opens the store again behind the same `Reader` once a writer has come, or has come
+    and gone. Consumers keep their positions: recovery in memory and on disk find the same messages.
+    Where they do not, the reader says so.
+
+    `MemoryEngine` first, then what `reopen` gives: a `FollowingEngine` while a program writes or
+    after a clean stop, another `MemoryEngine` after a crash.
+
+    The close lets the files of the newest one go; older ones go with what still refers to them.
+    """
+
+    def __init__(
+        self,
+        first: MemoryEngine,
+        reopen: Callable[[], Engine],
+        lock: LockState,
+        identity: StoreIdentity,
+    ) -> None:
+        """`lock`: the state of the file before `first` was opened."""
+        self._now: Engine = first
+        self._source = Succession(first.reader.source, self._look)
+        super().__init__(
+            Opened(
+                path=first.path,
+                layout=first.layout,
+                config=first.config,
+                guard=first._guard,
+                positions=first.positions,
+                offsets=first.offsets,
+                recovery=first.recovery,
+                index=first.index,
+                source=self._source,
+                statistics=first._statistics,
+            )
+        )
+        self._reopen = reopen
+        self._lock_seen = lock
+        self._identity = identity
+        self._looking = threading.Lock()
+        self._looked = 0.0
+        self._last = fingerprint(first.reader, first.recovery.last_record_start)
+
+    def check_open(self) -> None:
+        super().check_open()
+        self._identity.check(now=False)
+        if time.monotonic() > self._looked + LOOK_S:
+            self._look()
+        self._now.check_open()
+
+    def check_files(self) -> None:
+        super().check_open()
+        self._look()
+        self._now.check_files()
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        return self._now.recovery
+
+    def _look(self) -> None:
+        """Raises StoreReplacedError where the store is another one."""
+        if isinstance(self._now, FollowingEngine) or self._guard.closed:
+            return  # that one looks itself
+        with self._looking:
+            if isinstance(self._now, FollowingEngine) or self._guard.closed:
+                return
+            self._identity.check()
+            self._succeed()
+            self._looked = time.monotonic()
+
+    def _succeed(self) -> None:
+        """Opens the store again if a writer has come since the last time."""
+        lock, state = lock_state(self.layout), writer_state(self.layout)
+        if state == "recovering" or (lock == self._lock_seen and state == "none"):
+            return  # what was recovered in memory is served until the writer has recovered
+        try:
+            newer = self._reopen()
+        except StoreRecoveringError:
+            return
+        try:
+            if isinstance(newer, FollowingEngine) and newer.lacks(self.positions.dispatched):
+                newer.close()
+                return  # the page is that of a killed writer: the next one has not written its own yet
+            self._check_kept(newer)
+        except BaseException:
+            newer.close()
+            raise
+        self._lock_seen = lock
+        self._last = fingerprint(newer.reader, newer.recovery.last_record_start)
+        self.positions, self.offsets, self.index = newer.positions, newer.offsets, newer.index
+        self.config = newer.config
+        self._source.turn(newer.reader.source)
+        self._now = newer
+        logger.info("%s: the reader goes on as %r", self.path, newer.recovery.mode)
+
+    def _check_kept(self, newer: Engine) -> None:
+        """Raises StoreReplacedError if the log lacks what this reader may have shown."""
+        shown, end = self.positions.visible, newer.positions.wrote
+        last, begin = self._now.recovery.last_record_start, newer.begin_offset
+        same = begin > last or self._last in (None, fingerprint(newer.reader, last))
+        if end < shown or not same:
+            self._identity.refuse(
+                "recovery on disk has cut off messages that this reader, which recovered the log "
+                f"in memory up to {shown}, has shown; the log ends at {end} now"
+            )
+
+    def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
+        with self._looking:
+            now = self._now
+        now._take_steps(steps, mode)
+        steps.take(self._identity.close)

@@ -8,15 +8,17 @@ disk changes.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
-from rocketstore.consuming.group_offsets import FollowerOffsets
+from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
-from rocketstore.engine.engine import FollowingEngine, Guard, MemoryEngine, Opened
+from rocketstore.engine.engine import FollowingEngine, Guard, MemoryEngine, Opened, SucceedingEngine
 from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.phases import (
     Opening,
@@ -30,26 +32,34 @@ from rocketstore.engine.phases import (
 from rocketstore.engine.preflight import preflight
 from rocketstore.engine.wiring import OwnFiles, memory_engine, writing_engine
 from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import HINTS, ConfigError, MissingSegmentsError, StoreRecoveringError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
-from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.identity import StoreIdentity, lock_state
+from rocketstore.log.layout.lock import StoreLock, describe_recovery
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.positions_page import boot_id
-from rocketstore.log.recovery.missing_segments import missing_segments
+from rocketstore.log.recovery.missing_segments import has_both_ends, missing_segments
 from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
+    from rocketstore.config import StoreConfig
     from rocketstore.engine.engine import Engine
     from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["open_engine", "open_for_writing"]
+#: Longest wait of a reader's open for a process that recovers the store, or has not dispatched all
+#: that it shows, and its step, seconds.
+RECOVERY_S: Final = 1.0
+READY_STEP_S: Final = 0.002
+
+__all__ = ["open_engine", "open_for_writing", "planned_recovery"]
 
 
 def open_engine(path: str, mode: str, options: Options) -> Engine:
@@ -58,7 +68,7 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     Raises:
         StoreLockedError, MissingSegmentsError, ConfigError, OSError: as `rocketstore.open` says.
     """
-    layout = preflight(path, mode, options.config)
+    layout = preflight(path, mode, options.config, force=options.force)
     index_was_there = layout.index.is_dir()
     if mode == "r":
         return _open_to_read(Request(path, layout, options, "private", None, index_was_there))
@@ -81,21 +91,51 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
 
 def _open_to_read(request: Request) -> Engine:
     """A follower where a writer lives, or where nothing has to be recovered; else recovered in
-    memory."""
-    path, layout, options = request.path, request.layout, request.options
-    if options.untrusted:
+    memory until a writer comes."""
+    engine = _open_as_it_is(request)
+    lacks = engine.recovery.missing and not request.options.force
+    # A writer has all of its files: this reader looks at another place.
+    if lacks and (StoreLock.probe(request.layout) is not None or not has_both_ends(request.layout)):
+        what = "; ".join(engine.recovery.missing)
+        engine.close()
+        log = request.layout.logs[0]
+        raise MissingSegmentsError(f"{log}: {what}; {HINTS['force_reader']}")
+    return engine
+
+
+def _open_as_it_is(request: Request) -> Engine:
+    """As `_open_to_read`, also where files of the log are missing."""
+    layout = request.layout
+    if request.options.untrusted:
         return _open_in_memory(replace(request, access="memory", index_was_there=True))
+    identity, lock = StoreIdentity(layout), lock_state(layout)
+    try:
+        engine = _open_once(request, RECOVERY_S)
+        if isinstance(engine, MemoryEngine):
+            again = partial(_open_once, request, 0.0)
+            return SucceedingEngine(engine, again, lock, identity)
+    except BaseException:
+        identity.close()
+        raise
+    identity.close()
+    return engine
+
+
+def _open_once(request: Request, wait_s: float) -> FollowingEngine | MemoryEngine:
+    path, layout, options = request.path, request.layout, request.options
     if StoreLock.probe(layout) is not None:
-        return _open_follower(path, layout, options)
+        return _open_follower(path, layout, options, wait_s=wait_s)
     engine = _open_in_memory(request)
     indexed = options.config.index_enabled
-    if engine.odd_sizes or not stopped_cleanly(engine.recovery, indexed=indexed):
+    report = engine.recovery
+    made_in_memory = report.refilled_queues or report.unplaced_messages
+    if engine.odd_sizes or made_in_memory or not stopped_cleanly(report, indexed=indexed):
         return engine
     # Nothing had to be recovered in memory: the files are read, and a writer that comes is
     # followed.
     engine.close()
     fitted = replace(options, config=engine.config)
-    return _open_follower(path, layout, fitted, engine.recovery)
+    return _open_follower(path, layout, fitted, engine.recovery, wait_s=wait_s)
 
 
 def open_for_writing(
@@ -142,6 +182,23 @@ def _open_in_memory(request: Request) -> MemoryEngine:
         raise
 
 
+def planned_recovery(path: str, options: Options) -> RecoveryReport:
+    """What an open for writing would find and do to the log. It takes no lock, changes nothing, and
+    leaves queues and index out.
+
+    Raises:
+        ConfigError, OSError: as `open_engine`.
+    """
+    layout = preflight(path, "r", options.config, force=True)
+    opening = _begin(Request(path, layout, options, "private", None, layout.index.is_dir()))
+    with opening.undo as undo:
+        claimed = claim(opening)
+        loaded = load(opening, claimed)
+        undo.callback(loaded.log.close)
+        undo.callback(loaded.queues.close)
+        return recover(opening, claimed, loaded).report
+
+
 def _begin(request: Request) -> Opening:
     layout, undo = request.layout, ExitStack()
     own_file = CheckpointFile(layout.own_checkpoint)
@@ -159,20 +216,30 @@ def _undo(opening: Opening, error: BaseException) -> None:
 
 
 def _open_follower(
-    path: str, layout: StoreLayout, options: Options, stopped: RecoveryReport | None = None
+    path: str,
+    layout: StoreLayout,
+    options: Options,
+    stopped: RecoveryReport | None = None,
+    *,
+    wait_s: float,
 ) -> FollowingEngine:
     """The engine of a reader of a store that another process writes or may write.
 
     `stopped`: the report of an open that found a clean stop; None where there is a writer. Until
     a program writes again the reader believes its bounds.
+
+    Raises:
+        StoreRecoveringError: a process has not recovered or rebuilt the store after `wait_s`
+            seconds.
     """
-    config = options.config
     follower = Follower(
         layout,
         verify=VERIFY_BODY_CRC | VERIFY_RECORD_CRC,
         stopped=None if stopped is None else (stopped.begin, stopped.end),
     )
     try:
+        _wait_until_ready(path, layout, follower, wait_s)
+        config = _fitted(options.config, follower)
         offsets = FollowerOffsets(layout)
         offsets.look()
         visible = follower.end()
@@ -195,19 +262,53 @@ def _open_follower(
         positions=FollowerPositions(follower),
         offsets=offsets,
         recovery=report,
-        index=FollowerIndex(index) if config.index_enabled else None,
+        index=FollowerIndex(index, follower) if config.index_enabled else None,
         source=follower,
         statistics=StoreStatistics(dict),
     )
     return FollowingEngine(opened, follower)
 
 
+def _wait_until_ready(path: str, layout: StoreLayout, follower: Follower, wait_s: float) -> None:
+    """Until the store is recovered: an empty view would look like an empty store. Then until what
+    was acknowledged before the open is in its queues: the writer dispatches in a thread of its own.
+    One that stands does not keep readers from what it did."""
+    deadline = time.monotonic() + wait_s
+    acknowledged: int | None = None
+    while True:
+        late = time.monotonic() >= deadline
+        if follower.writer == "recovering":
+            acknowledged = None
+            if late:
+                raise StoreRecoveringError(path, describe_recovery(layout))
+        else:
+            acknowledged = follower.visible() if acknowledged is None else acknowledged
+            if late or not follower.lacks(acknowledged):
+                return
+        time.sleep(READY_STEP_S)
+        follower.look()
+
+
+def _fitted(config: StoreConfig, follower: Follower) -> StoreConfig:
+    """The size of log files is that of the files; one that was given and disagrees is an error."""
+    size = follower.segment_size
+    if size in (0, config.commit_log_file_size_bytes):
+        return config
+    if "commit_log_file_size_bytes" in config.given:
+        raise ConfigError(
+            "commit_log_file_size_bytes",
+            config.commit_log_file_size_bytes,
+            f"the files of this store have {size}",
+        )
+    return config.replace(commit_log_file_size_bytes=size)
+
+
 def _missing(layout: StoreLayout, follower: Follower) -> tuple[str, ...]:
     """The segments that the log lacks, logged as errors: their records cannot be read. A writer of
-    ours checks its log itself."""
-    if follower.writer not in ("java", "none"):
-        return ()
-    found = missing_segments(layout)
+    ours checked its log itself, when it opened."""
+    found = follower.lacks_files()
+    if follower.writer in ("java", "none"):
+        found = missing_segments(layout)
     for text in found:
         logger.error("%s: %s", layout.root, text)
     return tuple(found)

@@ -1,13 +1,26 @@
-"""Loads the files of a store for an open: the log, the options that fit it, store.json, the index."""
+"""Loads the files of a store for an open: the log, the options that fit it, store.json, the index.
+
+New queue and index files get the sizes of the files that are there, else those that `store.json`
+remembers, else the configured ones. RocketMQ refuses queue files of another size than its own, and
+finds no key in index files of another shape.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import operator
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rocketstore.errors import ConfigError
+from rocketstore.errors import ConfigError, ReadFailedError
+from rocketstore.log.index.names import is_index_name
+from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, open_segment
+from rocketstore.log.index.soundness import drop_all
 from rocketstore.log.index.store import IndexStore
+from rocketstore.log.index.tag_entries import has_tag_entries
+from rocketstore.log.layout.log_dirs import vanished_segments
 from rocketstore.log.layout.store_json import (
     StoreState,
     load_store_state,
@@ -26,11 +39,23 @@ if TYPE_CHECKING:
     from rocketstore.engine.open_options import Request
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["fit_config", "foreign_saver", "load_index", "load_log", "load_state"]
+__all__ = [
+    "fit_config",
+    "fit_index_tags",
+    "fit_shapes",
+    "foreign_saver",
+    "load_index",
+    "load_log",
+    "load_state",
+    "remember_shapes",
+]
 
 
-def load_log(request: Request) -> MappedFileQueue:
+def load_log(request: Request) -> tuple[MappedFileQueue, tuple[str, ...]]:
+    """The log, and a sentence for each file that only its second name has kept: a writer links it
+    back, and a reader uses that."""
     layout, untrusted = request.layout, request.options.untrusted
+    vanished = vanished_segments(layout)
     if request.lock is not None:
         SecondNames(layout).restore()
     log = (MemoryLog if untrusted else MappedFileQueue)(
@@ -41,15 +66,24 @@ def load_log(request: Request) -> MappedFileQueue:
         tmp_directory=layout.tmp,
         more_directories=layout.logs[1:],
     )
+    if request.lock is None and not untrusted:
+        log.elsewhere = vanished
     log.load()
-    return log
+    notes = (
+        f"{layout.commit_log / os.path.basename(path)} had vanished, and is linked back from {path}"
+        for _, _, path in vanished
+    )
+    return log, tuple(notes)
 
 
-def fit_config(request: Request, log: MappedFileQueue) -> StoreConfig:
-    """Sizes are those of the files; one that was given and disagrees is an error."""
+def fit_config(request: Request, log: MappedFileQueue, *, ours: bool) -> StoreConfig:
+    """Sizes are those of the files; one that was given and disagrees is an error. `ours`:
+    rocketstore wrote last, so store.json tells what files had before any was cut."""
     config = request.options.config
     changes: StoreOptions = {}
-    if log.files and log.file_size != config.commit_log_file_size_bytes:
+    if not log.files:
+        log.file_size = _size_of_an_empty_log(request)
+    if log.file_size != config.commit_log_file_size_bytes:
         if "commit_log_file_size_bytes" in config.given:
             raise ConfigError(
                 "commit_log_file_size_bytes",
@@ -57,7 +91,10 @@ def fit_config(request: Request, log: MappedFileQueue) -> StoreConfig:
                 f"the files of this store have {log.file_size}",
             )
         changes["commit_log_file_size_bytes"] = log.file_size or 0
-    found = None if request.options.untrusted else queue_file_size(request.layout)
+    found = None
+    if not request.options.untrusted:
+        state = load_store_state(request.layout) if ours else None
+        found = queue_file_size(request.layout, 0 if state is None else state.queue_file_bytes)
     if found is not None and found != config.consume_queue_file_size_bytes:
         if "consume_queue_file_size_bytes" in config.given:
             raise ConfigError(
@@ -67,6 +104,16 @@ def fit_config(request: Request, log: MappedFileQueue) -> StoreConfig:
             )
         changes["consume_queue_file_size_bytes"] = found
     return config.replace(**changes) if changes else config
+
+
+def _size_of_an_empty_log(request: Request) -> int:
+    """The size of new segments: a log that was given up keeps the one it had."""
+    config = request.options.config
+    state = None
+    if "commit_log_file_size_bytes" not in config.given and not request.options.untrusted:
+        state = load_store_state(request.layout)
+    remembered = 0 if state is None else state.log_file_bytes
+    return remembered or config.commit_log_file_size_bytes
 
 
 def load_state(request: Request) -> StoreState | None:
@@ -96,8 +143,124 @@ def load_index(
 ) -> IndexStore | None:
     if not config.index_enabled:
         return None
-    index = IndexStore(request.layout, request.access, config.index_slots, config.index_entries)
+    index = IndexStore(
+        request.layout,
+        request.access,
+        config.index_slots,
+        config.index_entries,
+        tags=bool(config.index_tags),
+    )
     index.load()
+    if report.index_start <= report.begin < report.end:
+        drop_all(index, request.layout, writes=request.lock is not None)
     if report.mode != "clean" or report.index_start < report.end:
         index.reset_from(report.index_start)
     return index
+
+
+# ---- sizes of new queue and index files ----
+
+
+def fit_shapes(
+    request: Request, config: StoreConfig, state: StoreState | None, *, foreign: bool
+) -> tuple[StoreConfig, tuple[str, ...]]:
+    """The options with the sizes that new files get, and a sentence for each size that is a guess.
+
+    `foreign`: whether the log has records of another program, whose sizes matter then. Sizes that
+    were given stay.
+    """
+    if request.options.untrusted:
+        return config, ()
+    changes: StoreOptions = {}
+    guesses = []
+    named = "consume_queue_file_size_bytes" in config.given
+    if not named and not queue_file_size(request.layout):
+        size = 0 if state is None else state.queue_file_bytes
+        if size:
+            changes["consume_queue_file_size_bytes"] = size
+        elif foreign:
+            size = config.consume_queue_file_size_bytes
+            guesses.append(
+                f"no queue file tells its size: new ones get {size} bytes; where the broker has "
+                "another mappedFileSizeConsumeQueue, name its broker.conf (--config), or RocketMQ "
+                "does not start"
+            )
+    if config.index_enabled and not {"index_slots", "index_entries"} & config.given:
+        shape = _index_shape(request.layout, state)
+        if shape is not None:
+            changes["index_slots"], changes["index_entries"] = shape
+        elif state is not None and state.index_slots:
+            guesses.append(
+                f"{request.layout.store_json} notes {state.index_slots} slots and "
+                f"{state.index_entries} entries, and no index file has as many: new ones get "
+                f"{config.index_slots} and {config.index_entries}; name index_slots and "
+                "index_entries for more"
+            )
+        elif foreign:
+            guesses.append(
+                f"no index file tells its shape: new ones get {config.index_slots} slots and "
+                f"{config.index_entries} entries; where the broker has another maxHashSlotNum or "
+                "maxIndexNum, name its broker.conf (--config), or RocketMQ finds no key"
+            )
+    if not changes:
+        return config, tuple(guesses)
+    return config.replace(**changes), tuple(guesses)
+
+
+def _index_shape(layout: StoreLayout, state: StoreState | None) -> Shape | None:
+    """The shape of the newest index file that tells it, else the remembered one.
+
+    One that is larger than usual counts only where a file has it: the slots of a new file take disk
+    from the start, a gigabyte by two numbers in a small file that nothing else confirms.
+    """
+    known = Shape(state.index_slots, state.index_entries) if state and state.index_slots else None
+    try:
+        paths = sorted(path for path in layout.index.iterdir() if is_index_name(path.name))
+    except FileNotFoundError:
+        paths = []
+    for path in reversed(paths):
+        try:
+            if known is not None and path.lstat().st_size == known.file_size:
+                return known
+            segment = open_segment(path, "read", known or DEFAULT_SHAPE)
+            segment.file.close()
+            return segment.shape
+        except (OSError, ReadFailedError, ValueError):
+            continue
+    usual = known is not None and all(map(operator.le, known, DEFAULT_SHAPE))
+    return known if usual else None
+
+
+def fit_index_tags(
+    request: Request, config: StoreConfig, log: MappedFileQueue, noted: bool | None, *, ours: bool
+) -> StoreConfig:
+    """The options with `index_tags` as the store has it, unless it was given.
+
+    `noted`: what store.json says; after another writer (not `ours`) the index says more.
+    """
+    if config.index_tags is not None or not config.index_enabled or request.options.untrusted:
+        return config
+    found = noted
+    if noted is None or not ours:
+        shape = config.index_slots, config.index_entries
+        told = has_tag_entries(request.layout, shape, log.find)
+        found = noted if told is None else told
+    return config if found is None else config.replace(index_tags=found)
+
+
+def remember_shapes(layout: StoreLayout, state: StoreState, config: StoreConfig) -> StoreState:
+    """Stores the sizes for an open that finds no file to take them from."""
+    changed = dataclasses.replace(
+        state,
+        log_file_bytes=config.commit_log_file_size_bytes,
+        queue_file_bytes=config.consume_queue_file_size_bytes,
+    )
+    if config.index_enabled:
+        changed = dataclasses.replace(
+            changed, index_slots=config.index_slots, index_entries=config.index_entries
+        )
+        if config.index_tags is not None:
+            changed = dataclasses.replace(changed, index_tags=config.index_tags)
+    if changed != state:
+        save_store_state(layout, changed)
+    return changed

@@ -6,18 +6,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketstore.errors import ReadFailedError
 from rocketstore.log.index.names import names_in
+from rocketstore.log.index.soundness import begins_late, ends_early, look_at_index
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.lock import OUR_MARK, rocketstore_wrote_last
+from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queues import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.progress import load_progress
 
 if TYPE_CHECKING:
-    from rocketstore.config import StoreConfig
     from rocketstore.engine.open_options import Options
-    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint, RocketmqTimes
     from rocketstore.log.layout.lock import StoreLock
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
@@ -46,8 +48,8 @@ class Found:
     ours: bool
     #: Whether there was no `abort`.
     clean: bool
-    #: The five times of RocketMQ's checkpoint.
-    rocketmq_times: tuple[int, int, int, int, int]
+    #: The values of RocketMQ's checkpoint.
+    rocketmq_times: RocketmqTimes
     #: Whether there was a directory for the index before the open made one.
     index_was_there: bool
 
@@ -68,11 +70,12 @@ def read_marks(found: Found) -> recovery.Marks:
     verdict = None if own is None else recovery.judge_checkpoint(own, found.log)
     trusted = found.ours and verdict is not None and verdict.speaks
     derived_end = dispatch_from = None
+    pointed = 0
     if not trusted and (verdict is None or not verdict.missing or found.options.force):
         # Before recovery stores a checkpoint; an open that is refused changes nothing.
         queues.forget_ends()
     if not trusted and (len(queues) or batch_topics(layout)):
-        derived_end = max(queues.max_physical_end(), batches_end(layout), 0)
+        derived_end = max(queues.max_physical_end(found.log.end_offset), batches_end(layout), 0)
     if trusted and own is not None:
         names = own.queue_count, own.queues_digest
         lost = has_lost_any(queues, names, own.dispatched)
@@ -80,6 +83,9 @@ def read_marks(found: Found) -> recovery.Marks:
         clean_stop = found.clean and own.clean and own.cut < 0
         lost = lost or (not clean_stop and has_shortened(queues, own.dispatched))
         dispatch_from = 0 if lost else None  # D-18
+        # An older copy in their place leaves queue files that it has not.
+        if clean_stop and not is_untouched(layout):
+            pointed = queues.max_physical_end(own.flushed)
     return recovery.Marks(
         own=own,
         synced=found.page.synced_by(own.run_id) if found.page is not None and own else 0,
@@ -87,6 +93,7 @@ def read_marks(found: Found) -> recovery.Marks:
         clean=found.clean,
         rocketmq_times=found.rocketmq_times[:3],
         derived_end=derived_end,
+        pointed=pointed,
         dispatch_from=dispatch_from,
         index_from=_index_from(found, own if trusted else None),
         indexed=found.options.config.index_enabled,
@@ -97,21 +104,37 @@ def read_marks(found: Found) -> recovery.Marks:
 
 
 def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:
-    """Where the index ends if no checkpoint that counts says so. The begin of the log if the index
-    or one of its files was deleted: RocketMQ's recovery drops the newest file, operators drop
-    all."""
-    if not found.options.config.index_enabled:
+    """Where the index ends if no checkpoint that counts says so. The begin of the log where entries
+    are lost: RocketMQ's recovery drops the newest file, operators drop all, a crash or a full disk
+    leaves zeros; and RocketMQ's dispatch after a crash may begin later than the log (K-88)."""
+    layout, config = found.layout, found.options.config
+    if not config.index_enabled:
         return None
-    if own is not None:
-        gone = len(names_in(found.layout.index)) < own.index_files
-        return 0 if gone or not found.index_was_there else None
-    end = _index_end(found.layout, found.options.config)
+    index = IndexStore(layout, "read", config.index_slots, config.index_entries)
+    index.load()
+    try:
+        names, whole = names_in(layout.index), found.options.check_queues
+        indexed = None if own is None else own.indexed
+        sound, filled = look_at_index(index, names, indexed, clean=found.clean, whole=whole)
+        if own is not None:
+            sound = sound and filled >= own.index_files and found.index_was_there
+            return None if sound and not _lacks_ends(found, own, index) else 0
+        if not sound or begins_late(found.log, index):
+            return 0
+        end = index.end_physical_offset
+    except ReadFailedError:
+        return 0
+    finally:
+        index.close()
     return None if end == 0 and found.index_was_there else end
 
 
-def _index_end(layout: StoreLayout, config: StoreConfig) -> int:
-    index = IndexStore(layout, "read", config.index_slots, config.index_entries)
-    index.load()
-    end = index.end_physical_offset
-    index.close()
-    return end
+def _lacks_ends(found: Found, own: OwnCheckpoint, index: IndexStore) -> bool:
+    """Whether our index lacks keys at an end of the log, as an older copy of a file does. At the end
+    only a clean stop tells."""
+    if not any(not segment.header().empty for segment in index.files):
+        return False  # then our checkpoint counts none
+    stopped = found.clean and own.clean and own.cut < 0 and own.indexed >= own.flushed
+    return begins_late(found.log, index) or (
+        stopped and ends_early(found.log, index, own.last_record_start)
+    )

@@ -25,6 +25,7 @@ class Options:
     on_arrival: Listener | None = None
     on_recovery: Progress | None = None
     untrusted: bool = False
+    check_queues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

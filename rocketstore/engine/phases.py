@@ -19,10 +19,13 @@ from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.open_files import (
     fit_config,
+    fit_index_tags,
+    fit_shapes,
     foreign_saver,
     load_index,
     load_log,
     load_state,
+    remember_shapes,
 )
 from rocketstore.engine.open_marks import Found, last_writer_was_ours, read_marks
 from rocketstore.engine.parts import ReadParts
@@ -32,16 +35,23 @@ from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.layout.atomic_files import clean_tmp
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
+from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import StoreState
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
+from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplaced
+from rocketstore.log.recovery.losses import lost_messages, with_guesses, with_losses, with_set_back
+from rocketstore.log.recovery.returned_topics import ReturnedTopics
+from rocketstore.log.recovery.unreadable import unreadable_messages
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
     from rocketstore.engine.open_options import Request
+    from rocketstore.values.callbacks import Progress
 
 __all__ = [
     "Claimed",
@@ -87,6 +97,19 @@ class Claimed:
     #: The page's run; zeros without a page.
     run_id: bytes
 
+    def told(self, request: Request) -> Progress | None:
+        """Tells the caller how far a long step is, and readers that find the store unfinished."""
+        page, caller = self.page, request.options.on_recovery
+        if page is None:
+            return caller
+
+        def tell(what: str, done: int, total: int) -> None:
+            page.tell(done, total)
+            if caller is not None:
+                caller(what, done, total)
+
+        return tell
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -96,6 +119,9 @@ class Loaded:
     #: Whether some files of the log differ in length from the others.
     odd_sizes: bool
     config: StoreConfig
+    #: Files of the log that had vanished, and sizes of new files that no file tells, one sentence
+    #: each.
+    guesses: tuple[str, ...]
     state: StoreState | None
     #: Our checkpoint; None without a whole slot, or where the files are not trusted.
     own: OwnCheckpoint | None
@@ -118,6 +144,11 @@ class Recovered:
     report: recovery.RecoveryReport
     #: Our checkpoint after recovery.
     checkpoint: OwnCheckpoint
+    #: Physical offset below which the queues have to have units for the log; 0 where they were just
+    #: made of it.
+    compared_to: int
+    #: Called with (what, bytes done, bytes in all) by what comes next.
+    told: Progress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +169,13 @@ def claim(opening: Opening) -> Claimed:
     ours = last_writer_was_ours(layout, lock)
     if lock is None:
         return Claimed(ours, None, bytes(16))
+    # First of all: the page of a writer that was killed looks like one of this lock.
+    page = opening.undo.enter_context(closing(PositionsPage.create(layout.positions)))
+    run_id = page.begin()
     if not ours:
         # Before the mark: a stop between the two must not leave a checkpoint that is believed.
         recovery.discard_checkpoint(opening.own_file, opening.own_file.load())
     lock.mark_ours()
-    page = opening.undo.enter_context(closing(PositionsPage.create(layout.positions)))
-    run_id = page.begin()
     clean_tmp(layout)
     return Claimed(ours, page, run_id)
 
@@ -155,24 +187,36 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     where this open writes.
     """
     request = opening.request
-    log = load_log(request)
+    log, restored = load_log(request)
     odd_sizes = bool(log.wrong_sizes)
-    if log.file_size is None or not log.files:
+    if log.file_size is None:
         log.file_size = request.options.config.commit_log_file_size_bytes
-    config = fit_config(request, log)
+    config = fit_config(request, log, ours=claimed.ours)
     state = load_state(request)
+    foreign = bool(log.files) and (not claimed.ours or state is None or bool(state.foreign))
+    config, guesses = fit_shapes(request, config, state, foreign=foreign)
+    guesses = (*restored, *guesses)
+    noted = None if state is None else state.index_tags
+    config = fit_index_tags(request, config, log, noted, ours=claimed.ours)
+    if request.lock is not None and state is not None:
+        state = remember_shapes(request.layout, state, config)
     own = None if request.options.untrusted else opening.own_file.load()
     if request.lock is not None:
         opening.stop.begin()
     positions = Positions()
+    rocksdb = rocksdb_queues(request.layout)
+    if rocksdb is not None:
+        made = "which is not read: they are made from the log, in memory"
+        guesses = (*guesses, f"{rocksdb}: the consume queues are in RocksDB, {made}")
     queues = ConsumeQueueStore(
         request.layout,
-        request.access,
+        request.access if rocksdb is None else "memory",
         config.consume_queue_file_size_bytes,
         lambda: _first_offset(log, positions),
     )
+    queues.directories.as_on_disk |= request.options.check_queues  # a dry run says what a run says
     queues.load()
-    return Loaded(log, odd_sizes, config, state, own, positions, queues)
+    return Loaded(log, odd_sizes, config, guesses, state, own, positions, queues)
 
 
 def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
@@ -209,11 +253,15 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
         max_record_bytes=config.record_limit_bytes,
         check_crc=config.check_crc_on_recover,
         force=request.options.force,
-        on_progress=request.options.on_recovery,
+        on_progress=claimed.told(request),
         on_foreign=foreign_saver(request.layout) if writes else None,
         boot_id=boot_id(),
         run_id=claimed.run_id,
     )
+    # Here, while the queues still have the units: a rebuild and `derive` clear them.
+    first_kept = 0 if loaded.own is None else loaded.own.minimum
+    report = with_guesses(report, loaded.guesses)
+    report = with_losses(report, lost_messages(loaded.queues, log, report, first_kept))
     if writes:
         unchanged = stopped_cleanly(report, indexed=config.index_enabled)
         opening.stop.recovered(unchanged=unchanged)
@@ -232,6 +280,8 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
         queues=loaded.queues,
         report=report,
         checkpoint=report.checkpoint or loaded.own or OwnCheckpoint(),
+        compared_to=_dispatched_before(report, loaded.own),
+        told=claimed.told(request),
     )
 
 
@@ -260,8 +310,10 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         ignored_topics=batch_topics(layout),
         listener=listener,
     )
+    returned = ReturnedTopics(layout, queues)
     if report.mode != "clean":
         queues.truncate(report.end)
+    report = _made_good(opening, recovered)
     # A log that was lost begins again further on: there is nothing to dispatch before it.
     index_start = max(report.index_start, report.begin)
     dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
@@ -270,13 +322,24 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         positions,
         queues,
         recovered.checkpoint,
-        on_progress=request.options.on_recovery,
+        on_progress=recovered.told,
         file=None if request.lock is None else opening.own_file,
     )
+    dispatcher.bound_gaps(sum(file.size for file in recovered.log.files))
     catch_up.run(dispatcher, index, report.end)
+    dispatcher.bound_gaps(None)
+    whole = request.options.check_queues
+    report = with_unplaced(report, recovered.log, queues, layout, whole=whole)
+    if whole:
+        report = with_losses(report, unreadable_messages(queues, recovered.log, report))
+    if report.mode != "clean" or report.refilled_queues:
+        refilled = {(one.topic, one.queue_id) for one in report.refilled_queues}
+        queues.settle(refilled, trimmed=report.begin > 0)
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.note_rebuilt(report.end)
     queues.know_ends(report.end)
+    offsets = recovered_offsets(layout, queues, read_only=request.lock is None)
+    report = returned.named_in(with_set_back(report, offsets.set_back))
     parts = ReadParts(
         path=request.path,
         layout=layout,
@@ -290,7 +353,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         dispatcher=dispatcher,
         arrival=arrival,
         flags=RunningFlags(),
-        offsets=recovered_offsets(layout, queues, read_only=request.lock is None),
+        offsets=offsets,
         report=report,
         batches=recovered_batches(layout, recovered.log, report),
         verify=VERIFY_ALL | _leniency(claimed, recovered),
@@ -299,6 +362,32 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
 
 
 # ---- pieces of the phases ----
+
+
+def _made_good(opening: Opening, recovered: Recovered) -> recovery.RecoveryReport:
+    """The report with the messages that were missing in the queues. Nothing is looked for where
+    the queues are as our own clean stop left them, unless the caller asks for it."""
+    report, whole = recovered.report, opening.request.options.check_queues
+    if report.mode == "clean" and not whole and is_untouched(opening.request.layout):
+        return report
+    return refill_queues(
+        report,
+        recovered.log,
+        recovered.queues,
+        opening.request.layout,
+        delay_level_ms=recovered.config.delay_level_ms,
+        end=recovered.compared_to,
+        whole=whole,
+        on_change=opening.stop.changes,
+    )
+
+
+def _dispatched_before(report: recovery.RecoveryReport, own: OwnCheckpoint | None) -> int:
+    """Up to where the queues have units, by what the last writer said: from there on an open
+    dispatches in any case."""
+    ours = own is not None and not report.mode.startswith("foreign")
+    claimed = min(own.dispatched, report.end) if own is not None and ours else 0
+    return max(report.dispatch_start, claimed)
 
 
 def _leniency(claimed: Claimed, recovered: Recovered) -> int:

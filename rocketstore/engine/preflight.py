@@ -8,10 +8,14 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketstore.errors import HINTS, ConfigError
+from rocketstore._native.os import syscalls
+from rocketstore.errors import HINTS, ConfigError, MissingSegmentsError
 from rocketstore.log.layout.log_dirs import NAME_THEM, log_directories
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.rocksdb_queues import rocksdb_queues, rocksdb_remedy
 from rocketstore.log.read.batch_queues import batch_topics
+from rocketstore.values.foreign import foreign_names, no_store
+from rocketstore.values.threads import check_threads
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -19,8 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["preflight"]
 
 
-def preflight(path: str, mode: str, config: StoreConfig) -> StoreLayout:
-    """The paths of a store: a directory with a commit log, or nothing yet (mode "rw")."""
+def preflight(path: str, mode: str, config: StoreConfig, *, force: bool = False) -> StoreLayout:
+    """The paths of a store: a directory with a commit log, or nothing yet (mode "rw"). With `force`
+    queues are one, too, whose log is gone."""
+    if not syscalls.in_main_interpreter():
+        raise RuntimeError(
+            "a store is opened in the main interpreter of a process alone, and this is a "
+            "sub-interpreter, which cannot end while threads of a store run in it; mod_wsgi: set "
+            "WSGIApplicationGroup %{GLOBAL}"
+        )
     root = Path(os.path.abspath(path))
     settings = (config.commit_log_dir, config.read_only_commit_log_dirs)
     layout = StoreLayout(root, log_directories(root, *settings))
@@ -31,23 +42,36 @@ def preflight(path: str, mode: str, config: StoreConfig) -> StoreLayout:
             "a log in several directories, or outside of its store, is not written here: open it "
             f"with mode='r', or let {layout.commit_log} hold it, as a link perhaps",
         )
-    _check(layout, mode)
+    _check(layout, mode, force)
+    if mode != "r":
+        check_threads()
     return layout
 
 
-def _check(layout: StoreLayout, mode: str) -> None:
+def _check(layout: StoreLayout, mode: str, force: bool) -> None:
     root = layout.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory, this is a file", str(root))
     if root.is_dir():
         _check_access(root, mode)
+    if mode != "r" and layout.commit_log.is_symlink() and not layout.commit_log.exists():
+        raise MissingSegmentsError(
+            f"{layout.commit_log} is a link to {os.readlink(layout.commit_log)}, where nothing is: "
+            "mount what it leads to, or make the directory"
+        )
     if layout.removal.exists() and mode != "rw":
         raise FileNotFoundError(
             errno.ENOENT,
             f"destroy() of this store has begun; {HINTS['finish_removal']}",
             str(root),
         )
-    if _is_store(layout):
+    without_log = not _is_store(layout) and _has_queues(layout)
+    if without_log and not force:
+        raise MissingSegmentsError(
+            f"{layout.commit_log}: there is no log, but there are queues; mount or restore it "
+            f"({NAME_THEM}), {HINTS['force']}"
+        )
+    if _is_store(layout) or without_log:
         batches = batch_topics(layout) if mode != "r" else []
         if batches:
             raise ConfigError(
@@ -58,21 +82,24 @@ def _check(layout: StoreLayout, mode: str) -> None:
             )
         if mode != "r":
             _check_names(layout)
+            directory = rocksdb_queues(layout)
+            if directory is not None:
+                raise ConfigError("path", str(root), rocksdb_remedy(directory))
         return
     if mode != "rw":
         raise FileNotFoundError(
             errno.ENOENT,
-            f"queues without a log; {NAME_THEM}"
-            if layout.consume_queue.is_dir()
-            else f"there is no store here; {HINTS['create']}",
+            f"there is no store here; {HINTS['create']}",
             str(root),
         )
-    if root.is_dir() and any(name != "config" and name != "lock" for name in os.listdir(root)):
+    foreign = foreign_names(os.listdir(root), ("config", "lock")) if root.is_dir() else []
+    foreign = [name for name in foreign if not _is_empty(root / name)]
+    if foreign:
         if _is_store(layout):  # made by another process since the look above
-            _check(layout, mode)
+            _check(layout, mode, force)
             return
         raise ConfigError(
-            "path", str(root), "holds other files and no store; name a new or an empty directory"
+            "path", str(root), f"{no_store(foreign)}; name a new or an empty directory"
         )
 
 
@@ -95,9 +122,25 @@ def _check_access(root: Path, mode: str) -> None:
     )
 
 
+def _is_empty(path: Path) -> bool:
+    """Whether this is a directory without anything in it, as of a volume that was prepared."""
+    try:
+        return not path.is_symlink() and next(path.iterdir(), None) is None
+    except OSError:  # a file, or nobody may look
+        return False
+
+
 def _is_store(layout: StoreLayout) -> bool:
     logs = any(directory.is_dir() for directory in layout.logs)
     return layout.root.is_dir() and (logs or layout.own.is_dir())
+
+
+def _has_queues(layout: StoreLayout) -> bool:
+    try:
+        with os.scandir(layout.consume_queue) as topics:
+            return any(topic.is_dir(follow_symlinks=False) for topic in topics)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _check_names(layout: StoreLayout) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.phases import Recovered
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.consume_queue import ConsumeQueue
+    from rocketstore.values.callbacks import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Derived:
     end: int
     #: Begin and end of each segment within that range.
     segments: tuple[tuple[int, int], ...]
+    #: Called with (what, bytes done, bytes in all).
+    told: Progress | None
 
 
 def rebuild_engine(path: str, options: Options, make: Callable[[Derived], None]) -> WritingEngine:
@@ -115,7 +118,7 @@ class _Rebuild:
         )
         fresh.load()
         found = dataclasses.replace(report, dispatch_start=report.end, index_start=report.end)
-        return dataclasses.replace(recovered, queues=fresh, report=found)
+        return dataclasses.replace(recovered, queues=fresh, report=found, compared_to=0)
 
     def _build(self, recovered: Recovered) -> StoreLayout:
         """The work directory, with queues and index whole and on the disk (D-18)."""
@@ -133,7 +136,11 @@ class _Rebuild:
             for file in recovered.log.files
             if file.end_offset > report.begin and file.start_offset < report.end
         )
-        self._make(Derived(layout, work, recovered.config, report.begin, report.end, segments))
+        self._make(
+            Derived(
+                layout, work, recovered.config, report.begin, report.end, segments, recovered.told
+            )
+        )
         keep_ended(work, recovered.queues, report.begin)
         recovered.queues.close()
         sync_file_system(work.root)

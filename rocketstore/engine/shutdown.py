@@ -18,7 +18,8 @@ from types import FrameType
 from typing import ParamSpec
 
 from rocketstore._native.sync.futex import EventCount
-from rocketstore.log.worker import start_thread
+from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.threads import start_thread
 
 __all__ = ["Closing", "Steps", "in_the_middle"]
 
@@ -95,7 +96,7 @@ class Closing:
             self._thread.join(LAST_LINES_S)
         error, self._error = self._error, None
         if error is not None:
-            raise error
+            raise without_frames(error)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -105,7 +106,7 @@ class Closing:
         try:
             work()
         except BaseException as error:
-            self._error = error
+            self._error = without_frames(error)
         self._ended = True
         self._over.notify()
 
@@ -127,11 +128,11 @@ class Steps:
             act(*arguments, **named)
         except BaseException as error:
             if self.error is None:
-                self.error = error
+                self.error = without_frames(error)
             else:
                 logger.error("another step of the end failed, too: %r", error)
 
     def end(self) -> None:
         """Raises the first error, if there was one."""
         if self.error is not None:
-            raise self.error
+            raise without_frames(self.error)

@@ -19,9 +19,10 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
-from rocketstore.log.worker import start_thread
+from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
+from rocketstore.values.threads import runs_here, start_thread
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -88,7 +89,7 @@ class Ticket:
         if self._state != "done" and not self._met:
             # Inside a callback a timeout is raised, not waited for: its thread serves others, too.
             if self._error is not None and (self._settled or self._completions.in_callback):
-                raise self._error
+                raise without_frames(self._error)
             self._completions.wait(self._result, self._level, timeout_s)
         return self._result
 
@@ -141,7 +142,7 @@ class Ticket:
 
         def finish(ticket: Ticket) -> None:
             if ticket._error is not None:
-                future.set_exception(ticket._error)
+                future.set_exception(without_frames(ticket._error))
             else:
                 future.set_result(ticket._result)
 
@@ -153,7 +154,7 @@ class Ticket:
         """Called by the completion thread; more than once after a timeout."""
         with self._completions.lock:
             if not self._settled:
-                self._error = error
+                self._error = None if error is None else without_frames(error)
                 late = isinstance(error, DurabilityTimeoutError)
                 self._state = "late" if late else "failed" if error is not None else "done"
             callbacks, self._callbacks = self._callbacks, []
@@ -215,7 +216,7 @@ class Completions:
     @property
     def in_callback(self) -> bool:
         """Whether this is the thread that calls callbacks."""
-        return threading.current_thread() is self._thread
+        return self._thread is not None and runs_here(self._thread)
 
     def wait(self, result: PutResult, level: str, timeout_s: float | None) -> None:
         """Blocks until `result` met `level`; raises as Ticket.result says."""
@@ -311,5 +312,5 @@ class Completions:
         with self._starting:
             thread = self._thread
         self._log.progress.notify()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and not runs_here(thread):
             thread.join(5.0)

@@ -74,6 +74,7 @@ class Trim:
         steps.take(self._queues.trim, begin)
         if self._write.index is not None:
             steps.take(self._write.index.trim, begin)
+        steps.take(self._reader.source.holders.release, begin)
         steps.end()
 
     @property

@@ -20,6 +20,7 @@ from rocketstore._native.append.zero_fill import prewrite
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
+from rocketstore.engine.catch_up import dispatch_for_reader
 from rocketstore.engine.engine import Guard, MemoryEngine, Opened
 from rocketstore.engine.initial_offset import InitialOffset
 from rocketstore.engine.parts import WriteParts, ring_bytes
@@ -111,10 +112,11 @@ def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
 
 def _opened(parts: ReadParts, statistics: StoreStatistics) -> Opened:
     guard = Guard(parts.path, parts.flags)
+    parts.flags.tell_behind(lambda: parts.dispatcher.behind)
     source = StoreSource(
         parts.log,
         parts.queues,
-        parts.dispatcher.catch_up,
+        partial(dispatch_for_reader, parts.dispatcher, parts.path),
         parts.positions,
         parts.arrival,
         batches=parts.batches,
@@ -163,6 +165,7 @@ class Wiring:
         put_times = Durations(PUT_TIME_BOUNDS_NS)
         self.statistics = StoreStatistics(self.put_states.totals, put_times=put_times.take)
         self.live = SecondNames(parts.layout)
+        self.clock = ClockMonitor().look
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
         self.preallocator = self._make_preallocator()
@@ -348,7 +351,7 @@ class Wiring:
             index=parts.index,
             fingerprint=lambda end, start: recovery.fingerprint(parts.log, end, start),
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
-            every_second=(self.statistics.sample, ClockMonitor().look),
+            every_second=(self.statistics.sample, self.clock, parts.offsets.merge_now_and_then),
         )
 
 

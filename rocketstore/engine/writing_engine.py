@@ -224,6 +224,7 @@ class WritingEngine(Engine):
         write.checkpointer.stop()
         steps.take(write.completions.close)
         steps.take(write.preallocator.discard)
+        steps.take(self.offsets.close, merge=clean)
         if clean and write.commit_log.failure is None and steps.error is None:
             steps.take(self._mark_clean)
         steps.take(write.page.publish, write.positions)

@@ -83,11 +83,12 @@ def encode_frames(
         max_body_bytes = StoreConfig().max_message_size_bytes
     made = message_columns(encode_frames, bodies, columns, max_body_bytes)
     room = bytearray() if into is None else into
-    size, refused = _encode(made, room)
-    return memoryview(room)[:size], refused
+    return _encode(made, room)
 
 
-def _encode(columns: native_columns.MessageColumns, room: bytearray) -> tuple[int, dict[int, str]]:
+def _encode(
+    columns: native_columns.MessageColumns, room: bytearray
+) -> tuple[memoryview, dict[int, str]]:
     try:
         return native.encode_columns(columns, room)
     except BufferError:
@@ -113,6 +114,9 @@ def put_frames(
     engine: WritingEngine, frames: Body, durability: Durability | None, timeout_s: float | None
 ) -> FramesResult:
     given: Any = frames  # NumPy's stubs know fewer buffers than NumPy does
+    if not isinstance(given, bytes):
+        # Frames are checked before they are appended: no thread may change them in between.
+        given = np.frombuffer(given, np.uint8).tobytes()
     result = native.put_frames(
         engine.commit_log.log,
         np.frombuffer(given, np.uint8),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketstore._native.append.put_result import nothing_put
 from rocketstore._native.put.batch_append import Rows
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import Timestamp
@@ -44,7 +45,9 @@ def put_batch(
     open_writer: Callable[[str, int], Writer],
     durability: Durability | None,
     timeout_s: float | None,
+    default: Durability,
 ) -> PutResult:
+    """`default`: the promise of the store, where `durability` is None."""
     rows = Rows()
     writers: dict[tuple[str, int], Writer] = {}
     if not isinstance(messages, Iterable):
@@ -70,4 +73,6 @@ def put_batch(
         except (TypeError, ValueError) as error:  # MessageRejectedError and ConfigError are of them
             error.add_note(f"messages[{index}]; nothing was stored")
             raise
+    if not writers:
+        return nothing_put(default if durability is None else durability)
     return rows.put(durability, timeout_s)

@@ -84,12 +84,14 @@ def message_columns(
         raise TypeError(f"topics = {topics!r}: expected a list of texts; for one, [{topics!r}]")
     if not hasattr(topics, "__iter__"):
         raise TypeError(f"topics: expected a list of texts, not {type(topics).__name__}")
+    # Its own len() may say something else than what it gives.
+    checked = tuple(check_topic(topic, wide=True) for topic in topics)
     column = strings("bodies", bodies)
     count = column.rows
     return native.MessageColumns(
         column,
-        tuple(check_topic(topic, wide=True) for topic in topics),
-        topic_places(columns.get("topic_rows"), count, len(topics)),
+        checked,
+        topic_places(columns.get("topic_rows"), count, len(checked)),
         queue_column(columns.get("queue_ids", 0), count),
         born_column(columns.get("born_timestamps_ms"), count),
         born_host=columns.get("born_host", "127.0.0.1:0"),

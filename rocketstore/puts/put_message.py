@@ -10,7 +10,7 @@ from rocketstore._native.format.codec import encode_properties, pack_host
 from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
 from rocketstore.values.arguments import text, whole_number
-from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.durability import check_port, queue_ids_of
 from rocketstore.values.system_flags import INNER_BATCH
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
@@ -96,8 +96,8 @@ def put_message(
             flag=flag,
             sys_flag=sys_flag,
             born_timestamp_ms=None if born_time is None else timestamp_ms("born_time", born_time),
-            born_host=pack_host(born_host or host, "born_host"),
-            store_host=pack_host(store_host or host, "store_host"),
+            born_host=_host("born_host", born_host or host),
+            store_host=_host("store_host", store_host or host),
             reconsume_times=reconsume_times,
             prepared_transaction_offset=prepared_transaction_offset,
             lights=lights,
@@ -107,3 +107,9 @@ def put_message(
     finally:
         if lights:
             engine.write.put_states.settle(lights)
+
+
+def _host(name: str, host: str) -> bytes:
+    packed = pack_host(host, name)
+    check_port(name, host)
+    return packed

@@ -8,6 +8,7 @@ Read in this order:
     scan: `Scan`: its range, its parts, and its faces for Arrow, polars, pandas and DuckDB.
     parallel: `ScanReading`: one iteration, by one thread or by several that read ahead. `ScanPlan`
         is all that it needs to know.
+    bookmark: where a scan ended, and whether a log is still the one in which it did.
     delivered: rows of a scan as a consumer is given them: without what is not delivered, and with
         the messages of inner batches. Spark reads by it.
 
@@ -25,18 +26,22 @@ from typing import TYPE_CHECKING
 from rocketstore.values.lazy import first_use
 
 if TYPE_CHECKING:
+    from rocketstore.scanning.bookmark import record_at, record_before
     from rocketstore.scanning.delivered import NEEDED, message_counts, messages_in
 
 __all__ = [
     "NEEDED",
     "message_counts",
     "messages_in",
+    "record_at",
+    "record_before",
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package
     __getattr__ = first_use(
         __name__,
         {
+            "bookmark": "record_at record_before",
             "delivered": "NEEDED message_counts messages_in",
         },
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -19,6 +19,8 @@ from rocketstore._native.format.scanner import (
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, RocketStoreError
 from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFiles
+from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.threads import Pool
 
 if TYPE_CHECKING:
     from rocketstore.values.record_filter import RecordFilter
@@ -126,7 +128,7 @@ class ScanReading:
         left then."""
         threads = self._plan.threads
         parts: deque[_Part] = deque()
-        with ThreadPoolExecutor(threads, "rocketstore-scan") as pool:
+        with Pool(threads, "rocketstore-scan") as pool:
             try:
                 while parts or begin < end:
                     while len(parts) <= threads and begin < end:
@@ -141,7 +143,7 @@ class ScanReading:
                     reached = found.reached
                     if found.error is not None:
                         if not self._skips(found.error, part.end):
-                            raise found.error
+                            raise without_frames(found.error)
                         walk = self._walk(files, scanner, reached, part.end, report, search_end=end)
                         yield from self._columns(walk)
                         reached = walk.reached
@@ -160,7 +162,7 @@ class ScanReading:
                 for chunk in self._columns(walk):
                     found.chunks.append(chunk)
             except (RocketStoreError, OSError) as error:
-                found.error = error
+                found.error = without_frames(error)
             found.reached = walk.reached
             if isinstance(found.error, CorruptRecordError):
                 found.reached = found.error.physical_offset

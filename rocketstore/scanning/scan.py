@@ -14,6 +14,7 @@ from rocketstore.columns import Columns
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import is_foreign, load_store_state
 from rocketstore.log.read.column_reader import LogFiles, ScanReport, SegmentFiles
+from rocketstore.scanning.bookmark import Bookmark, bookmark_of
 from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading, is_large
 from rocketstore.values.arguments import one_of, whole_number
 from rocketstore.values.public import public
@@ -77,6 +78,11 @@ class Scan:
         one_of("on_damage", self.on_damage, ("raise", "skip"))
         whole_number("threads", self.threads, 1, THREADS_MAX)
         one_of("verify", self.verify, tuple(CHECKS))
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Where this scan ends, for `rocketstore.scan(path, after=bookmark)`. Reads a record."""
+        return bookmark_of(self)
 
     def __iter__(self) -> Iterator[Columns]:
         """Chunks of at most `chunk_bytes` of records and 8192 rows; none without a row.

@@ -7,13 +7,18 @@ What there is:
     callbacks: the types of what callers pass in to be called.
     compression: bodies that a client compressed; `rocketstore.decompress`.
     durability: the three promises, and texts of hosts, delays and queue ids.
+    foreign: names in a directory that are none of a store's.
+    java_text: text of records that is not UTF-8.
+    kept_errors: errors that are kept or raised again, without the frames of the first time.
     lazy: names of a package that are imported when they are first asked for.
-    plural: `1 record`, `2 records`.
+    limits: limits of a process that are used up, and what raises them.
+    plural: `1 record`, `2 records`; long lists cut short.
     public: the mark of exported classes, which names the package as their module.
     record_filter: which records a scan takes.
     renamed: arguments that were renamed before the first release.
     reserved_properties: names of properties that put refuses.
     system_flags: bits of a record's `sys_flag`.
+    threads: native threads, whose start has a bound.
     timestamps: points in time, as milliseconds or aware datetimes.
 
 Begin with `arguments` and `timestamps`: every public call passes through them.
@@ -41,10 +46,13 @@ if TYPE_CHECKING:
     from rocketstore.values.callbacks import Listener, Progress
     from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
     from rocketstore.values.durability import Durability, durability_of
-    from rocketstore.values.plural import counted
+    from rocketstore.values.foreign import foreign_names, no_store
+    from rocketstore.values.kept_errors import without_frames
+    from rocketstore.values.plural import bounded, counted
     from rocketstore.values.record_filter import RecordFilter, Wanted
     from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
     from rocketstore.values.system_flags import BATCH_BITS
+    from rocketstore.values.threads import Pool, runs_here, start_thread
     from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 __all__ = [
@@ -59,19 +67,26 @@ __all__ = [
     "KeyRows",
     "Listener",
     "Numbers",
+    "Pool",
     "Progress",
     "RecordFilter",
     "TextRows",
     "Timestamp",
     "Wanted",
     "at_most",
+    "bounded",
     "counted",
     "durability_of",
+    "foreign_names",
+    "no_store",
     "plain_body",
+    "runs_here",
     "seconds",
+    "start_thread",
     "text",
     "timestamp_ms",
     "whole_number",
+    "without_frames",
 ]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of this package
@@ -83,10 +98,13 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "callbacks": "Listener Progress",
             "compression": "COMPRESSED COMPRESSION_BITS plain_body",
             "durability": "Durability durability_of",
-            "plural": "counted",
+            "foreign": "foreign_names no_store",
+            "kept_errors": "without_frames",
+            "plural": "bounded counted",
             "record_filter": "RecordFilter Wanted",
             "reserved_properties": "RESERVED_PROPERTIES",
             "system_flags": "BATCH_BITS",
+            "threads": "Pool runs_here start_thread",
             "timestamps": "Timestamp timestamp_ms",
         },
     )

@@ -13,6 +13,7 @@ from rocketstore.errors import ConfigError
 __all__ = [
     "DEFAULT_DELAY_LEVELS",
     "Durability",
+    "check_port",
     "durability_of",
     "parse_delay_levels",
     "queue_ids_of",
@@ -62,6 +63,13 @@ def split_host(host: str) -> tuple[bytes, int]:
             "store_host", host, 'must be "1.2.3.4:port" or "[ipv6]:port", port 0 … 65535'
         )
     return packed, number
+
+
+def check_port(name: str, host: str) -> None:
+    """Raises ValueError for a port that Java's InetSocketAddress does not take."""
+    port = host.rpartition(":")[2]
+    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(f"{name} = {host!r}: a port is a number, 0 … 65535")
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -1,0 +1,47 @@
+"""Stored offsets of a store that another process writes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rocketstore.consuming.commit_journal import journal_stamp
+from rocketstore.consuming.group_offsets import ConsumerOffsets
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["FollowerOffsets"]
+
+
+class FollowerOffsets(ConsumerOffsets):
+    """The table of a store that another process may write: read again when its file is another
+    one."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        super().__init__(layout, read_only=True)
+        self._seen: tuple[object, ...] | None = None
+
+    def get(self, topic: str, group: str) -> dict[int, int]:
+        self.look()
+        return super().get(topic, group)
+
+    def groups(self, topic: str | None = None) -> tuple[str, ...]:
+        self.look()
+        return super().groups(topic)
+
+    def look(self) -> None:
+        """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""
+        seen = self._stamp()
+        if seen != self._seen:
+            self.load()
+            self._seen = seen  # last: other threads ask meanwhile
+
+    def _stamp(self) -> tuple[object, ...]:
+        """Changes with each commit: a merge makes a new file, other commits are in the journal."""
+        try:
+            found = os.stat(self._layout.consumer_offsets)
+            theirs = found.st_ino, found.st_mtime_ns, found.st_size
+        except FileNotFoundError:
+            theirs = 0, 0, 0
+        return theirs, journal_stamp(self._layout.group_offsets)
